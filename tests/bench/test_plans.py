@@ -81,7 +81,7 @@ def test_renamed_pass_changes_nothing(tmp_path, monkeypatch):
     recorded(before)
 
     def other_name(graph):
-        return planning.check_first(graph)
+        return planning.order_error_checks(graph)
 
     monkeypatch.setattr(planning, "STEPS", (other_name, *planning.STEPS[1:]))
     recorded(after)

@@ -886,7 +886,7 @@ def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
 
     compiled = burnish.compile(lambda x: x * 2, backend="eager")
     begun, may_end, made = threading.Event(), threading.Event(), []
-    plan = module.Plan
+    plan = module.WatchPlan
 
     def slow(*args):
         made.append(args)
@@ -894,7 +894,7 @@ def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
         assert may_end.wait(60)
         return plan(*args)
 
-    monkeypatch.setattr(module, "Plan", slow)
+    monkeypatch.setattr(module, "WatchPlan", slow)
 
     def call():
         with patch(check=False):

@@ -21,9 +21,9 @@ from burnish.ir.parse_graph import parse_graph, parse_type
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
 from burnish.lower import pipeline
-from burnish.lower.passes.unalias_outputs import separate
+from burnish.lower.passes.unalias_outputs import unalias_outputs
 from burnish.lower.trace.trace_to_aten import trace
-from burnish.schedule.partition.fold_constants import split_frozen
+from burnish.schedule.partition.fold_constants import fold_constants
 from burnish.schedule.pipeline import make_plan
 
 from .cases import Case
@@ -59,7 +59,7 @@ def example(text: str, seed: int = 0) -> torch.Tensor:
     return made.copy_(torch.randint(0, 2, type.shape, generator=generator))
 
 
-def lowered(program: str, last: str = "separate", seed: int = 0) -> Lowered:
+def lowered(program: str, last: str = "unalias_outputs", seed: int = 0) -> Lowered:
     """Every stage of the way down, or those up to the first one called `last`."""
     fn, types = function(program)
     given = {name: example(text, seed + k) for k, (name, text) in enumerate(types.items())}
@@ -95,14 +95,14 @@ def copies(inputs: list[Any]) -> list[Any]:
     ]
 
 
-def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -> Lowered:
+def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "unalias_outputs") -> Lowered:
     with torch.no_grad():
         traced = trace(gm, inputs)
     into = Lowered([], inputs, traced.constants)
     steps = [
         ("trace", lambda graph: traced.graph),
         *((step.__name__, step) for step in pipeline.PASSES),
-        ("separate", lambda graph: separate(graph, traced.graph, len(traced.constants))),
+        ("unalias_outputs", lambda graph: unalias_outputs(graph, traced.graph, len(traced.constants))),
     ]
     graph = None
     for name, step in steps:
@@ -116,7 +116,7 @@ def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "separate") -
 
 def printed(case: Case) -> str:
     """What belongs below [out]."""
-    last = case.stage if case.stage in PASSES or case.stage in ("trace", "separate") else "separate"
+    last = case.stage if case.stage in PASSES or case.stage in ("trace", "unalias_outputs") else "unalias_outputs"
     if not case.is_python:
         graph = parse_graph(case.program)
         verify(graph, "what is given")
@@ -135,11 +135,11 @@ def passed(stage: str, graph: Graph) -> str:
 
 
 def parts(graph: Graph) -> str:
-    made = split_frozen(graph)
+    made = fold_constants(graph)
     if made is None:
         return "nothing is done once"
     for part in made:
-        verify(part, "split_frozen")
+        verify(part, "fold_constants")
     return f"once: {made[0]}\nevery call: {made[1]}"
 
 
@@ -154,5 +154,5 @@ def plan(graph: Graph) -> str:
     return "\n".join(line for line in texts[0].rstrip().splitlines() if not line.startswith("#"))
 
 
-FINISH: dict[str, Callable[[Graph], str]] = {"split_frozen": parts, "plan": plan}
+FINISH: dict[str, Callable[[Graph], str]] = {"fold_constants": parts, "plan": plan}
 """Stages that make something else than one graph."""

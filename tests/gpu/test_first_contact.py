@@ -157,7 +157,7 @@ flash = torch.ops.aten._scaled_dot_product_flash_attention
 for dropped, runs in ((0.0, 2), (0.1, 1)):
     programs = []
     stop = events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower"
-                            and e.data["stage"] == "separate" else None)
+                            and e.data["stage"] == "unalias_outputs" else None)
     x = torch.randn(2, 4, 24, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     compiled = burnish.compile(Saved())
     for _ in range(2):
@@ -209,7 +209,7 @@ class Model(nn.Module):
 
 programs = []
 events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "lower"
-                 and e.data["stage"] == "separate" else None)
+                 and e.data["stage"] == "unalias_outputs" else None)
 for kind in (nn.LSTM, nn.GRU):
     trained(Model(kind).cuda(), torch.randn(2, 5, 8, device="cuda"))
     assert programs[-1].count("= recurrent ") == programs[-1].count("= recurrent_backward ") == 1, programs[-1]

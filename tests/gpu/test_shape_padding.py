@@ -32,7 +32,7 @@ def tf32():
 
 def padded(text):
     with target_machines.replaced("cpu", MACHINE):
-        return str(pad_matmul_operands.pad_products(parse_graph(text)))
+        return str(pad_matmul_operands.pad_matmul_operands(parse_graph(text)))
 
 
 def layer(m, n, k, dtype="bf16"):
@@ -94,7 +94,7 @@ def test_what_is_turned_over_is_padded_as_it_lies_and_once_for_all_readers():
 
 def test_on_a_cpu_nothing_is_padded():
     text = layer(4096, 4096, 4090)
-    assert "pad" not in str(pad_matmul_operands.pad_products(parse_graph(text)))
+    assert "pad" not in str(pad_matmul_operands.pad_matmul_operands(parse_graph(text)))
 
 
 class Net(nn.Module):

@@ -15,13 +15,13 @@ from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
 from burnish.runtime.eager.burnish_primitives import FUNCTIONS
 from burnish.schedule.library.choose_calls import choose_calls
-from burnish.schedule.partition.fold_constants import split_frozen
+from burnish.schedule.partition.fold_constants import fold_constants
 
 from ..golden.cases import Case, all_cases
 from ..golden.stages import PASSES, captured, copies, example, function, lower, lowered
 from ..native.fuzz.generate import generate
 
-ROUNDS_DIFFERENTLY = {"decompose", "fold"}
+ROUNDS_DIFFERENTLY = {"decompose", "fold_batch_norm"}
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 """In float64. A quotient of integers is in float32, and compared as that."""
 FUZZED = 25
@@ -91,8 +91,8 @@ def test_trace_computes_what_the_program_does(case: Case):
 def test_pass_keeps_what_a_golden_graph_computes(case: Case):
     graph = parse_graph(in_double(case.program))
     inputs = [example(str(value.type), k) for k, value in enumerate(graph.inputs)]
-    if case.stage == "split_frozen":
-        parts = split_frozen(graph)
+    if case.stage == "fold_constants":
+        parts = fold_constants(graph)
         if parts is None:
             return
         once, every_call = parts

@@ -9,7 +9,7 @@ from burnish.ir.graph import Alias, Graph, Node, Value, Write
 from burnish.ir.parse_graph import parse_graph
 from burnish.ir.verifier import verify
 from burnish.lower import pipeline
-from burnish.lower.passes.unalias_outputs import why_not_separate
+from burnish.lower.passes.unalias_outputs import why_not_unaliased
 from burnish.ops.operator_record import lookup
 from burnish.tensors.tensor_types import TensorType
 
@@ -235,6 +235,6 @@ def test_one_gradient_as_two_tensors_in_one_memory_is_an_error():
         """,
         ),
     )
-    assert why_not_separate(kept, traced) is None
-    assert why_not_separate(doubled, traced) == "u and t are two tensors in one memory, and in eager one: t"
-    assert why_not_separate(merged, traced) == "a and t share memory, which b and t do not in eager"
+    assert why_not_unaliased(kept, traced) is None
+    assert why_not_unaliased(doubled, traced) == "u and t are two tensors in one memory, and in eager one: t"
+    assert why_not_unaliased(merged, traced) == "a and t share memory, which b and t do not in eager"

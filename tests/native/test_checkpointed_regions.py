@@ -11,7 +11,7 @@ import burnish
 from burnish import events
 from burnish.ir.alias_analysis import storage_of
 from burnish.ir.parse_graph import parse_graph
-from burnish.lower.passes.drop_recompute_barriers import rejoin
+from burnish.lower.passes.drop_recompute_barriers import drop_recompute_barriers
 from burnish.runtime.eager import checkpoint_recompute
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
@@ -352,9 +352,9 @@ def test_only_what_is_computed_again_waits_for_backward():
           z = linear y1, w1, None, None, None : f32[4, 4]
           return z, h
     """)
-    nodes = [node.op.name for node in rejoin(graph).nodes]
+    nodes = [node.op.name for node in drop_recompute_barriers(graph).nodes]
     assert nodes == ["aten.sin.default", "linear", "aten.relu.default", "held", "aten.sin.default", "linear"]
-    held = rejoin(graph).nodes[3]
+    held = drop_recompute_barriers(graph).nodes[3]
     assert [value.node.op.name for value in held.args] == ["aten.sin.default", "linear"]
 
 

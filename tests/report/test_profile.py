@@ -8,7 +8,7 @@ from torch import nn
 
 import burnish
 from burnish.report import profile_segments
-from burnish.runtime.program.program import Program
+from burnish.runtime.program.program import LinkedProgram
 
 from ..runtime.at_once import at_once
 
@@ -128,7 +128,7 @@ def test_nothing_is_left_behind():
     compiled = warmed(chain, x)
     (segment,) = compiled.__burnish_program__.entry.segments
     programs = [program for program, _ in profile_segments.programs_in(segment.graph)]
-    assert programs and all(isinstance(program, Program) for program in programs)
+    assert programs and all(isinstance(program, LinkedProgram) for program in programs)
     before = segment.check, segment.graph, segment.finish, *(program.run for program in programs)
     with burnish.profile():
         compiled(x)

@@ -4,9 +4,9 @@ import pytest
 
 from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
-from burnish.schedule.fusion.split_reductions import divide_long_rows
+from burnish.schedule.fusion.split_reductions import split_reductions
 from burnish.schedule.loops.build_kernel import Launch
-from burnish.schedule.memory.concat_in_place import share_homes
+from burnish.schedule.memory.concat_in_place import concat_in_place
 from burnish.schedule.memory.liveness import homes_in
 from burnish.schedule.pipeline import make_plan
 from burnish.schedule.plan_steps import Show
@@ -67,14 +67,14 @@ def test_what_is_more_than_a_sum_comes_where_it_was():
 
 
 def test_joined_values_that_grow_share_a_home():
-    graph = share_homes(parse_graph(GROWN))
+    graph = concat_in_place(parse_graph(GROWN))
     assert [len(node.args[0]) for node in assembled(graph)] == [2, 3, 4]
     assert [node.args[1] for node in assembled(graph)] == [(0, 16), (0, 16, 32), (0, 16, 32, 64)]
     assert all(node.results[0].type.stride == (128, 1) for node in assembled(graph))
 
 
 def test_part_is_written_once_for_all():
-    graph = share_homes(parse_graph(GROWN))
+    graph = concat_in_place(parse_graph(GROWN))
     assert sum(node.op.name == "restride" for node in graph.nodes) == 4
 
 
@@ -106,11 +106,11 @@ def test_two_joined_values_have_no_home():
         "cat_2 = aten.cat.default [y, b, d], 1 : f32[64, 112]",
     ).replace("f32[64, 128]", "f32[64, 112]")
     graph = parse_graph(text)
-    assert share_homes(graph) is graph
+    assert concat_in_place(graph) is graph
 
 
 def test_what_leaves_the_graph_has_memory_of_its_own():
-    graph = share_homes(parse_graph(GROWN.replace("return e", "return e, cat_2, cat_1")))
+    graph = concat_in_place(parse_graph(GROWN.replace("return e", "return e, cat_2, cat_1")))
     assert not assembled(graph)
 
 
@@ -154,7 +154,7 @@ graph(x: f32[{rows}, 64, 2048])
 
 @pytest.mark.parametrize("op", ["sum", "max", "prod"])
 def test_long_rows_are_reduced_in_parts(op):
-    graph = divide_long_rows(parse_graph(LONG.format(rows=2, op=op)))
+    graph = split_reductions(parse_graph(LONG.format(rows=2, op=op)))
     shapes = [node.results[0].shape for node in graph.nodes if node.op.name == op]
     assert shapes == [(2, 32, 1, 1), (2, 1, 1, 1)] or shapes == [(2, 1, 64, 1), (2, 1, 1, 1)]
     assert graph.outputs[0].shape == (2, 1, 1)
@@ -162,7 +162,7 @@ def test_long_rows_are_reduced_in_parts(op):
 
 def test_many_rows_are_not():
     graph = parse_graph(LONG.format(rows=16, op="sum"))
-    assert divide_long_rows(graph) is graph
+    assert split_reductions(graph) is graph
 
 
 COLUMNS = """
@@ -173,10 +173,10 @@ graph(x: f32[{rows}, 96])
 
 
 def test_long_columns_are_reduced_in_parts():
-    graph = divide_long_rows(parse_graph(COLUMNS.format(rows=4096)))
+    graph = split_reductions(parse_graph(COLUMNS.format(rows=4096)))
     assert [node.results[0].shape for node in graph.nodes if node.op.name == "sum"] == [(64, 1, 96), (1, 1, 96)]
 
 
 def test_short_columns_are_not():
     graph = parse_graph(COLUMNS.format(rows=256).replace("96", "512"))
-    assert divide_long_rows(graph) is graph
+    assert split_reductions(graph) is graph

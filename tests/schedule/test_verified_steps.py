@@ -16,19 +16,19 @@ from burnish.schedule import pipeline as planning
 LOWERING = [
     "trace",
     "functionalize",
-    "clean",
+    "eliminate_dead_and_common_nodes",
     "decompose",
-    "clean",
-    "draw_at_once",
-    "name_calls",
-    "fold",
-    "add_rows",
-    "clean",
-    "weigh",
-    "rejoin",
-    "separate",
+    "eliminate_dead_and_common_nodes",
+    "combine_rng_seeds",
+    "canonicalize_products",
+    "fold_batch_norm",
+    "accumulate_embedding_gradients",
+    "eliminate_dead_and_common_nodes",
+    "avoid_subnormal_weights",
+    "drop_recompute_barriers",
+    "unalias_outputs",
 ]
-PLANNING = ["check_first", "share_homes", "divide_long_rows", "fetch_in_loops", "scatter_in_loops"]
+PLANNING = ["order_error_checks", "concat_in_place", "split_reductions", "fuse_gathers", "fuse_scatters"]
 
 
 class Small(nn.Module):
@@ -81,24 +81,24 @@ def test_training_step_is_verified_after_values_are_computed_again(verified):
     with burnish.settings.patch(memory_budget=0.0):
         burnish.compile(step, fullgraph=True)(torch.randn(32, 256))
     at = len(LOWERING)
-    assert verified[: at + 2] == [*LOWERING, "choose_calls", "compute_again"] and verified[-5:] == PLANNING
+    assert verified[: at + 2] == [*LOWERING, "choose_calls", "rematerialize"] and verified[-5:] == PLANNING
 
 
 def test_program_for_many_sizes_is_verified_at_each_of_them(verified):
     compiled = burnish.compile(Small().eval(), dynamic=True)
     with torch.no_grad():
         compiled(torch.randn(32, 256))
-    count = verified.count("choose_open_calls")
+    count = verified.count("choose_symbolic_size_calls")
     assert count >= 3, "a program for many sizes is made from several"
-    assert verified.count("divide_open_rows") == count and verified.count("scatter_in_loops") == count
-    assert "divide_long_rows" not in verified
+    assert verified.count("split_symbolic_reductions") == count and verified.count("fuse_scatters") == count
+    assert "split_reductions" not in verified
 
 
 def test_ways_to_compute_products_are_verified(verified):
     with torch.no_grad():
         burnish.compile(Small().eval(), options={"max_autotune": True, "shape_padding": True})(torch.randn(32, 256))
     at = verified.index("choose_calls")
-    assert verified[at - 2 : at] == ["pad_products", "choose_matrices"]
+    assert verified[at - 2 : at] == ["pad_matmul_operands", "choose_gpu_matmuls"]
 
 
 @pytest.mark.parametrize("step", range(len(planning.STEPS)), ids=PLANNING)
@@ -119,7 +119,7 @@ def test_step_of_the_schedule_that_breaks_a_graph_is_named(monkeypatch, step):
 def test_graph_is_not_verified_without_the_setting(verified):
     graph = parse_graph("graph(x: f32[2, 3])\n  return x")
     with burnish.settings.patch(check=False):
-        announce("fold", graph)
+        announce("fold_batch_norm", graph)
     assert verified == []
 
 
@@ -127,6 +127,6 @@ def test_listener_is_given_the_graph_of_each_step():
     seen = []
     stop = events.subscribe(lambda event: seen.append((event.data["stage"], str(event.data["graph"]))), {"lower"})
     graph = parse_graph("graph(x: f32[2, 3])\n  return x")
-    announce("fold", graph)
+    announce("fold_batch_norm", graph)
     stop()
-    assert seen == [("fold", str(graph))]
+    assert seen == [("fold_batch_norm", str(graph))]

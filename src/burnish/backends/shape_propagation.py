@@ -38,9 +38,9 @@ class Shapes:
 
     def __init__(self) -> None:
         # The compiler is imported when somebody asks, not by `import burnish`.
-        from ..lower.trace.trace_to_aten import Tracer
+        from ..lower.trace.trace_to_aten import AtenTracer
 
-        self.tracer = Tracer()
+        self.tracer = AtenTracer()
         self.known: dict[Any, Any] = {}
         """What calls gave that write to nothing."""
 

@@ -26,16 +26,16 @@ from ..ops.burnish_primitives import RUN
 from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking.cuda_module_loader import CudaKernel
-from ..runtime.program.autograd_function import Layout
+from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.shared_gradients import PassedOn, Shown
 from ..runtime.program.unbound_driver import Draft
 from ..schedule.library import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
-from ..schedule.partition.fold_constants import split_frozen
-from ..schedule.partition.partition_joint_graph import Halves, split_backward
-from ..schedule.partition.rematerialize import compute_again
+from ..schedule.partition.fold_constants import fold_constants
+from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
+from ..schedule.partition.rematerialize import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
@@ -91,10 +91,10 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
 def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
     if turns:
-        graph = compute_again(graph, len(constants), current().memory_budget)
+        graph = rematerialize(graph, len(constants), current().memory_budget)
     # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
-    parts = split_frozen(graph) if is_here else None
+    parts = fold_constants(graph) if is_here else None
     if parts is None:
         return Plain(compiled(graph, constants, turns=turns))
     prologue, main = parts
@@ -122,7 +122,7 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     return Halved(forward, backward, layout)
 
 
-def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, Layout]:
+def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
     """The two graphs, and what autograd must know of them. The graph's last inputs are `constants`."""
     if not all(isinstance(graph.outputs[k], Alias) for k in gradients.shown):
         raise Untraceable("an output shows an input in a way that has no form here")
@@ -130,7 +130,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         raise Untraceable("an output shares memory with an input, and autograd is not told")
     views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
     graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
-    halves = split_backward(graph, gradients, constants, current().memory_budget)
+    halves = partition_joint_graph(graph, gradients, constants, current().memory_budget)
     outputs = halves.forward.outputs
     shown = {
         k: shown_input(out, halves.forward)
@@ -140,7 +140,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
     halves.forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
     place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown and k not in views)}
     tangents = graph.inputs[gradients.tangents : gradients.tangents + len(gradients.flows)]
-    layout = Layout(
+    layout = GradientLayout(
         outputs=gradients.outputs,
         shown=shown,
         flows=tuple(place[k] for k in gradients.flows),

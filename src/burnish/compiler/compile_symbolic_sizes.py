@@ -32,10 +32,10 @@ from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.devices import gpus_of
 from ..runtime.program.unbound_symbolic_driver import OpenDraft
-from ..schedule.fusion.split_reductions import divide_open_rows
-from ..schedule.library.choose_symbolic_size_calls import choose_open_calls
+from ..schedule.fusion.split_reductions import split_symbolic_reductions
+from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
 from ..schedule.memory.plan_symbolic_arena import share_slots
-from ..schedule.partition.fold_constants import split_frozen
+from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
 from ..tensors.symbolic_sizes import NoFormula, NoNumber, NotAlike, Space
@@ -146,7 +146,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
     is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for fixed sizes
-    parts = [split_frozen(graph, same.__contains__) if is_here else None for graph in graphs]
+    parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in graphs]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
@@ -162,7 +162,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
 
 def chosen(graphs: Sequence[Graph]) -> list[Graph]:
     try:
-        return choose_open_calls(graphs)
+        return choose_symbolic_size_calls(graphs)
     except NONE_FOR_IT as error:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
@@ -251,7 +251,7 @@ def built(
     meanwhile: Meanwhile,
     takes_list: bool = False,
 ) -> OpenDraft:
-    plans = [make_plan(graph, is_open=True) for graph in divide_open_rows(graphs, space)]
+    plans = [make_plan(graph, is_open=True) for graph in split_symbolic_reductions(graphs, space)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)

@@ -52,7 +52,7 @@ RECORDS: dict[str, str] = {
         "runtime.program.unbound_driver": "Draft View",
         "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
-        "runtime.program.autograd_function": "Layout",
+        "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.shared_gradients": "PassedOn Shown",
         "tensors.weight_packing": "Panels LayerPanels",
         "tensors.symbolic_sizes": "Formula",
@@ -152,7 +152,7 @@ def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
 
 
 def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
-    writer = Writer()
+    writer = EntryWriter()
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
     return framed(document, writer.blobs)
@@ -167,7 +167,7 @@ def fields_of(x: Any) -> list[Any]:
     return [getattr(x, field.name) for field in fields(x)]
 
 
-class Writer:
+class EntryWriter:
     def __init__(self) -> None:
         self.shared: list[Any] = []
         self.at: dict[int, int] = {}
@@ -277,10 +277,10 @@ def unpacked(content: bytes, digest: str) -> tuple[Any, Tools]:
     if "refused" in written:
         kind, why = written["refused"]
         raise REFUSALS[kind](why)
-    return Reader(written, memoryview(content)[8 + size :]).root()
+    return EntryReader(written, memoryview(content)[8 + size :]).root()
 
 
-class Reader:
+class EntryReader:
     def __init__(self, written: Any, blobs: memoryview):
         self.written = written
         ends = [0]

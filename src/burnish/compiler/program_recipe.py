@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.program.autograd_function import Aside, Differentiable, Layout, OpenDifferentiable
+from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, OpenDifferentiable
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import Apart
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
-from ..runtime.program.program import Program
+from ..runtime.program.program import LinkedProgram
 from ..runtime.program.unbound_driver import Draft, halves
 from ..runtime.state_watch.native_watch import Watch
 from ..tensors.symbolic_sizes import Formula, Point
@@ -53,7 +53,7 @@ class Frozen(NamedTuple):
 class Halved(NamedTuple):
     forward: Draft
     backward: Draft
-    layout: Layout
+    layout: GradientLayout
 
 
 class Recipe(NamedTuple):
@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> Apart | Aside | Differentiable | FrozenProgram | Program:
+    ) -> Apart | Aside | Differentiable | FrozenProgram | LinkedProgram:
         made: Any
         join = tools.join
         match self.parts:

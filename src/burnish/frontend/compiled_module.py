@@ -263,7 +263,7 @@ class Forward:
         return inspect.signature(self.inside)
 
 
-class Region:
+class CompiledRegion:
     """How a module inside another runs compiled: ``nn.Module`` calls this in place of its own."""
 
     def __init__(self, program: Program, block: torch.nn.Module):
@@ -287,7 +287,7 @@ class Region:
 
 def _runs_within(program: Program, inside: torch.nn.Module) -> Callable[..., Any]:
     """How to call a wrapper of a module, so that the module runs compiled."""
-    return call_entry if isinstance(inside, CompiledModule) else Region(program, inside).run_within
+    return call_entry if isinstance(inside, CompiledModule) else CompiledRegion(program, inside).run_within
 
 
 def call_block(block: Any, args: Any, kwargs: Any) -> Any:
@@ -299,7 +299,7 @@ def call_block(block: Any, args: Any, kwargs: Any) -> Any:
 
 def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
     @marks.disable(reason="it talks to other processes; the module inside it runs compiled")
-    def run_wrapper(region: Region, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_wrapper(region: CompiledRegion, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside = wrapper.module
         if isinstance(inside, CompiledModule) or inside._compiled_call_impl is not None or region.block is not inside:
             return forward(wrapper, *args, **kwargs)
@@ -307,7 +307,7 @@ def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     run_wrapper.__qualname__ = forward.__qualname__  # the break names it
 
-    def call_wrapper(region: Region, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_wrapper(region: CompiledRegion, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
         return run_wrapper(region, wrapper, args, kwargs)
 
     def handle(tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -315,7 +315,7 @@ def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
 
         program = Program(call_block, tracer.options, args[0].module)
         keep_track(program)
-        region = Region(program, args[0].module)
+        region = CompiledRegion(program, args[0].module)
         tracer.heap.admit(region, tracer.heap.sources.pin(region))  # the segment holds it
         return tracer.call(call_wrapper, (region, *args), kwargs)
 

@@ -24,7 +24,7 @@ from .. import settings
 from ..api import keep_track, options_of, why_not_compile
 from ..capture.engine.engine import Continuation, Options, Program
 from ..errors import UserError
-from ..frontend.compiled_module import CompiledModule, Region, call_block, compile_
+from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2
@@ -79,7 +79,7 @@ def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgra
     return Trunk(program, model)
 
 
-class Block(Region):
+class Block(CompiledRegion):
     """One of many that share a program."""
 
     is_repeated_block = True

@@ -22,7 +22,7 @@ from .. import events
 from ..capture.engine.engine import Continuation, Options, Program
 from ..capture.pytorch.repeated_blocks import BlockCall
 from ..frontend import stance
-from ..frontend.compiled_module import Region, call_block
+from ..frontend.compiled_module import CompiledRegion, call_block
 from ..runtime.segments import Segment
 
 WAITS = 16
@@ -36,7 +36,7 @@ DROPPED = 3
 """So many times what was captured turned out to be no longer right: then the trunk stays plain Python."""
 
 
-class Trunk(Region):
+class Trunk(CompiledRegion):
     """How a model runs whose blocks are compiled."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """A step from graph to graph is done: listeners are given the graph, and it is verified.
 
     before, graph = graph, fold(graph)
-    announce("fold", graph, before)
+    announce("fold_batch_norm", graph, before)
 
 Every pass of `lower` and every step of `schedule` that makes a graph of a graph ends so. With nobody listening and
 without the setting `check` it costs about a microsecond.

@@ -14,32 +14,32 @@ from ..ir.announce_stage import announce
 from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..settings import current
-from .passes.accumulate_embedding_gradients import add_rows
-from .passes.avoid_subnormal_weights import weigh
-from .passes.canonicalize_products import name_calls
-from .passes.combine_rng_seeds import draw_at_once
+from .passes.accumulate_embedding_gradients import accumulate_embedding_gradients
+from .passes.avoid_subnormal_weights import avoid_subnormal_weights
+from .passes.canonicalize_products import canonicalize_products
+from .passes.combine_rng_seeds import combine_rng_seeds
 from .passes.decompose import decompose
-from .passes.drop_recompute_barriers import rejoin
-from .passes.eliminate_dead_and_common_nodes import clean
-from .passes.fold_batch_norm import fold
+from .passes.drop_recompute_barriers import drop_recompute_barriers
+from .passes.eliminate_dead_and_common_nodes import eliminate_dead_and_common_nodes
+from .passes.fold_batch_norm import fold_batch_norm
 from .passes.functionalize import functionalize
-from .passes.unalias_outputs import separate, why_not_separate
+from .passes.unalias_outputs import unalias_outputs, why_not_unaliased
 from .trace.trace_to_aten import trace
 
 PASSES = (
     functionalize,  # first: every later pass relies on values that never change
-    clean,  # before decomposing, so that equal operators are taken apart once
+    eliminate_dead_and_common_nodes,  # before decomposing, so that equal operators are taken apart once
     decompose,
-    clean,  # decompositions repeat each other's parts: converted operands, sums of the same tensor
-    draw_at_once,
-    name_calls,  # one form for all products, so that what follows knows two operators
-    fold,  # before a call is chosen: the folded weight is what gets packed
-    add_rows,  # before what is dead goes: the matrices that the rows were spread over
-    clean,  # what was folded leaves its old parts behind, as do rows that were added
-    weigh,  # once nobody reads weights any more but those who do: what is dead would count as a reader
-    rejoin,  # no pass joins equal nodes from here on
+    eliminate_dead_and_common_nodes,  # decompositions repeat each other's parts: casts, sums of one tensor
+    combine_rng_seeds,
+    canonicalize_products,  # one form for all products, so that what follows knows two operators
+    fold_batch_norm,  # before a call is chosen: the folded weight is what gets packed
+    accumulate_embedding_gradients,  # before dead code goes: the matrices that the rows were spread over
+    eliminate_dead_and_common_nodes,  # what was folded leaves its old parts behind, as do rows that were added
+    avoid_subnormal_weights,  # after dead code is gone, which would count as a reader
+    drop_recompute_barriers,  # no pass joins equal nodes from here on
 )
-# Then `separate`, last: passes may take one value for another, and only now is it known which.
+# Then `unalias_outputs`, last: passes may take one value for another, and only now is it known which.
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ def lower(
         announce(step.__name__, graph, before)
         let_go(before, (graph, traced.graph))
     first = None if traced.gradients is None else traced.gradients.outputs
-    before, graph = graph, separate(graph, traced.graph, len(traced.constants), first)
-    announce("separate", graph, before)  # its nodes are the old graph's
-    if current().check and (why := why_not_separate(graph, traced.graph)) is not None:
-        raise InternalError("separate", why)
+    before, graph = graph, unalias_outputs(graph, traced.graph, len(traced.constants), first)
+    announce("unalias_outputs", graph, before)  # its nodes are the old graph's
+    if current().check and (why := why_not_unaliased(graph, traced.graph)) is not None:
+        raise InternalError("unalias_outputs", why)
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
     return Lowered(graph, constants, traced.gradients, traced.graph)
 

@@ -14,30 +14,30 @@ from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
 from ..tensors.view_maps import view_offset
-from .fusion.fuse_gathers import fetch_in_loops
-from .fusion.fuse_loops import Fusion, Unit, fuse
-from .fusion.fuse_scatters import scatter_in_loops
+from .fusion.fuse_gathers import fuse_gathers
+from .fusion.fuse_loops import Fusion, Unit, fuse_loops
+from .fusion.fuse_scatters import fuse_scatters
 from .fusion.fusion_groups import Group, is_reduction
-from .fusion.horizontal_fusion import merged
-from .fusion.split_reductions import divide_long_rows
+from .fusion.horizontal_fusion import fuse_horizontally
+from .fusion.split_reductions import split_reductions
 from .layouts.verify_layouts import verify_layouts
-from .loops.build_kernel import Launch, emit
-from .memory.concat_in_place import share_homes
-from .memory.elementwise_buffer_reuse import overlay
-from .memory.in_place_library_calls import calls_in_place
+from .loops.build_kernel import Launch, build_kernel
+from .memory.concat_in_place import concat_in_place
+from .memory.elementwise_buffer_reuse import reuse_elementwise_buffers
+from .memory.in_place_library_calls import run_library_calls_in_place
 from .memory.liveness import place_in_arena
 from .memory.store_inputs_in_place import store_in_place
-from .partition.loop_or_library_call import Classes, classify
-from .partition.order_error_checks import check_first, last_that_may_fail
+from .partition.loop_or_library_call import Classes, classify_nodes
+from .partition.order_error_checks import last_that_may_fail, order_error_checks
 from .partition.rematerialize import fullest
 from .plan_steps import Call, Plan, Show, Step
 
 STEPS = (
-    check_first,  # a run that raises must not have written
-    share_homes,
-    divide_long_rows,
-    fetch_in_loops,
-    scatter_in_loops,
+    order_error_checks,  # a run that raises must not have written
+    concat_in_place,
+    split_reductions,
+    fuse_gathers,
+    fuse_scatters,
 )
 """From graph to graph, before the graph is made loops of."""
 
@@ -47,21 +47,21 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
     `turns`: it goes forward and then backward, as a whole step of training does."""
     for step in STEPS:
-        if is_open and step is divide_long_rows:
-            continue  # all sizes together are divided before (`divide_open_rows`)
+        if is_open and step is split_reductions:
+            continue  # all sizes together are divided before (`split_symbolic_reductions`)
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
-    classes = classify(graph, is_open)
-    fusion = fuse(graph, classes, fullest(graph) if turns else 0)
-    steps, apart = merged(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
+    classes = classify_nodes(graph, is_open)
+    fusion = fuse_loops(graph, classes, fullest(graph) if turns else 0)
+    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
-    written, within = calls_in_place(graph, calls, [touched(step) for step in steps], checked)
+    written, within = run_library_calls_in_place(graph, calls, [touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     over: dict[Value, Value] = {}
     if not is_open:
-        steps, over = overlay(graph, steps, [touched(step) for step in steps], {*placed, *within})
+        steps, over = reuse_elementwise_buffers(graph, steps, [touched(step) for step in steps], {*placed, *within})
     plan = Plan(graph, steps, placed=placed | within, over=over)
     if not is_open:
         place_in_arena(plan, gives_back)
@@ -115,7 +115,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
         if isinstance(unit.what, Group):
             wanted = {root for root in unit.what.roots if root in needed}
             if wanted:
-                steps.append(emit(unit.what, wanted, classes))
+                steps.append(build_kernel(unit.what, wanted, classes))
         else:
             for value in unit.what.operands:
                 show(value)

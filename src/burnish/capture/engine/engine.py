@@ -35,7 +35,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, default_device, global_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.complete_instruction import Answering
-from ..interpreter.frame_layout import Layout, take_apart
+from ..interpreter.frame_layout import SlotLayout, take_apart
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
@@ -44,7 +44,7 @@ from ..segments.break_transition import cross
 from ..segments.close_segment import autocast_nesting, close, restore_state
 from ..segments.concretize_scalars import scrub
 from ..segments.unrebuildable_object import Unrebuildable
-from ..symbolic_sizes.dynamic_dimensions import OpenSizes, Place, Wish, changed_sizes
+from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes
 from .crash_repro import write_failure
 from .tracer import Late, Stop, Tracer
 
@@ -77,8 +77,8 @@ class Program:
         """``subject``: what the user compiled, where that is not ``function`` but something it calls."""
         self.function, self.options = function, options
         self.continuations: dict[Any, Continuation] = {}
-        self.sizes: dict[int, dict[Place, tuple[int, int]]] = {}  # that differed, by the continuation
-        self.closed_sizes: dict[int, set[Place]] = {}  # that were to be open, and decided something
+        self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by the continuation
+        self.closed_sizes: dict[int, set[SymbolPlace]] = {}  # that were to be open, and decided something
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
         self.results_changed = 0  # of Python that graphs run as it is
@@ -259,7 +259,7 @@ class Program:
         slots.clear()  # what the program lets go must not be kept alive here
         return keyboard_interrupts.run(machine)
 
-    def continuation_for(self, layout: Layout) -> Continuation:
+    def continuation_for(self, layout: SlotLayout) -> Continuation:
         found = self.continuations.get(layout.key)
         if found is None:
             # What stands in for C code, as `max` of tensors, is nobody's line.
@@ -465,7 +465,7 @@ class Program:
         self, tracer: Tracer, continuation: Continuation, signal: Any, at: Any, why: Any, started: float, slots: list
     ) -> None:
         traced = time.perf_counter()
-        expected = {Place(*at): sizes for at, sizes in growing(tracer).items()}
+        expected = {SymbolPlace(*at): sizes for at, sizes in growing(tracer).items()}
         if tracer.has_assertions and not self.options.fullgraph and tracer.recorder.written_inputs():
             self.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
             return

@@ -40,7 +40,7 @@ from ...errors import InternalError
 from ...runtime.segments import Holders
 from ...runtime.state_watch.native_watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
-from .native_watch_plan import ATOMS, Made, Plan, Wanted
+from .native_watch_plan import ATOMS, Made, Wanted, WatchPlan
 from .object_sources import Source
 
 UNPREPARED = 64
@@ -160,7 +160,7 @@ class Keeper:
             return
         unwatched = self.written.union(source for source, times in self.fickle.items() if times >= FICKLE)
         try:  # `plan` is needed below, for what it holds
-            plan = Plan(self.guards, self.inputs, self.values, slots, watch, unwatched)
+            plan = WatchPlan(self.guards, self.inputs, self.values, slots, watch, unwatched)
             made = plan.make()
         except (Unwatchable, RuntimeError, *MISSING_ERRORS):
             return

@@ -77,7 +77,7 @@ class Made(NamedTuple):
     """Of what is watched and may turn out to be fickle, by source."""
 
 
-class Plan:
+class WatchPlan:
     """One watch being made, of the state that ``slots`` lead to."""
 
     def __init__(
@@ -432,29 +432,29 @@ class Plan:
 
 
 # How what lies at a fixed place leads to the next one; entered in the watch on the way.
-FIXED: dict[str, Callable[[Plan, Source, Any, Any, bool], tuple[Any, bool]]] = {
-    "members": Plan.members_of,
-    "item": Plan.item_of,
-    "entry": Plan.entry_of,
-    "cell": Plan.cell_of,
-    "attr": Plan.field_of,
+FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]] = {
+    "members": WatchPlan.members_of,
+    "item": WatchPlan.item_of,
+    "entry": WatchPlan.entry_of,
+    "cell": WatchPlan.cell_of,
+    "attr": WatchPlan.field_of,
 }
 
 # By the kind of a guard on something fixed: enters in the watch what makes it hold, or answers False.
-RULES: dict[str, Callable[[Plan, Source, Any, Any, bool], bool]] = {
-    "type": Plan.is_type,
-    "is": Plan.is_it,
-    "equal": Plan.is_value,
-    "equal set": Plan.is_set,
-    "tensor": Plan.is_tensor,
-    "length": Plan.has_length,
-    "length by base": Plan.has_length,
-    "has": Plan.has_content,
-    "absent": Plan.has_content,
-    "has by base": Plan.has_content,
-    "absent by base": Plan.has_content,
-    "keys": Plan.has_keys,
-    "keys by base": Plan.has_keys,
-    "truth": Plan.has_truth,
-    "no hooks": Plan.has_no_hooks,
+RULES: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], bool]] = {
+    "type": WatchPlan.is_type,
+    "is": WatchPlan.is_it,
+    "equal": WatchPlan.is_value,
+    "equal set": WatchPlan.is_set,
+    "tensor": WatchPlan.is_tensor,
+    "length": WatchPlan.has_length,
+    "length by base": WatchPlan.has_length,
+    "has": WatchPlan.has_content,
+    "absent": WatchPlan.has_content,
+    "has by base": WatchPlan.has_content,
+    "absent by base": WatchPlan.has_content,
+    "keys": WatchPlan.has_keys,
+    "keys by base": WatchPlan.has_keys,
+    "truth": WatchPlan.has_truth,
+    "no hooks": WatchPlan.has_no_hooks,
 }

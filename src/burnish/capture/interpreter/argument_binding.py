@@ -16,7 +16,7 @@ def frame_for(function: FunctionType, values: list) -> Frame:
     return Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
 
 
-class Plan(NamedTuple):
+class BindingPlan(NamedTuple):
     """How arguments of one shape, so many by position and these by name, become the values of a code's parameters."""
 
     co: CodeType  # kept, for plans are found by its address
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     extra: list[int] | None  # which of the arguments by name ``**`` takes
 
 
-_plans: dict[tuple, Plan | None] = {}
+_plans: dict[tuple, BindingPlan | None] = {}
 
 
 def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
@@ -65,7 +65,7 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
     return values
 
 
-def plan_for(co: CodeType, count: int, keywords: tuple) -> Plan | None:
+def plan_for(co: CodeType, count: int, keywords: tuple) -> BindingPlan | None:
     """None where such arguments are an error, whatever the defaults are."""
     n, flags, names = co.co_argcount, co.co_flags, co.co_varnames
     total = n + co.co_kwonlyargcount
@@ -83,7 +83,7 @@ def plan_for(co: CodeType, count: int, keywords: tuple) -> Plan | None:
             return None
     if count > n and not flags & 4:
         return None
-    return Plan(
+    return BindingPlan(
         co,
         places,
         [(i, n - i) for i in range(n) if places[i] < 0],

@@ -114,7 +114,7 @@ def values_of(frame: Frame) -> list:
     return taken
 
 
-class Layout:
+class SlotLayout:
     """A chain of frames without its values, outermost first."""
 
     __slots__ = ("crossing", "frames", "key")
@@ -138,7 +138,7 @@ class Layout:
         return [name for frame in self.frames for name in frame.labels()]
 
 
-def take_apart(top: Frame) -> tuple[Layout, list]:
+def take_apart(top: Frame) -> tuple[SlotLayout, list]:
     """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
     chain = []
     frame: Frame | None = top
@@ -152,7 +152,7 @@ def take_apart(top: Frame) -> tuple[Layout, list]:
         _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
         layouts.append(FrameLayout(frame))
         slots += values_of(frame)
-    return Layout(layouts), slots
+    return SlotLayout(layouts), slots
 
 
 def _forget_dead(frame: Frame, at: int) -> None:

@@ -188,7 +188,7 @@ def _guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> N
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class AttributePlan:
     """How an attribute is read where CPython's rules come down to the instance dictionary and then the class."""
 
     method: FunctionType | None
@@ -199,18 +199,18 @@ class Plan:
     """Whether ``nn.Module`` looks into its tables then."""
 
 
-def _plan_for(m: Any, kind: type, name: str) -> Plan | None:
+def _plan_for(m: Any, kind: type, name: str) -> AttributePlan | None:
     """None where the rules have to be followed."""
     if type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
         return None
     found, owner = lookup(m, kind, name)
     if type(found) is FunctionType:
-        return Plan(found, MISSING, owner, False)
+        return AttributePlan(found, MISSING, owner, False)
     if found is MISSING:
-        return Plan(None, MISSING, None, lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR)
+        return AttributePlan(None, MISSING, None, lookup(m, kind, "__getattr__")[0] is MODULE_GETATTR)
     if any(find_on_type(type(found), asked) is not None for asked in ("__get__", "__set__", "__delete__")):
         return None
-    return Plan(None, found, owner, False)
+    return AttributePlan(None, found, owner, False)
 
 
 def _load_from_instance(m: Any, obj: Any, name: str) -> Any:

@@ -73,7 +73,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
         return m.call(function, args, kwargs)
     if not torch.is_grad_enabled():
         return m.call(function, args, kwargs)
-    m.region = Region(m, function, args, options.get("preserve_rng_state", True) is not False)
+    m.region = CapturedRegion(m, function, args, options.get("preserve_rng_state", True) is not False)
     return m.call(run_region, (function, args, kwargs), {})
 
 
@@ -129,7 +129,7 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
     m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves the checkpointed function")
 
 
-class Region:
+class CapturedRegion:
     """A checkpointed call that is being traced."""
 
     def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool):
@@ -229,9 +229,9 @@ class Region:
         saves: list[bool] = []
         places: dict[int, int] = {}
 
-        def place(handle: Handle) -> checkpoint_recompute.Place:
+        def place(handle: Handle) -> checkpoint_recompute.StepValue:
             if isinstance(handle.call, int) and handle.call >= start:
-                return checkpoint_recompute.Place(handle.call, handle.path)
+                return checkpoint_recompute.StepValue(handle.call, handle.path)
             at = places.get(id(handle))
             if at is None:
                 if handle.call is None:
@@ -243,7 +243,7 @@ class Region:
                 at = places[id(handle)] = -1 - len(inputs)
                 inputs.append(value)
                 saves.append(id(handle) in given)
-            return checkpoint_recompute.Place(at)
+            return checkpoint_recompute.StepValue(at)
 
         calls = [
             (function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
@@ -251,10 +251,12 @@ class Region:
         ]
         count = len(inputs)
 
-        def moved(found: checkpoint_recompute.Place) -> checkpoint_recompute.Place:
-            return checkpoint_recompute.Place(-1 - found.at if found.at < 0 else found.at - start + count, found.path)
+        def moved(found: checkpoint_recompute.StepValue) -> checkpoint_recompute.StepValue:
+            return checkpoint_recompute.StepValue(
+                -1 - found.at if found.at < 0 else found.at - start + count, found.path
+            )
 
-        made = [(function, *mapped(given, checkpoint_recompute.Place, moved)) for function, given in calls]
+        made = [(function, *mapped(given, checkpoint_recompute.StepValue, moved)) for function, given in calls]
         return checkpoint_recompute.steps_of(count, made, draws, tuple(saves)), inputs
 
     def leave(self) -> None:

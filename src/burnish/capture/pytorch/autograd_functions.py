@@ -254,13 +254,13 @@ class NotTraceable(Exception):
 
 def why_not_traceable(cls: type, names: Names) -> str | None:
     try:
-        Reader(names).function_class(cls)
+        ClassReader(names).function_class(cls)
     except NotTraceable as why:
         return str(why)
     return None
 
 
-class Reader:
+class ClassReader:
     def __init__(self, names: Names):
         self.names = names
         self.seen: set[Any] = set()

@@ -18,13 +18,13 @@ from ..engine.object_lifetimes import is_missed
 from ..interpreter.complete_instruction import Answering
 from ..interpreter.emulated_frames import looks_at_frames
 from ..interpreter.frame_introspection import FRAME_CALLS
-from ..interpreter.frame_layout import Layout, take_apart
+from ..interpreter.frame_layout import SlotLayout, take_apart
 from ..interpreter.frames import UNBOUND, Frame, Generator
 from ..interpreter.instruction_loop import Machine, is_hashable
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 
 
-class Place:
+class SlotPlace:
     """Where a slot's value is to be."""
 
     __slots__ = ("at",)
@@ -46,7 +46,7 @@ class Probe(Machine):
         self.answer = answer
 
     def note(self, perform: Callable, operands: tuple, named: dict[str, Any]) -> Any:
-        if self.asked is not None or not all(type(x) is Place for x in (*operands, *named.values())):
+        if self.asked is not None or not all(type(x) is SlotPlace for x in (*operands, *named.values())):
             raise NotSimple
         self.asked = perform, tuple(x.at for x in operands), {name: x.at for name, x in named.items()}
         return self.answer
@@ -81,7 +81,7 @@ class Way:
 
     __slots__ = ("continuation", "dropped", "layout", "picks")
 
-    def __init__(self, layout: Layout, picks: list[int], dropped: list[int]):
+    def __init__(self, layout: SlotLayout, picks: list[int], dropped: list[int]):
         self.layout = layout
         self.picks = picks  # which of the old slots are the new ones; one beyond them is the answer
         self.dropped = dropped
@@ -93,10 +93,10 @@ class Crossing:
 
     __slots__ = ("named", "operands", "other", "perform", "usual")
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: SlotLayout):
         if any(frame.handling or frame.generator for frame in layout.frames):
             raise NotSimple
-        answer = Place(-1)
+        answer = SlotPlace(-1)
         (self.perform, self.operands, self.named), self.usual = probed(layout, answer)
         self.other: Way | None = None
         if self.perform is ask_truth:
@@ -117,28 +117,28 @@ class Crossing:
         return self.other if answer is EXHAUSTED else self.usual  # type: ignore[return-value]
 
 
-def probed(layout: Layout, answer: Any) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], Way]:
+def probed(layout: SlotLayout, answer: Any) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], Way]:
     count = sum(frame.n_slots for frame in layout.frames)
-    probe = Probe(layout.build([Place(at) for at in range(count)]), answer)
+    probe = Probe(layout.build([SlotPlace(at) for at in range(count)]), answer)
     before = probe.frame
     probe.step()
     if probe.asked is None or probe.frame is not before or before is None:
         raise NotSimple
     after, taken = take_apart(before)
-    if not all(type(x) is Place or x is answer for x in taken):
+    if not all(type(x) is SlotPlace or x is answer for x in taken):
         raise NotSimple
-    picks = [x.at if type(x) is Place and x is not answer else count for x in taken]
+    picks = [x.at if type(x) is SlotPlace and x is not answer else count for x in taken]
     return probe.asked, Way(after, picks, sorted(set(range(count)).difference(picks)))
 
 
-def crossing_of(layout: Layout) -> Crossing | None:
+def crossing_of(layout: SlotLayout) -> Crossing | None:
     try:
         return Crossing(layout)
     except NotSimple:
         return None
 
 
-def cross(layout: Layout, slots: list, continuation_for: Callable[[Layout], Any]) -> tuple[Any, Any]:
+def cross(layout: SlotLayout, slots: list, continuation_for: Callable[[SlotLayout], Any]) -> tuple[Any, Any]:
     """(the next continuation, its slots), or (None, a machine that is to execute the instruction)."""
     if layout.crossing is UNBOUND:
         layout.crossing = crossing_of(layout)

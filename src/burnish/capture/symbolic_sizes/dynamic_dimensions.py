@@ -37,7 +37,7 @@ from ..numbers import live_scalars
 from ..pytorch import torch_calls
 from .example_inputs import OpenInputs, open_inputs
 from .meta_shape_replay import Answers
-from .size_symbols import FAR, LEAST, Place, Symbols
+from .size_symbols import FAR, LEAST, SymbolPlace, Symbols
 
 OTHER = 1
 """The point of sizes other than those that were seen."""
@@ -50,11 +50,11 @@ MOST_ELEMENTS = 1 << 26
 class Wish:
     """What is to be open."""
 
-    changed: Mapping[Place, tuple[int, int]]
+    changed: Mapping[SymbolPlace, tuple[int, int]]
     """Dimensions that were another size before, and both sizes: `growing.NOTHING`, where that is only expected."""
     all: bool = False
     """Every dimension of every tensor that is no parameter or buffer."""
-    closed: frozenset[Place] = frozenset()
+    closed: frozenset[SymbolPlace] = frozenset()
     """But not these: their size decided something before."""
 
     @property
@@ -89,7 +89,10 @@ class OpenSizes:
             return None
         shape: list[Any] = list(tensor.shape)
         for dim in dims:
-            leaf, place = live_scalars.Expression(None, (source.attr("shape").item(dim),)), Place(source.path(), dim)
+            leaf, place = (
+                live_scalars.Expression(None, (source.attr("shape").item(dim),)),
+                SymbolPlace(source.path(), dim),
+            )
             shape[dim] = self.symbols.opened(leaf, place, tensor.shape[dim], self.wish.changed.get(place))
             least, most = size_marks(tensor).bounds.get(dim, (None, None))
             if least is not None and least > LEAST:
@@ -110,8 +113,8 @@ class OpenSizes:
             for dim, size in enumerate(tensor.shape)
             if size >= LEAST
             and dim not in marks.static
-            and Place(path, dim) not in self.wish.closed
-            and (self.wish.all or dim in marks.open or Place(path, dim) in self.wish.changed)
+            and SymbolPlace(path, dim) not in self.wish.closed
+            and (self.wish.all or dim in marks.open or SymbolPlace(path, dim) in self.wish.changed)
         )
 
     def largest(self) -> int:
@@ -296,12 +299,12 @@ def succeeds(function: Callable, *args: Any) -> bool:
     return True
 
 
-def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[Place, tuple[int, int]]:
+def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[SymbolPlace, tuple[int, int]]:
     """The dimensions of tensors that are another size now than the guards say.
 
     Guards stand in the order in which the program read things: what comes after one that says what something is may be
     read only where that holds."""
-    found: dict[Place, tuple[int, int]] = {}
+    found: dict[SymbolPlace, tuple[int, int]] = {}
     for kind, source, expected in guards:
         if kind == "type" and type(read(source)) is not expected:  # type: ignore[arg-type]
             break
@@ -318,5 +321,5 @@ def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dic
         if has_sizes and now.ndim == len(shape):
             for dim, (before, size) in enumerate(zip(shape, now.shape, strict=True)):
                 if before is not None and before != size and before >= LEAST <= size:
-                    found[Place(source.path(), dim)] = before, size  # type: ignore[union-attr]
+                    found[SymbolPlace(source.path(), dim)] = before, size  # type: ignore[union-attr]
     return found

@@ -24,7 +24,7 @@ have an end, as a table of positions has."""
 MOST_SIZE = 1 << 40
 
 
-class Place(NamedTuple):
+class SymbolPlace(NamedTuple):
     """A dimension of an input."""
 
     path: tuple
@@ -38,7 +38,7 @@ class Symbols:
         self.tracer = tracer
         self.leaves: list[live_scalars.Expression] = []
         self.hints: list[int] = []
-        self.places: list[list[Place]] = []
+        self.places: list[list[SymbolPlace]] = []
         self.moves: list[tuple[int, int] | None] = []
         self.most: dict[int, int] = {}
         """Of symbols that the program compares with the end of something, as of a table of positions: that end."""
@@ -54,7 +54,7 @@ class Symbols:
         self.far = 0
         """Which of FAR; behind the last, formulas are known to hold near the sizes that were seen only."""
 
-    def opened(self, leaf: live_scalars.Expression, place: Place, size: int, move: tuple[int, int] | None) -> Any:
+    def opened(self, leaf: live_scalars.Expression, place: SymbolPlace, size: int, move: tuple[int, int] | None) -> Any:
         """The size as a live number: a new symbol, or one that is known, and something added to it. `move`: from what
         it has changed, and to what."""
         for number, hint in enumerate(self.hints):

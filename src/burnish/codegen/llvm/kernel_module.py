@@ -21,7 +21,7 @@ from . import vectorization_and_tiling as plans
 from .loop_printer import LoopPrinter
 from .stage_scratch_rows import keep
 from .target_machine import Host, host
-from .vectorization_and_tiling import Plan
+from .vectorization_and_tiling import VectorPlan
 
 SYMBOL = "kernel"
 """What the native function is called in each module."""
@@ -33,7 +33,7 @@ PARALLEL = torch_thread_pool.PARALLEL
 @dataclass(frozen=True, slots=True)
 class Piece:
     box: Box
-    plan: Plan
+    plan: VectorPlan
     weight: int
     """How many units of work an item counts as."""
 
@@ -80,7 +80,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     return "\n".join(lines) + "\n", cycles
 
 
-def _weighed(planned: list[tuple[Box, Plan]]) -> list[Piece]:
+def _weighed(planned: list[tuple[Box, VectorPlan]]) -> list[Piece]:
     costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
     unit = min(costs, default=1)
     return [Piece(box, plan, max(round(cost / unit), 1)) for (box, plan), cost in zip(planned, costs, strict=True)]

@@ -24,7 +24,7 @@ from .reductions import Accumulator
 from .runtime_sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .scalar_operations import Operations
 from .target_machine import Host
-from .vectorization_and_tiling import Plan, is_across
+from .vectorization_and_tiling import VectorPlan, is_across
 
 CHAIN = 16
 """The longest chain of float additions: a longer one is cut into blocks of half as many, each summed by itself."""
@@ -56,7 +56,7 @@ class LoopPrinter:
     def __init__(
         self,
         box: Box,
-        plan: Plan,
+        plan: VectorPlan,
         host: Host,
         stored: frozenset[int],
         dtypes: tuple[str, ...],

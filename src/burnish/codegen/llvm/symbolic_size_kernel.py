@@ -33,7 +33,7 @@ from .loop_printer import LoopPrinter
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
 from .stage_scratch_rows import keep
 from .target_machine import Host, host
-from .vectorization_and_tiling import Plan
+from .vectorization_and_tiling import VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     return "\n".join(lines) + "\n", cycles
 
 
-def item_count(name: str, box: Box, plan: Plan, weight: int, buffers: int) -> list[str]:
+def item_count(name: str, box: Box, plan: VectorPlan, weight: int, buffers: int) -> list[str]:
     """A function that tells how many units of work a loop has: its items, by their weight."""
     code = Code()
     scope = code.here
@@ -138,7 +138,7 @@ def item_count(name: str, box: Box, plan: Plan, weight: int, buffers: int) -> li
     return counting(name, box, buffers, scope.lines, total)
 
 
-def cycle_count(name: str, box: Box, plan: Plan, buffers: int) -> list[str]:
+def cycle_count(name: str, box: Box, plan: VectorPlan, buffers: int) -> list[str]:
     """A function that tells about how long a loop takes: what it took for the sizes that were seen, by its elements."""
     code = Code()
     scope = code.here
@@ -212,7 +212,7 @@ def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
     return [*lines, "  ret void", "}"]
 
 
-def choose(box: Box, target: Host) -> Plan:
+def choose(box: Box, target: Host) -> VectorPlan:
     """As for known sizes, with the sizes of the program that was seen; lanes lie at known distances."""
     guessed = guess(box)
     open_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}

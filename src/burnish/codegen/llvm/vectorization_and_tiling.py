@@ -52,7 +52,7 @@ BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VectorPlan:
     kind: Kind
     """elements: an element-wise box; an item is a block of the lane variable. tiles: the same for one that reads across
     the lanes; an item is a square. inner: an item is a row, its elements are lanes. rows: an item is `copies` vectors
@@ -74,7 +74,7 @@ class Plan:
     takes the next. Their accumulators lie in memory."""
 
 
-def choose(box: Box, host: Host) -> Plan:
+def choose(box: Box, host: Host) -> VectorPlan:
     candidates: list[int | None] = [k for k, extent in enumerate(box.extents) if extent > 1]
     if any(r.is_running for r in box.reductions):
         return _in_order(box, host)
@@ -87,7 +87,7 @@ def choose(box: Box, host: Host) -> Plan:
     return cut(box, lane, width, cycles_of(box, lane, host), host)
 
 
-def _in_order(box: Box, host: Host) -> Plan:
+def _in_order(box: Box, host: Host) -> VectorPlan:
     """Of running reductions: one element after the other, so lanes are rows. Where those do not lie side by side, rows
     are computed side by side all the same, as scalars: each waits for its last addition, and not for the others'."""
     steps = accesses(box.stages)
@@ -106,10 +106,10 @@ def _in_order(box: Box, host: Host) -> Plan:
         n for n in (MOST_COPIES, 4, 2, 1) if box.extents[lane] % n == 0 and (n == 1 or n * body <= MOST_SCALARS)
     )
     cycles = cycles_of(box, None, host) / copies
-    return Plan("rows", lane, 1, copies, copies, math.prod(box.extents[: box.rows]) // copies, cycles)
+    return VectorPlan("rows", lane, 1, copies, copies, math.prod(box.extents[: box.rows]) // copies, cycles)
 
 
-def pieces(box: Box, host: Host) -> list[tuple[Box, Plan]]:
+def pieces(box: Box, host: Host) -> list[tuple[Box, VectorPlan]]:
     """The box with its plan; in parts, where the plan does not come out even and lanes cannot be masked."""
     plan = choose(box, host)
     if plan.kind == "rows" and plan.width == 1 and plan.lane is not None and plan.copies < MOST_COPIES:
@@ -156,7 +156,7 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
 
 def cut(
     box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_open: bool = False
-) -> Plan:
+) -> VectorPlan:
     """`may_turn`: whether squares may be read across. `is_open`: nothing is known to come out even along the lanes."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
@@ -165,7 +165,7 @@ def cut(
     elif may_turn and (across := _across(box, lane, width)) is not None:
         even = [-(-box.extents[k] // width) for k in (lane, across)]
         items = rows // (box.extents[lane] * box.extents[across]) * even[0] * even[1]
-        return Plan("tiles", lane, width, 1, width, items, cycles, across)
+        return VectorPlan("tiles", lane, width, 1, width, items, cycles, across)
     elif box.is_elementwise:
         extent = box.extents[lane]
         # Where lanes are masked at the end anyway, a long body is printed once, not three times.
@@ -189,8 +189,8 @@ def cut(
         strips = 1 if is_open else _strips(box, lane, width * copies)
         block = width * copies * strips
         items = rows // extent * -(-extent // block)
-        return Plan(kind, lane, width, copies, block, items, cycles, strips=strips)
-    return Plan(kind, lane, width, copies, block, items, cycles)
+        return VectorPlan(kind, lane, width, copies, block, items, cycles, strips=strips)
+    return VectorPlan(kind, lane, width, copies, block, items, cycles)
 
 
 def _strips(box: Box, lane: int, reach: int) -> int:

@@ -19,7 +19,7 @@ from ...ops.scalar_ir import Scalar, binary, bitcast, cast, const, fma, make, se
 
 
 @dataclass(frozen=True)
-class Layout:
+class FloatLayout:
     """Where the parts of a float type lie. `mantissa` counts the stored bits."""
 
     integer: str
@@ -40,10 +40,13 @@ class Layout:
         return -(1 << (31 if self.integer == "i32" else 63))
 
 
-LAYOUTS = {"f32": Layout("i32", 23, 127, 2.0**-126, 2.0**-149), "f64": Layout("i64", 52, 1023, 2.0**-1022, 2.0**-1074)}
+LAYOUTS = {
+    "f32": FloatLayout("i32", 23, 127, 2.0**-126, 2.0**-149),
+    "f64": FloatLayout("i64", 52, 1023, 2.0**-1022, 2.0**-1074),
+}
 
 
-def layout(x: Scalar) -> Layout:
+def layout(x: Scalar) -> FloatLayout:
     return LAYOUTS[x.dtype]
 
 

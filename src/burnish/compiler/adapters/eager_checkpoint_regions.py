@@ -19,7 +19,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from ...runtime.eager.checkpoint_recompute import Place, Steps, checkpointed, steps_of
+from ...runtime.eager.checkpoint_recompute import Steps, StepValue, checkpointed, steps_of
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
 from ...tensors.lazy_graph_module import graph_module
 from .. import CompiledFn
@@ -59,14 +59,14 @@ def add_region(gm: GraphModule, made: Graph, env: dict[Node, Node], mark: Mark, 
     for node in nodes:
         within[node] = part.node_copy(node, within.__getitem__)
     part.output(tuple(within[node] for node in outputs))
-    region = Region(mark, graph_module(gm, part), steps(mark, inputs, nodes))
+    region = EagerRegion(mark, graph_module(gm, part), steps(mark, inputs, nodes))
     call = made.call_function(region, tuple(env[node] for node in inputs))
     for at, node in enumerate(outputs):
         env[node] = made.call_function(operator.getitem, (call, at))
 
 
 def steps(mark: Mark, inputs: Sequence[Node], nodes: Sequence[Node]) -> Steps:
-    places = {node: Place(at) for at, node in enumerate((*inputs, *nodes))}
+    places = {node: StepValue(at) for at, node in enumerate((*inputs, *nodes))}
     calls = [(function_of(node), *(plain(part, places) for part in (node.args, node.kwargs))) for node in nodes]
     return steps_of(len(inputs), calls, mark.draws, tuple(mark.number in node.meta.get(GIVEN, ()) for node in inputs))
 
@@ -75,7 +75,7 @@ def function_of(node: Node) -> Callable:
     return getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target  # type: ignore
 
 
-def plain(tree: Any, places: dict[Node, Place]) -> Any:
+def plain(tree: Any, places: dict[Node, StepValue]) -> Any:
     """Arguments of a node with places in it, in Python's own tuples, lists and dictionaries."""
     if isinstance(tree, Node):
         return places[tree]
@@ -90,7 +90,7 @@ def plain(tree: Any, places: dict[Node, Place]) -> Any:
     return tree
 
 
-class Region:
+class EagerRegion:
     """The target of a node that runs a whole region."""
 
     def __init__(self, mark: Mark, gm: GraphModule, steps: Steps):

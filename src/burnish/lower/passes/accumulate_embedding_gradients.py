@@ -21,7 +21,7 @@ from ...ir.rewriter import Rewriter
 ADD, SPREAD = "aten.add.Tensor", "aten.embedding_dense_backward.default"
 
 
-def add_rows(graph: Graph) -> Graph:
+def accumulate_embedding_gradients(graph: Graph) -> Graph:
     """The graph itself, where there is no such sum."""
     if not any(node.op.name == SPREAD for node in graph.nodes):
         return graph
@@ -74,4 +74,4 @@ class RowAdder(Rewriter):
         return build("index_add.default", self.env[x], 0, places, rows)
 
 
-__all__ = ["add_rows"]
+__all__ = ["accumulate_embedding_gradients"]

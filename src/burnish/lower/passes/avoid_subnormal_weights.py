@@ -27,7 +27,7 @@ LEAST = 2.0**-104
 PRODUCT = "aten.bmm.default"
 
 
-def weigh(graph: Graph) -> Graph:
+def avoid_subnormal_weights(graph: Graph) -> Graph:
     """The graph itself, where no product has such weights."""
     found = weights(graph)
     return Weigher(graph, found).run() if found else graph

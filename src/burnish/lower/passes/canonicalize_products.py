@@ -18,7 +18,7 @@ from ...tensors.view_maps import Permute
 CALLS = {"aten.addmm.default", "aten.mm.default", "aten.convolution.default"}
 
 
-def name_calls(graph: Graph) -> Graph:
+def canonicalize_products(graph: Graph) -> Graph:
     return CallNamer(graph).run()
 
 

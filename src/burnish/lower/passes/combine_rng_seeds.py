@@ -26,7 +26,7 @@ Draw = tuple[int, torch.device]
 """Behind how many other draws, where that tells, and on which device."""
 
 
-def draw_at_once(graph: Graph) -> Graph:
+def combine_rng_seeds(graph: Graph) -> Graph:
     draws: dict[Node, Draw] = {}
     others = 0
     for node in graph.nodes:

@@ -25,7 +25,7 @@ from ...ops.burnish_primitives import AGAIN, HELD, REDUCTION_OF, RUN_ALONG, VIEW
 from .eliminate_dead_and_common_nodes import joined_view
 
 
-def rejoin(graph: Graph) -> Graph:
+def drop_recompute_barriers(graph: Graph) -> Graph:
     return Rejoiner(graph).run() if any(node.op is AGAIN for node in graph.nodes) else graph
 
 

@@ -19,7 +19,7 @@ from ...ops.burnish_primitives import VIEW
 from ...tensors.simplify_views import simplified
 
 
-def clean(graph: Graph) -> Graph:
+def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
     wanted = needed_nodes(graph)
     new = Graph()
     build = Builder(new)

@@ -20,7 +20,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR
 
 
-def fold(graph: Graph) -> Graph:
+def fold_batch_norm(graph: Graph) -> Graph:
     """The graph itself, where no product is scaled or shifted by anything of the state."""
     folder = Folder(graph)
     return folder.run() if any(map(folder.may_go_in, graph.nodes)) else graph

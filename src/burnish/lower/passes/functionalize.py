@@ -69,7 +69,7 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RootView:
     """Where a tensor of the trace lives: `maps` of a root."""
 
     root: Root
@@ -89,12 +89,12 @@ class Functionalizer:
     def __init__(self, graph: Graph):
         self.old, self.new = graph, Graph()
         self.build = Builder(self.new)
-        self.places: dict[Value, Place] = {}
+        self.places: dict[Value, RootView] = {}
 
     def run(self) -> Graph:
         for k, value in enumerate(self.old.inputs):
             made = self.new.copy_input(value)
-            self.places[value] = Place(Root(made, value.type, input=k), ())
+            self.places[value] = RootView(Root(made, value.type, input=k), ())
         for node in self.old.nodes:
             self.build.line = node.line
             written = written_arguments(node)
@@ -142,7 +142,7 @@ class Functionalizer:
         self.note_layouts(node)
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
-                self.places[old] = Place(Root(made, old.type, is_whole=len(results) == 1), ())
+                self.places[old] = RootView(Root(made, old.type, is_whole=len(results) == 1), ())
 
     def note_layouts(self, node: Node) -> None:
         """On the node that was added for one of the trace, where its kernel takes no other layouts."""
@@ -173,7 +173,7 @@ class Functionalizer:
 
     def show_without_maps(self, value: Value, root: Root, again: Callable[[], Value]) -> None:
         made = again()
-        self.places[value] = Place(Root(made, value.type, shows=root, again=again, shown_version=root.version), ())
+        self.places[value] = RootView(Root(made, value.type, shows=root, again=again, shown_version=root.version), ())
 
     def refresh(self, root: Root) -> None:
         """What shows another root without maps is made again after a write to that."""
@@ -206,13 +206,13 @@ class Functionalizer:
             return False
         maps = shown.maps(root.type.numel)
         if maps is not None:
-            self.show(node, result, Place(root, simplified((*line, *maps), root.shape)))
+            self.show(node, result, RootView(root, simplified((*line, *maps), root.shape)))
             return True
         cut, windows, order = shown.windows()
 
         def again() -> Value:
             self.lay_out(root)
-            made = self.read_place(Place(root, simplified((*line, cut), root.shape)))
+            made = self.read_place(RootView(root, simplified((*line, cut), root.shape)))
             for length, step in windows:
                 made = self.build("unfold", made, made.ndim - 1, length, step)
             (made,) = self.build.apply_typed(VIEW, (made, simplified(order, made.shape)), {}, (result.type,))
@@ -221,20 +221,20 @@ class Functionalizer:
         if aliased_argument(node) is not None:
             self.show_without_maps(result, root, again)
         else:
-            self.places[result] = Place(Root(self.build.copy(again()), result.type, is_whole=True), ())
+            self.places[result] = RootView(Root(self.build.copy(again()), result.type, is_whole=True), ())
         return True
 
     def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
         place = self.places[node.args[0]]
         for result, maps in zip(node.results, chains, strict=True):
-            self.show(node, result, Place(place.root, simplified((*place.maps, *maps), place.root.shape)))
+            self.show(node, result, RootView(place.root, simplified((*place.maps, *maps), place.root.shape)))
 
-    def show(self, node: Node, result: Value | None, shown: Place) -> None:
+    def show(self, node: Node, result: Value | None, shown: RootView) -> None:
         assert result is not None
         self.places[result] = (
             shown
             if aliased_argument(node) is not None
-            else Place(
+            else RootView(
                 Root(self.read_place(shown), result.type, is_reordered=True, is_whole=len(node.results) == 1), ()
             )
         )
@@ -255,7 +255,7 @@ class Functionalizer:
         """What the tensor holds now."""
         return self.read_place(self.places[value])
 
-    def read_place(self, place: Place) -> Value:
+    def read_place(self, place: RootView) -> Value:
         root = place.root
         self.refresh(root)
         if not place.maps:
@@ -283,7 +283,7 @@ class Functionalizer:
         made, values = values[: len(values) - len(targets)], values[len(values) - len(targets) :]
         for old, value in zip(node.results, made, strict=True):
             if old is not None:
-                self.places[old] = Place(Root(value, old.type), ())
+                self.places[old] = RootView(Root(value, old.type), ())
         for target, value in zip(targets, values, strict=True):
             why = why_not_stored(value.type, target.type, node)
             if why is not None:
@@ -346,7 +346,7 @@ class Functionalizer:
                 kwargs[argument.name] = argument.default_value  # bernoulli_ has a default that bernoulli lacks
         return self.build.apply(functional, args, kwargs)
 
-    def store(self, place: Place, value: Value) -> None:
+    def store(self, place: RootView, value: Value) -> None:
         root = place.root
         if place.maps:
             back = inverse(place.maps, root.shape)

@@ -18,7 +18,7 @@ from ...ir.graph import Alias, Graph, Value, Write, replaced
 from ...ir.rewriter import Rewriter
 
 
-def separate(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
+def unalias_outputs(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
     """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
     along: eager makes new ones each time. Outputs from `first_gradient` on are gradients."""
     return Separator(graph, traced, constants, first_gradient).run()
@@ -35,7 +35,7 @@ def owners(traced: Graph) -> list[Value | None]:
     return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
 
 
-def why_not_separate(graph: Graph, traced: Graph) -> str | None:
+def why_not_unaliased(graph: Graph, traced: Graph) -> str | None:
     """What two outputs share that they do not share in eager. One tensor of eager's may be one value, or two in memory
     of their own, but not two values in one memory: autograd takes over a gradient that nothing else holds."""
     first: dict[Value, tuple[Value, Value, Value | None]] = {}

@@ -33,7 +33,7 @@ from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switch
 from ..passes.functionalize import functional_form
 
 if TYPE_CHECKING:
-    from .trace_to_aten import Tracer
+    from .trace_to_aten import AtenTracer
 
 CLONE = torch.ops.aten.clone.default
 
@@ -41,9 +41,9 @@ CLONE = torch.ops.aten.clone.default
 class Regions:
     """Of a graph that is being traced."""
 
-    def __init__(self, tracer: Tracer, gm: GraphModule, env: dict[Node, Any]):
+    def __init__(self, tracer: AtenTracer, gm: GraphModule, env: dict[Node, Any]):
         self.tracer, self.gm, self.env = tracer, gm, env
-        self.current: Region | None = None
+        self.current: TracedRegion | None = None
         self.nodes: dict[int, list[Node]] = {}
         for node in gm.graph.nodes:
             if MARK in node.meta:
@@ -57,7 +57,7 @@ class Regions:
             return
         self.leave()
         if mark is not None and torch.is_grad_enabled() and self.tracer.gradients:
-            self.current = Region(self, mark.number, self.nodes[mark.number])
+            self.current = TracedRegion(self, mark.number, self.nodes[mark.number])
             self.tracer.region = self.current
             self.current.hooks.__enter__()
 
@@ -67,7 +67,7 @@ class Regions:
             self.current = self.tracer.region = None
 
 
-class Region:
+class TracedRegion:
     """One region, and the times it is computed."""
 
     def __init__(self, regions: Regions, number: int, nodes: list[Node]):
@@ -187,7 +187,7 @@ class Region:
 class Drawing:
     """The builder of a decomposition, in the trace."""
 
-    def __init__(self, region: Region):
+    def __init__(self, region: TracedRegion):
         self.region = region
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:

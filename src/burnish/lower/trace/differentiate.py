@@ -24,14 +24,14 @@ from ...ir.untraceable_graph import Untraceable
 from .shared_gradients import LeafRecord, bases_of, views_of_tangents
 
 if TYPE_CHECKING:
-    from .trace_to_aten import Tracer
+    from .trace_to_aten import AtenTracer
 
 CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
 """What torch says where the captured program has already run the backward of an output itself, and where there is none.
 """
 
 
-def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
+def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
     """The outputs and the gradients behind them. `tracer.traced.gradients` tells which is which."""
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
@@ -89,7 +89,7 @@ def add_gradients(tracer: Tracer, outputs: list[Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def custom_backwards(tracer: Tracer) -> Iterator[None]:
+def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
     """Backward formulas of the user's may raise anything."""
     try:
         yield
@@ -154,7 +154,7 @@ def is_shown_input(out: torch.Tensor, inputs: list[Any]) -> bool:
     return any(out is x or out._base is x for x in inputs)
 
 
-def check_inputs(tracer: Tracer) -> None:
+def check_inputs(tracer: AtenTracer) -> None:
     """What a graph writes into tensors that gradients flow through is autograd's business."""
     for tensor, value in zip(tracer.inputs, tracer.graph.inputs, strict=True):
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:

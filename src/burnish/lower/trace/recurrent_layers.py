@@ -19,7 +19,7 @@ import torch
 from ...ops.library.recurrent import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
 
 if TYPE_CHECKING:
-    from .trace_to_aten import Tracer
+    from .trace_to_aten import AtenTracer
 
 KINDS = {
     torch._VF.gru: "gru",
@@ -53,7 +53,7 @@ def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
     return kind != "lstm" or x.dtype is not torch.float32 or is_projected
 
 
-def trace_recurrent(tracer: Tracer, target: Any, args: tuple) -> tuple:
+def trace_recurrent(tracer: AtenTracer, target: Any, args: tuple) -> tuple:
     x, state, weights, has_biases, layers, dropout, train, bidirectional, batch_first = args
     state = [state] if isinstance(state, torch.Tensor) else list(state)
     if dropout and train and layers > 1:
@@ -65,7 +65,7 @@ def trace_recurrent(tracer: Tracer, target: Any, args: tuple) -> tuple:
     return add_call(tracer, options, [t.value for t in tensors], None)
 
 
-def layer_by_layer(tracer: Tracer, target: Any, tensors: tuple, options: tuple) -> tuple:
+def layer_by_layer(tracer: AtenTracer, target: Any, tensors: tuple, options: tuple) -> tuple:
     """What is dropped between layers is drawn by the graph."""
     (x, state, weights), (has_biases, layers, dropout, train, bidirectional, batch_first) = tensors, options
     x = x.transpose(0, 1) if batch_first else x
@@ -84,7 +84,7 @@ def layer_by_layer(tracer: Tracer, target: Any, tensors: tuple, options: tuple) 
     return x.transpose(0, 1) if batch_first else x, *states
 
 
-def add_call(tracer: Tracer, options: tuple, values: list, wanted: tuple | None) -> tuple:
+def add_call(tracer: AtenTracer, options: tuple, values: list, wanted: tuple | None) -> tuple:
     kind, count, *rest = options
     args = kind, values[0], values[1 : 1 + count], values[1 + count :], *rest, wanted
     types = recurrent_types(kind, values[0].type, [v.type for v in args[2]], [v.type for v in args[3]], *rest, wanted)
@@ -93,7 +93,7 @@ def add_call(tracer: Tracer, options: tuple, values: list, wanted: tuple | None)
 
 class Recurrent(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tracer: Tracer, options: tuple, *tensors: Any) -> tuple:
+    def forward(ctx: Any, tracer: AtenTracer, options: tuple, *tensors: Any) -> tuple:
         ctx.tracer = tracer
         ctx.set_materialize_grads(False)
         made = add_call(tracer, options, [t.value for t in tensors], tuple(ctx.needs_input_grad[2:]))

@@ -34,7 +34,7 @@ from ...ops.operator_record import Op, lookup
 from ...tensors.collective_operators import is_collective_operator
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import NAMES, TensorType, has_stride
-from .checkpoint_recompute import Region, Regions
+from .checkpoint_recompute import Regions, TracedRegion
 from .cudnn_batch_norm import CUDNN
 from .differentiate import add_gradients, custom_backwards
 from .expand_foreach import rule_for
@@ -111,7 +111,7 @@ def trace(
 def trace_once(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_numbers: tuple[type, ...], salt: int
 ) -> Traced:
-    tracer = Tracer(gradients, open_numbers, salt)
+    tracer = AtenTracer(gradients, open_numbers, salt)
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
@@ -199,7 +199,7 @@ def put_back(state: tuple) -> None:
         torch.set_autocast_dtype(device, dtype)
 
 
-class Tracer:
+class AtenTracer:
     """Receives every ATen call made while the trace is on."""
 
     def __init__(self, gradients: bool = False, open_numbers: tuple[type, ...] = (), salt: int = 0) -> None:
@@ -212,7 +212,7 @@ class Tracer:
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.held: list[Any] = []
-        self.region: Region | None = None
+        self.region: TracedRegion | None = None
         """The checkpointed region that is being computed."""
         self.places: dict[int, int] = {}
         """The positions of inputs, by id."""

@@ -19,7 +19,7 @@ from ..memory_format import CONTIGUOUS, copied, formatted, suggested
 from ..operator_record import NoRule, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select
 from .concat_lowering import Part, Shown, along, bordered, boxed, joined, replaced_in
-from .index_functions import Place, located
+from .index_functions import ElementPosition, located
 
 # -- writing into a box ------------------------------------------------------------------------------------------------
 
@@ -250,12 +250,12 @@ def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
 
 
 @located("aten.tril.default", reads=True)
-def tril_at(at: Place, x: Scalar, diagonal: int = 0) -> Scalar:
+def tril_at(at: ElementPosition, x: Scalar, diagonal: int = 0) -> Scalar:
     return select(at.index[-1] - at.index[-2] <= diagonal, x, const(0, at.dtype))
 
 
 @located("aten.triu.default", reads=True)
-def triu_at(at: Place, x: Scalar, diagonal: int = 0) -> Scalar:
+def triu_at(at: ElementPosition, x: Scalar, diagonal: int = 0) -> Scalar:
     return select(at.index[-1] - at.index[-2] < diagonal, const(0, at.dtype), x)
 
 

@@ -21,7 +21,7 @@ from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
 from ..operator_record import NoRule, broadcast_shape, decomposition, fresh, record, shape
 from ..scalar_ir import FLOATS, Scalar, cast, const, select
-from .index_functions import Place, located
+from .index_functions import ElementPosition, located
 
 Number = bool | int | float | complex
 
@@ -201,32 +201,32 @@ def randperm(
 
 
 @located("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
-def zero_at(at: Place, *_: object, **__: object) -> Scalar:
+def zero_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return const(0, at.dtype)
 
 
 @located("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
-def one_at(at: Place, *_: object, **__: object) -> Scalar:
+def one_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return const(1, at.dtype)
 
 
 @located("aten.full.default", "aten.full_like.default")
-def fill_at(at: Place, like: object, value: Number, **_: object) -> Scalar:
+def fill_at(at: ElementPosition, like: object, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
 @located("aten.new_full.default")
-def new_fill_at(at: Place, like: object, size: object, value: Number, **_: object) -> Scalar:
+def new_fill_at(at: ElementPosition, like: object, size: object, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
 @located("aten.scalar_tensor.default")
-def scalar_at(at: Place, value: Number, **_: object) -> Scalar:
+def scalar_at(at: ElementPosition, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
 @located("aten.eye.default", "aten.eye.m")
-def eye_at(at: Place, *_: object, **__: object) -> Scalar:
+def eye_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return select(at.index[0].eq(at.index[1]), const(1, at.dtype), const(0, at.dtype))
 
 
@@ -297,16 +297,16 @@ EXACT = 1 << 24
 
 
 @located("aten.arange.default")
-def arange_at(at: Place, end: Number, **_: object) -> Scalar:
+def arange_at(at: ElementPosition, end: Number, **_: object) -> Scalar:
     return step_at(at, 0, end, 1)
 
 
 @located("aten.arange.start", "aten.arange.start_step")
-def arange_from_at(at: Place, start: Number, end: Number, step: Number = 1, **_: object) -> Scalar:
+def arange_from_at(at: ElementPosition, start: Number, end: Number, step: Number = 1, **_: object) -> Scalar:
     return step_at(at, start, end, step)
 
 
-def step_at(at: Place, start: Number, end: Number, step: Number) -> Scalar:
+def step_at(at: ElementPosition, start: Number, end: Number, step: Number) -> Scalar:
     if at.dtype not in ("i64", "i32", "f32", "f64"):
         raise NoRule(f"a range of {at.dtype}")
     limits = [start, end, step]

@@ -22,7 +22,7 @@ from ..scalar_ir import Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ElementPosition:
     """Of an element of the result."""
 
     index: tuple[Scalar, ...]
@@ -51,4 +51,4 @@ def located(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
     return register
 
 
-__all__ = ["Located", "Place", "located"]
+__all__ = ["Located", "ElementPosition", "located"]

@@ -30,7 +30,7 @@ def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
     return clock
 
 
-def process_clock() -> float:
+def synchronized_clock() -> float:
     """What time it is when the current GPU has done its work, where one is in use."""
     if torch.cuda.is_initialized() and not is_recorded():
         torch.cuda.synchronize()
@@ -42,4 +42,4 @@ def is_recorded() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-__all__ = ["clock_for", "is_recorded", "process_clock"]
+__all__ = ["clock_for", "is_recorded", "synchronized_clock"]

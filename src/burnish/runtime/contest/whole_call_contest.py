@@ -25,7 +25,7 @@ import torch
 from ..program import arena_memory
 from . import warmup_status
 from .inference_contest import COMPILED, SLOWER, Contest
-from .synchronized_clock import process_clock
+from .synchronized_clock import synchronized_clock
 
 ORDER, LARGE_ORDER = "cecECcECcECcECccccECcccccccEC", "ceEcCceEcCceEcCceEcCcccceEcCcccccceEcC"
 """As a contest's, with more rounds."""
@@ -49,7 +49,7 @@ class CallContest(Contest):
         eager: Callable[..., Any],
         name: str,
         settle: Callable[[object], object],
-        clock: Callable[[], float] = process_clock,
+        clock: Callable[[], float] = synchronized_clock,
     ):
         """`settle` is told what is to be in this one's place from now on: `EAGER_STAYS`, or nothing."""
         super().__init__(Compiled(compiled, self.withdraw), eager, name, clock)

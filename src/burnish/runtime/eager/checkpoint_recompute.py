@@ -61,7 +61,7 @@ class RandomState:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepValue:
     """A value among those of `Steps`, or a part of it."""
 
     at: int
@@ -89,14 +89,16 @@ class Steps:
     def run(self, inputs: Sequence[Any], is_done: Callable[[], bool]) -> None:
         values: dict[int, Any] = dict(enumerate(inputs))
 
-        def value_of(place: Place) -> Any:
+        def value_of(place: StepValue) -> Any:
             found = values[place.at]
             for key in place.path:
                 found = found[key]
             return found
 
         for at, step in enumerate(self.steps, self.inputs):
-            values[at] = step.function(*mapped(step.args, Place, value_of), **mapped(step.kwargs, Place, value_of))
+            values[at] = step.function(
+                *mapped(step.args, StepValue, value_of), **mapped(step.kwargs, StepValue, value_of)
+            )
             for place in step.over:
                 values.pop(place, None)
             if is_done():
@@ -104,14 +106,14 @@ class Steps:
 
 
 def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool, saves: tuple[bool, ...]) -> Steps:
-    """Of calls whose arguments hold `Place`s."""
+    """Of calls whose arguments hold `StepValue`s."""
     last: dict[int, int] = {}
 
-    def note(at: int) -> Callable[[Place], Any]:
+    def note(at: int) -> Callable[[StepValue], Any]:
         return lambda place: last.__setitem__(place.at, at)
 
     for at, (_, args, kwargs) in enumerate(calls):
-        mapped((args, kwargs), Place, note(at))
+        mapped((args, kwargs), StepValue, note(at))
     over: dict[int, list[int]] = {}
     for place, at in last.items():
         over.setdefault(at, []).append(place)

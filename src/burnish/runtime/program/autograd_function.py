@@ -33,7 +33,7 @@ TWICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GradientLayout:
     """Which tensors stand where. Forward answers the outputs that are not made anew (`shown`, `views`), then the values
     to be saved.
     Backward takes the tangents, `again`, the saved inputs, outputs and other values, and answers the gradients of
@@ -111,7 +111,7 @@ class Differentiable:
 
     takes_gradients = True
 
-    def __init__(self, forward: Callable, backward: Callable, layout: Layout, eager: Callable):
+    def __init__(self, forward: Callable, backward: Callable, layout: GradientLayout, eager: Callable):
         self.forward, self.backward, self.layout, self.eager = forward, backward, layout, eager
 
     @property
@@ -124,7 +124,7 @@ class Differentiable:
             return tuple(self.eager(*inputs))
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
-    def differentiated(self, inputs: tuple, layout: Layout, forward: Callable, backward: Callable) -> tuple:
+    def differentiated(self, inputs: tuple, layout: GradientLayout, forward: Callable, backward: Callable) -> tuple:
         given = layout.ordered(inputs) if layout.order else inputs
         if torch.is_grad_enabled():
             made = Compiled.apply(self, layout, forward, backward, *given)
@@ -152,13 +152,13 @@ class OpenDifferentiable(Differentiable):
         self,
         forward: OpenProgram,
         backward: OpenProgram,
-        layout_at: Callable[[tuple[int, ...]], Layout],
+        layout_at: Callable[[tuple[int, ...]], GradientLayout],
         eager: Callable,
         otherwise: Callable,
     ):
         super().__init__(forward, backward, layout_at(forward.points[0]), eager)
         self.layout_at, self.otherwise = layout_at, otherwise
-        self.layouts: dict[tuple[int, ...], Layout] = {}
+        self.layouts: dict[tuple[int, ...], GradientLayout] = {}
 
     def __call__(self, *inputs: Any) -> tuple:
         if autograd_is_watched():
@@ -234,7 +234,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, step: Differentiable, layout: Layout, forward: Callable, backward: Callable, *inputs: Any
+        ctx: Any, step: Differentiable, layout: GradientLayout, forward: Callable, backward: Callable, *inputs: Any
     ) -> tuple:
         if layout.order:
             inputs = tuple(layout.as_given(inputs))
@@ -268,7 +268,7 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *given_tangents: Any) -> tuple:
         tangents = given_tangents[0] if HANDS_OVER else list(given_tangents)
         step: Differentiable = ctx.step
-        layout: Layout = ctx.layout
+        layout: GradientLayout = ctx.layout
         if torch.is_grad_enabled():
             return None, None, None, None, *layout.ordered(gradients_to_differentiate(step, ctx.inputs, tangents))
         if ctx.kept is None:

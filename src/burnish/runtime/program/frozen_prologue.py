@@ -35,7 +35,7 @@ from ...concurrency import fork_safe_locks
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import state_watch
 from .native_kernels import NativeKernel
-from .program import Program
+from .program import LinkedProgram
 
 SAMPLES = 16
 """Elements that are looked at in each tensor. They cost about a nanosecond each."""
@@ -108,8 +108,8 @@ class FrozenProgram:
 
     def __init__(
         self,
-        main: Program,
-        prologue: Program,
+        main: LinkedProgram,
+        prologue: LinkedProgram,
         state: Sequence[int],
         sampler: NativeKernel,
         eager: Callable[..., Any],

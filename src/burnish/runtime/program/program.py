@@ -17,7 +17,7 @@ import torch
 from .restore_inputs_on_error import half_done
 
 
-class Program:
+class LinkedProgram:
     """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
 
     takes_gradients = False
@@ -76,12 +76,12 @@ class Program:
         return outputs
 
 
-class Half(Program):
+class Half(LinkedProgram):
     """One of two programs of which the other runs before or after it, forward and backward: they have one arena, so a
     frame of one is taken together with a frame of the other."""
 
     def __init__(
-        self, whole: Program, side: int, pairs: list[tuple[Any, Any]], make_pair: Callable[[], tuple[Any, Any]]
+        self, whole: LinkedProgram, side: int, pairs: list[tuple[Any, Any]], make_pair: Callable[[], tuple[Any, Any]]
     ):
         self.source, self.make_frame, self.run = whole.source, whole.make_frame, whole.run
         self.takes, self.binds, self.bind = None, (), None

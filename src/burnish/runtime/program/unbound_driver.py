@@ -18,7 +18,7 @@ import torch
 from . import arena_memory
 from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls
 from .native_kernels import word
-from .program import Half, Program
+from .program import Half, LinkedProgram
 
 
 class FunctionOf:
@@ -79,12 +79,12 @@ class Draft(NamedTuple):
     binds: tuple[int, ...] = ()
     """The inputs that `bind` is handed."""
 
-    def program(self, join: Join) -> Program:
+    def program(self, join: Join) -> LinkedProgram:
         """`join` makes one native function of several."""
         namespace = called(self.things)
         namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
         namespace["_launches"] = self.launches  # whose code is called by address
-        made = Program(self.source, namespace, self.frame_maker(), self.takes, self.binds)
+        made = LinkedProgram(self.source, namespace, self.frame_maker(), self.takes, self.binds)
         if self.arena >= arena_memory.LARGE:
             arena_memory.watch(made)
         return made

@@ -35,7 +35,7 @@ from ..target_machines import machine_of
 INTEGERS = (torch.int64, torch.int32)
 
 
-def fetch_in_loops(graph: Graph) -> Graph:
+def fuse_gathers(graph: Graph) -> Graph:
     """The graph itself, where there is nothing to fetch."""
     fetched = fetched_nodes(graph)
     return Fetcher(graph, fetched).run() if fetched else graph
@@ -135,4 +135,4 @@ class Fetcher(Rewriter):
             add_check(self.build, condition, node.op.name, args, kwargs.items())
 
 
-__all__ = ["fetch_in_loops"]
+__all__ = ["fuse_gathers"]

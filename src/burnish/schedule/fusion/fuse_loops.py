@@ -63,7 +63,7 @@ class Fusion:
     reads: dict[Value, list[Read]] = field(default_factory=dict)
 
 
-def fuse(graph: Graph, classes: Classes, turn: int = 0) -> Fusion:
+def fuse_loops(graph: Graph, classes: Classes, turn: int = 0) -> Fusion:
     """`turn`: before this node nothing is computed that only nodes behind it read. It would be kept until then."""
     while True:
         known = len(classes.stored)

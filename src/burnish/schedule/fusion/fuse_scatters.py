@@ -29,7 +29,7 @@ from ..target_machines import machine_of
 ADDABLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
-def scatter_in_loops(graph: Graph) -> Graph:
+def fuse_scatters(graph: Graph) -> Graph:
     """The graph itself, where nothing is added so."""
     found = {node: places for node in graph.nodes if (places := places_of(node)) is not None}
     if not found or torch.are_deterministic_algorithms_enabled():
@@ -106,4 +106,4 @@ class Scatterer(Rewriter):
         return self.build.apply(HELD, (base, added))
 
 
-__all__ = ["scatter_in_loops"]
+__all__ = ["fuse_scatters"]

@@ -94,7 +94,7 @@ def renumbered(loop: Loop, numbers: list[int]) -> Loop:
     )
 
 
-def merged(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:
+def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:
     """The steps with neighbouring kernels made one where that is allowed, and why it was not elsewhere.
 
     A library call between two kernels keeps its place. A step that `waits` may as well come later: it names memory.
@@ -137,4 +137,4 @@ def used_by(launch: Launch) -> set[Value]:
     return found
 
 
-__all__ = ["merged", "together", "why_not_together"]
+__all__ = ["fuse_horizontally", "together", "why_not_together"]

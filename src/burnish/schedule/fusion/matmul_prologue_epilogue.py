@@ -181,7 +181,7 @@ class Finder:
 
     def way(self, end: Value, computed: tuple[Value, ...]) -> KernelSpec:
         """All of it in one kernel, with these operands computed as they are loaded."""
-        writer = Writer(self, end)
+        writer = EpilogueWriter(self, end)
         a, b = (
             cast(writer.walked(*operand) if operand[0] in computed else writer.loaded(*operand), "f32")
             for operand in self.operands
@@ -195,13 +195,13 @@ class Finder:
 
     def apart(self, end: Value) -> KernelSpec:
         """What follows the product as a kernel of its own."""
-        writer = Writer(self, end)
+        writer = EpilogueWriter(self, end)
         value = writer.walked(end, self.dims, writer.loaded(self.product, self.dims))
         stage = Stage((), (Store(writer.place, value),))
         self.names[self.product] = PRODUCT
         return self.spec(writer, Loop((*self.extents[:DEPTH], 1), 4, (stage,)), RESULT)
 
-    def spec(self, writer: Writer, loop: Loop, name: str) -> KernelSpec:
+    def spec(self, writer: EpilogueWriter, loop: Loop, name: str) -> KernelSpec:
         made, *read = writer.buffers
         types = tuple(value.type for value in writer.buffers)
         titles = [node.op.name.removeprefix("aten.").partition(".")[0] for node in (self.node, made.node) if node]
@@ -223,7 +223,7 @@ class Finder:
             if reader.op is not VIEW and value.dtype in FLOATS:
                 ends.append(value)
         for end in reversed(ends):
-            writer = Writer(self, end)
+            writer = EpilogueWriter(self, end)
             try:
                 made = writer.walked(end, self.dims, reduced(0, self.dtype))
             except (Refused, NotAffine, RecursionError):
@@ -237,7 +237,7 @@ class Finder:
         value, dims = operand
         if not self.around.is_inner(value):
             return None
-        writer = Writer(self, value)
+        writer = EpilogueWriter(self, value)
         try:
             made = writer.walked(value, dims)
         except (Refused, NotAffine, RecursionError):
@@ -274,7 +274,7 @@ def access(value: Value, dims: tuple[int, ...], buffer: int = 0) -> Access:
     return Access(buffer, 0, tuple(strides))
 
 
-class Writer:
+class EpilogueWriter:
     """Expressions of one kernel, which makes `made`."""
 
     def __init__(self, finder: Finder, made: Value):

@@ -62,13 +62,13 @@ class Divider(Rewriter):
         return self.build.view(self.build.apply(op, (apart, tuple(rest))), Reshape(result.shape))
 
 
-def divide_long_rows(graph: Graph) -> Graph:
+def split_reductions(graph: Graph) -> Graph:
     """The graph itself, where there is nothing to divide."""
     cuts = {node: cut for node in graph.nodes if (cut := cut_of(node)) is not None}
     return Divider(graph, cuts).run() if cuts else graph
 
 
-def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
+def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Graph]:
     """The same for one graph at several sizes, what is on GPUs alone: a CPU's few threads find enough to do. What is
     cut in the first is cut in all, into parts that come out even for all sizes."""
     if len({len(graph.nodes) for graph in graphs}) > 1:
@@ -86,7 +86,7 @@ def divide_open_rows(graphs: Sequence[Graph], space: Space) -> list[Graph]:
                 found[node] = cut
     divided = [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
     for before, graph in zip(graphs, divided, strict=True):
-        announce("divide_open_rows", graph, before)
+        announce("split_symbolic_reductions", graph, before)
     return divided
 
 
@@ -124,4 +124,4 @@ def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
     return tuple(cut.items())
 
 
-__all__ = ["divide_long_rows", "divide_open_rows"]
+__all__ = ["split_reductions", "split_symbolic_reductions"]

@@ -40,7 +40,7 @@ OPERATIONS_PER_BYTE = 256
 gains. At the rates above, and 2.5 TB/s, 170 are as long."""
 
 
-def pad_products(graph: Graph) -> Graph:
+def pad_matmul_operands(graph: Graph) -> Graph:
     return Padder(graph).run()
 
 
@@ -129,4 +129,4 @@ def amounts(name: str, short: dict[str, int]) -> tuple[int, ...]:
     return tuple(short.get(letter, 0) for letter in name)
 
 
-__all__ = ["pad_products"]
+__all__ = ["pad_matmul_operands"]

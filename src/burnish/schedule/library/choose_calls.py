@@ -27,7 +27,7 @@ from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.view_maps import Reshape, Slice
 from ..fusion.epilogue_fusion import Followers, followers
 from ..layouts.convolution_layout import Layouts
-from ..layouts.pad_matmul_operands import pad_products
+from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
 from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
 from ..partition.shared_attention_heads import before_repeating
@@ -50,7 +50,7 @@ from . import (
     own_candidate,
     tuned,
 )
-from .choose_gpu_matmuls import choose_matrices
+from .choose_gpu_matmuls import choose_gpu_matmuls
 
 SECONDS = 0.003
 """For measuring one spec."""
@@ -88,11 +88,11 @@ def is_measured(node: Node) -> bool:
 
 def choose_calls(graph: Graph) -> Graph:
     if current().shape_padding:
-        before, graph = graph, pad_products(graph)
-        announce("pad_products", graph, before)
+        before, graph = graph, pad_matmul_operands(graph)
+        announce("pad_matmul_operands", graph, before)
     if current().max_autotune:
-        before, graph = graph, choose_matrices(graph)
-        announce("choose_matrices", graph, before)
+        before, graph = graph, choose_gpu_matmuls(graph)
+        announce("choose_gpu_matmuls", graph, before)
     before, graph = graph, Chooser(graph).run()
     announce("choose_calls", graph, before)
     return graph

@@ -21,7 +21,7 @@ from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate
 
 
-def choose_matrices(graph: Graph) -> Graph:
+def choose_gpu_matmuls(graph: Graph) -> Graph:
     products = [node for node in graph.nodes if why_not_matrix(node) is None]
     return MatrixChooser(graph, products).run() if products else graph
 
@@ -62,4 +62,4 @@ class MatrixChooser(Rewriter):
         return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))
 
 
-__all__ = ["choose_matrices"]
+__all__ = ["choose_gpu_matmuls"]

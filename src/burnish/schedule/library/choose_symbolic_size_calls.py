@@ -28,14 +28,14 @@ SMALL = 50_000_000
 """Operations of a product from which on these are taken: below, a call of theirs costs more than it saves."""
 
 
-def choose_open_calls(graphs: Sequence[Graph]) -> list[Graph]:
+def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. What is chosen at the first is chosen at all."""
     offers: dict[Spec, list[Candidate]] = {}
     first = OpenChooser(graphs[0], offers)
     chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
     leave_steps(chosen)
     for before, graph in zip(graphs, chosen, strict=True):
-        announce("choose_open_calls", graph, before)
+        announce("choose_symbolic_size_calls", graph, before)
     return chosen
 
 

@@ -21,7 +21,7 @@ from ...ops.random_numbers import BITS_OF
 from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
 from ...ops.scalar_ir import index as loop_variable
 from ...ops.shapes.concat_lowering import Joined, Shown
-from ...ops.shapes.index_functions import Located, Place
+from ...ops.shapes.index_functions import ElementPosition, Located
 from ...tensors.affine_indices import Affine, Index, constant
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Maps, source_index
@@ -220,7 +220,7 @@ def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar])
 
     rule: Located = node.op.rule  # type: ignore[assignment]
     args = [operand(arg) if rule.reads and isinstance(arg, Value) else arg for arg in node.args]
-    return rule.rule(Place(tuple(map(affine_scalar, index)), NAMES[result.dtype]), *args, **node.kwargs)
+    return rule.rule(ElementPosition(tuple(map(affine_scalar, index)), NAMES[result.dtype]), *args, **node.kwargs)
 
 
 def affine_scalar(x: Affine) -> Scalar:

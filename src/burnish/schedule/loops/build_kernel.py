@@ -42,9 +42,9 @@ class Launch:
         return frozenset(at for at, value in enumerate(self.buffers) if isinstance(value.type, NumberType))
 
 
-def emit(group: Group, needed: set[Value], classes: Classes) -> Launch:
+def build_kernel(group: Group, needed: set[Value], classes: Classes) -> Launch:
     """The kernel of a group. `needed` are the roots that must be in memory afterwards."""
-    return Emitter(ordered(group, needed), needed, classes).run()
+    return KernelBuilder(ordered(group, needed), needed, classes).run()
 
 
 def ordered(group: Group, needed: set[Value]) -> Group:
@@ -74,7 +74,7 @@ def ordered(group: Group, needed: set[Value]) -> Group:
     )
 
 
-class Emitter:
+class KernelBuilder:
     def __init__(self, group: Group, needed: set[Value], classes: Classes):
         self.group, self.needed, self.classes = group, needed, classes
         self.count = len(group.extents)

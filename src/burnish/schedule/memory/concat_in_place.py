@@ -51,7 +51,7 @@ class Home:
         return found
 
 
-def share_homes(graph: Graph) -> Graph:
+def concat_in_place(graph: Graph) -> Graph:
     homes = homes_of(graph)
     if not homes:
         return graph
@@ -169,4 +169,4 @@ def place_in(home: Home, row: Row, readers: dict[Value, list[Node]], rows: dict[
     return -1
 
 
-__all__ = ["share_homes"]
+__all__ = ["concat_in_place"]

@@ -26,7 +26,7 @@ WORTH = 1 << 12
 """Bytes. What is smaller stays where it is."""
 
 
-def overlay(
+def reuse_elementwise_buffers(
     graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value]
 ) -> tuple[list[Any], dict[Value, Value]]:
     """The steps with such kernels changed, and what lies over what. `used` are the values that each step touches;
@@ -81,4 +81,4 @@ def lies_alike(a: Value, b: Value) -> bool:
     return a.dtype is b.dtype and a.type.numel == b.type.numel and a.type.is_contiguous and b.type.is_contiguous
 
 
-__all__ = ["overlay"]
+__all__ = ["reuse_elementwise_buffers"]

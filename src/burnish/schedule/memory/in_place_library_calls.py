@@ -70,7 +70,7 @@ def overload_that_writes(name: str) -> Any:
     return getattr(written, overload, None)
 
 
-def calls_in_place(
+def run_library_calls_in_place(
     graph: Graph, calls: Sequence[Node | None], used: Sequence[Sequence[Value]], checked: int = -1
 ) -> tuple[dict[Node, Any], dict[Value, Value]]:
     """The calls that may write into their first argument, with the operators that do, and the values that lie in inputs
@@ -133,4 +133,4 @@ def is_own(x: Value) -> bool:
     )
 
 
-__all__ = ["calls_in_place"]
+__all__ = ["run_library_calls_in_place"]

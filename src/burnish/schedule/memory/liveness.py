@@ -151,7 +151,7 @@ def place_in_arena(plan: Plan, gives_back: bool) -> None:
         for number, step in enumerate(plan.steps)
         if isinstance(step, Call) and (room := scratch_of(step)) > 0
     ]
-    spans = [Span(stay.first, stay.last, room_of(stay.value)) for stay in stays]
+    spans = [Span(stay.first, stay.last, aligned_size_of(stay.value)) for stay in stays]
     spans += [Span(2 * number, 2 * number + 1, room) for number, _, room in scratch]
     movable = [stay.may_lodge for stay in stays] + [True] * len(scratch)
     rooms = [Room(lives.fresh[host] - 1, reach_of(host)) for host in hosts]
@@ -176,7 +176,7 @@ def take_turns(plan: Plan, lives: Lives, stays: Sequence[Stay]) -> None:
     outputs: dict[int, dict[Value, Span]] = {end: {} for end in ends}
     for stay in stays:
         if ends[stay.first // 2] == ends[stay.last // 2]:
-            calls[ends[stay.first // 2]][stay.value] = Span(stay.first, stay.last, room_of(stay.value))
+            calls[ends[stay.first // 2]][stay.value] = Span(stay.first, stay.last, aligned_size_of(stay.value))
     for value, first in lives.fresh.items():
         if lies_in_arena(value) and value.type.bytes >= GIVEN_BACK:
             outputs[ends[first // 2]][value] = Span(first, 2 * len(plan.steps), reach_of(value))
@@ -188,7 +188,7 @@ def lies_in_arena(value: Value) -> bool:
     return machine is not None and machine.has_arena
 
 
-def room_of(value: Value) -> int:
+def aligned_size_of(value: Value) -> int:
     return -(-value.type.bytes // ALIGNMENT) * ALIGNMENT
 
 

@@ -23,7 +23,7 @@ from ...ops.shapes.index_functions import Located
 from .loop_or_library_call import why_not_loop
 
 
-def split_frozen(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:
+def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:
     """Prologue and main graph, or None where there is nothing to do once. `is_same`: whether a node is the same in
     every call, and not another one for other sizes."""
     state = state_values(graph) - leaving(graph)

@@ -36,7 +36,7 @@ SMALL = 16
 
 
 class Classes:
-    """What `classify` found: the loop nodes, the stored values, and why other nodes are library calls."""
+    """What `classify_nodes` found: the loop nodes, the stored values, and why other nodes are library calls."""
 
     def __init__(self) -> None:
         self.loops: set[Node] = set()
@@ -48,7 +48,7 @@ class Classes:
         return value.node in self.loops
 
 
-def classify(graph: Graph, is_open: bool = False) -> Classes:
+def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
     """`is_open`: for sizes told at run time. What grows with every call is copied by kernels then, two caches by one:
     the native functions before and after it join, and Python is not needed between them."""
     classes = Classes()

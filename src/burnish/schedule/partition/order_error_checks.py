@@ -29,7 +29,7 @@ from ...ops.burnish_primitives import CHECK
 from ...ops.data_dependent_errors import Condition, InRange, NotZero
 
 
-def check_first(graph: Graph) -> Graph:
+def order_error_checks(graph: Graph) -> Graph:
     """The graph itself, where there is nothing to check ahead."""
     failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
     if not failing:
@@ -117,4 +117,4 @@ def is_checked(node: Node, checked: Iterable[tuple]) -> bool:
     return conditions is not None and all(covers(condition) in checked for condition in conditions)
 
 
-__all__ = ["check_first", "last_that_may_fail"]
+__all__ = ["order_error_checks", "last_that_may_fail"]

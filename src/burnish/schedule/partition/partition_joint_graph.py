@@ -40,7 +40,7 @@ class Halves:
     Were that written to, they would change."""
 
 
-def split_backward(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
+def partition_joint_graph(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
     """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
     halves = Splitter(graph, gradients, constants).halves(budget)
     announce("split_backward forward", halves.forward)

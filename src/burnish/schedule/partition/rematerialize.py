@@ -23,7 +23,7 @@ from .activation_memory_budget import choose
 from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
 
 
-def compute_again(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
+def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
     cut = fullest(graph)
     early, late = graph.nodes[:cut], graph.nodes[cut:]
@@ -43,7 +43,7 @@ def compute_again(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     new, env = part([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
     new.outputs = [replaced(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
-    announce("compute_again", new, graph)
+    announce("rematerialize", new, graph)
     return new
 
 

@@ -25,11 +25,11 @@ from ..call_specs import LinearSpec, RecurrentSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from ..own_kernels import matmul_tiling_and_packing
 from ..own_kernels.matmul_tiling_and_packing import (
-    Place,
     Product,
     Shape,
     Step,
     Sum,
+    TablePlace,
     places_of_row,
     runs_of,
     split_evenly,
@@ -131,7 +131,7 @@ def recurrence_of(spec: RecurrentSpec, shape: Shape, threads: int) -> Recurrence
     batch, size, directions = spec.x.shape[1], spec.size, len(spec.is_reversed)
     outputs = spec.gates * size
     to_next = directions * outputs
-    chunks: list[tuple[Place, ...]] = []
+    chunks: list[tuple[TablePlace, ...]] = []
     first = 0
     for rows in split_evenly(batch, -(-batch // min(batch, -(-threads // directions)))):
         chunks.append(tuple(places_of_row(rows, first * size, first * to_next, size, to_next, shape.half)))

@@ -19,7 +19,7 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
-from .matmul_tiling_and_packing import Place, Product, Shape, Sum, halved, runs_of, split_evenly
+from .matmul_tiling_and_packing import Product, Shape, Sum, TablePlace, halved, runs_of, split_evenly
 
 NAME = "own"
 
@@ -141,10 +141,10 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
         second = block.halves[0]
         # The second group of a tile that has none is never touched.
         to_scores.append(
-            Place(block.halves, (block.first * q_step, (block.first + second) * q_step), (0, second * row))
+            TablePlace(block.halves, (block.first * q_step, (block.first + second) * q_step), (0, second * row))
         )
         to_out.append(
-            Place(
+            TablePlace(
                 block.halves,
                 (0, second * row),
                 (block.first * out_step, (block.first + second) * out_step),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ....ops.scalar_ir import Scalar
 from ..call_specs import ConvSpec
-from .matmul_tiling_and_packing import Place, Product, Run, Shape, Sum, in_chunks, places_of_row
+from .matmul_tiling_and_packing import Product, Run, Shape, Sum, TablePlace, in_chunks, places_of_row
 
 
 def why_not_depthwise(spec: ConvSpec) -> str | None:
@@ -29,7 +29,7 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
     images, channels, height, width = spec.x.shape
     rows, columns = spec.output_shape[2:]
     sums: dict[Sum, int] = {}
-    places: list[Place] = []
+    places: list[TablePlace] = []
     for image in range(images):
         for y_range, y_window in regions(spec, 0):
             for x_range, x_window in regions(spec, 1):
@@ -75,7 +75,7 @@ def _places(
     x_window: range,
     sums: dict[Sum, int],
     shape: Shape,
-) -> list[Place]:
+) -> list[TablePlace]:
     channels, height, width = spec.x.shape[1:]
     rows, columns = spec.output_shape[2:]
     (down, across), (above, left) = spec.stride, spec.padding
@@ -106,7 +106,7 @@ def _places(
     which = number(x_step, out_step)
     if lines[0][1] > shape.half:
         return [
-            Place(place.halves, place.x, place.out, which)
+            TablePlace(place.halves, place.x, place.out, which)
             for (x, out), count in lines
             for place in places_of_row(count, x, out, x_step, out_step, shape.half)
         ]
@@ -115,6 +115,6 @@ def _places(
         # Two lines are the two groups of a tile.
         (first, count), second = lines[n], lines[min(n + 1, len(lines) - 1)][0]
         made.append(
-            Place((count,) * (2 if n + 1 < len(lines) else 1), (first[0], second[0]), (first[1], second[1]), which)
+            TablePlace((count,) * (2 if n + 1 < len(lines) else 1), (first[0], second[0]), (first[1], second[1]), which)
         )
     return made

@@ -66,7 +66,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """Where a tile's two groups begin, in elements: in x, and in the result."""
 
     halves: tuple[int, ...]
@@ -101,7 +101,7 @@ class Product:
     depth: int
     """Rows of a panel of weights."""
     sums: tuple[Sum, ...]
-    chunks: tuple[tuple[Place, ...], ...]
+    chunks: tuple[tuple[TablePlace, ...], ...]
     has_bias: bool
     has_residual: bool
     epilogue: Scalar | None
@@ -247,13 +247,13 @@ def halved(count: int, most: int) -> tuple[int, ...]:
     return (count,) if count <= most else (count - count // 2, count // 2)
 
 
-def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half: int) -> list[Place]:
+def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half: int) -> list[TablePlace]:
     """Tiles for pixels that follow one another at even steps."""
     made = []
     for size in split_evenly(count, 2 * half):
         halves = halved(size, half)
         second = halves[0]
-        made.append(Place(halves, (x, x + second * x_step), (out, out + second * out_step)))
+        made.append(TablePlace(halves, (x, x + second * x_step), (out, out + second * out_step)))
         x, out = x + size * x_step, out + size * out_step
     return made
 
@@ -268,8 +268,8 @@ def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
 
 
 def in_chunks(
-    places: list[Place], read: int, written: int, weight: int, scale: float = 1.0
-) -> tuple[tuple[Place, ...], ...]:
+    places: list[TablePlace], read: int, written: int, weight: int, scale: float = 1.0
+) -> tuple[tuple[TablePlace, ...], ...]:
     """Neighbouring tiles together, `scale` times the usual number of them. Of each pixel so many numbers are read and
     written, for so many weights in all."""
     pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)

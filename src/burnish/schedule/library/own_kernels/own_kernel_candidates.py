@@ -20,7 +20,7 @@ from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .depthwise_tiling import depthwise_product, why_not_depthwise
-from .matmul_tiling_and_packing import Place, Product, Step, Sum, places_of_row, runs_of
+from .matmul_tiling_and_packing import Product, Step, Sum, TablePlace, places_of_row, runs_of
 
 NAME = "own packed"
 
@@ -236,7 +236,7 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     elif columns <= shape.half:
         # Two rows of the image are the two groups of a tile.
         places = [
-            Place(
+            TablePlace(
                 (columns,) * (2 if n + 1 < len(starts) else 1),
                 (starts[n], starts[min(n + 1, len(starts) - 1)]),
                 (n * columns * outputs, (n + 1) * columns * outputs),
@@ -246,7 +246,7 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     else:
         row = places_of_row(columns, 0, 0, step, outputs, shape.half)
         places = [
-            Place(
+            TablePlace(
                 place.halves,
                 (place.x[0] + start, place.x[1] + start),
                 (place.out[0] + n * columns * outputs, place.out[1] + n * columns * outputs),
