@@ -19,9 +19,7 @@ from .engine import Engine
 @pytest.fixture
 def told():
     found = []
-    stop = events.subscribe(
-        lambda event: found.append(event) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
-    )
+    stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs" else None)
     yield found
     stop()
 

@@ -29,7 +29,7 @@ def engine(monkeypatch):
 def told():
     found = []
     stop = events.subscribe(
-        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
+        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs" else None
     )
     yield found
     stop()

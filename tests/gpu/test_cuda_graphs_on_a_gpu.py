@@ -19,7 +19,7 @@ DEVICE = torch.device("cuda", 0)
 def told():
     found = []
     stop = events.subscribe(
-        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs.cuda_graph_replay" else None
+        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs" else None
     )
     yield found
     stop()

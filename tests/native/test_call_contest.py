@@ -213,7 +213,7 @@ class Slow:
         return play
 
     def listen(self, event):
-        if event.kind == "runtime.contest.inference_contest":
+        if event.kind == "runtime.contest":
             self.told.append(event.data["kept"] if "whole calls" in event.data["text"] else "a graph")
 
     @property

@@ -39,9 +39,7 @@ class Match:
         return play
 
     def play(self, calls=LAST + 20):
-        stop = events.subscribe(
-            lambda event: self.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
-        )
+        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest" else None)
         try:
             for k in range(calls):
                 answer = self.contest(k)
@@ -208,9 +206,7 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         return 2.0
 
     match.seconds["compiled"] = fail
-    stop = events.subscribe(
-        lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
     raised = 0
     for k in range(LAST + 20):
         try:
@@ -229,9 +225,7 @@ def test_where_every_timed_call_raises_compiled_code_stays():
         raise ValueError
 
     match.seconds["eager"] = fail
-    stop = events.subscribe(
-        lambda event: match.told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
     for k in range(LAST + 5):
         if k in EAGERS:
             with pytest.raises(ValueError):
@@ -278,9 +272,7 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
             with lock:
                 answers.append(answer)
 
-    stop = events.subscribe(
-        lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
     threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(8)]
     for thread in threads:
         thread.start()
@@ -296,11 +288,7 @@ def test_many_threads_get_one_decision_and_each_call_one_answer():
 def test_a_listener_may_call_what_was_decided():
     match, heard = Match(1.0, 2.0), []
     stop = events.subscribe(
-        lambda event: (
-            heard.append(match.contest("from the listener"))
-            if event.kind == "runtime.contest.inference_contest"
-            else None
-        )
+        lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest" else None
     )
     for k in range(LAST + 1):
         match.contest(k)
@@ -344,9 +332,7 @@ class Slow:
         monkeypatch.setattr(Contest, "__init__", init)
         self.told = []
         self.stop = events.subscribe(
-            lambda event: (
-                self.told.append(event.data["kept"]) if event.kind == "runtime.contest.inference_contest" else None
-            )
+            lambda event: self.told.append(event.data["kept"]) if event.kind == "runtime.contest" else None
         )
 
     def kept(self):
@@ -412,9 +398,7 @@ def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_st
 
 def test_the_setting_turns_it_off():
     told = []
-    stop = events.subscribe(
-        lambda event: told.append(event) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
     with torch.no_grad():
         with patch(never_slower=False):
             compiled = burnish.compile(lambda x: x.sin() + 1)

@@ -463,9 +463,7 @@ def test_checkpointed_blocks_train_as_in_eager():
 
 def test_the_slower_one_of_forward_and_backward_together_is_dropped():
     told = []
-    stop = events.subscribe(
-        lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest" else None)
     try:
         run = burnish.compile(lambda x: (x.exp() * x.sin()).sum())
         with patch(never_slower=True, on_error="raise"):

@@ -393,9 +393,7 @@ def test_a_cache_of_many_tensors_has_its_contest():
         return sum(part.sum(0) for part in cache), *cache
 
     told = []
-    stop = events.subscribe(
-        lambda event: told.append(event.data) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest" else None)
     try:
         with torch.no_grad(), burnish.settings.patch(never_slower=True):
             compiled = burnish.compile(fn)

@@ -249,9 +249,7 @@ def test_each_compiled_function_has_switches_of_its_thread(hasty):
 
 def test_the_contest_with_eager_is_decided_by_many_threads(hasty):
     decided = []
-    stop = events.subscribe(
-        lambda event: decided.append(event) if event.kind == "runtime.contest.inference_contest" else None
-    )
+    stop = events.subscribe(lambda event: decided.append(event) if event.kind == "runtime.contest" else None)
     before = settings.current().never_slower
     settings.configure(never_slower=True)
     try:

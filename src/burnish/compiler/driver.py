@@ -243,7 +243,7 @@ def _compile_numbers(
     except NumberLost as why:
         kind, *others = open_numbers
         events.emit(
-            "lower.trace.number_inputs",
+            "lower.numbers",
             text=f"compiled once for each combination of {kind.__name__}s: {why}",
             graph_module=gm,
             fallback="numbers",
@@ -317,7 +317,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
     elif compiled.takes_gradients and getattr(compiled, "program", compiled).layout.again:
         why = "a part of it is checkpointed, and writes to its inputs again when backward runs"
     if why is not None:
-        events.emit("runtime.cuda_graphs.cuda_graph_replay", text=f"{name} runs without a CUDA graph: {why}", why=why)
+        events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
         return compiled
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     fixed = [k for k, node in enumerate(placeholders) if node.meta.get("burnish_state", False)]

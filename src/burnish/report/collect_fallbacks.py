@@ -29,7 +29,7 @@ CAUSES = {
 
 KINDS = (
     "lower.refused",
-    "lower.trace.number_inputs",
+    "lower.numbers",
     "guards.sizes",
     "guards.given_up",
     "guards.raced",

@@ -114,7 +114,7 @@ class Contest:
                 told = self.decide(turn) if who == "C" or turn >= len(self.order) else None
         if told is not None:
             # A listener may call what is compiled: nothing is locked meanwhile.
-            events.emit("runtime.contest.inference_contest", **told)
+            events.emit("runtime.contest", **told)
         return result
 
     def prepared(self, turn: int) -> str:

@@ -131,7 +131,7 @@ class TrainingContest:
     def tell(self, compiled: float, eager: float) -> None:
         is_slower = self.decided is self.eager
         events.emit(
-            "runtime.contest.inference_contest",
+            "runtime.contest",
             text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "
             f"call: {'eager' if is_slower else 'compiled code'} stays",
             compiled=compiled,

@@ -113,9 +113,7 @@ class Graphs(Generic[T]):
             self.tell(why)
 
     def tell(self, why: str) -> None:
-        events.emit(
-            "runtime.cuda_graphs.cuda_graph_replay", text=f"{self.name} runs without a CUDA graph: {why}", why=why
-        )
+        events.emit("runtime.cuda_graphs", text=f"{self.name} runs without a CUDA graph: {why}", why=why)
 
 
 @dataclass(slots=True)
