@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import inspect
 import threading
 from pathlib import Path
 
@@ -79,8 +80,10 @@ def test_forgotten_values_are_made_again():
 
 @needs_watches
 def test_first_checks_of_two_threads_refer_to_one_method(monkeypatch):
-    """A check refers to its method by address. The one that was made second must not take the place of the first."""
-    native_watch._method.cache_clear()
+    """A check refers to its method by address. The one that was made second must not take the place of the first.
+
+    The methods of earlier checks stay: the garbage collector reads them through functions that are still alive."""
+    monkeypatch.setattr(native_watch, "_method", once(inspect.unwrap(native_watch._method)))
     both_inside(monkeypatch, native_watch, "_Method")
     address = guard_watch_function.watchers()[0]
     one, other = at_once(*[functools.partial(native_watch._method, address, native_watch.FLAGS[0])] * 2)
