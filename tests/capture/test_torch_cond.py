@@ -14,6 +14,7 @@ X = torch.tensor([0.5, -1.5, 2.0])
 def both(fn, *made, backend="eager", fullgraph=True):
     """Results and gradients of eager and compiled, over calls in which the branches alternate."""
     burnish.reset()
+    torch.compiler.reset()  # eager compiles as well, and its limit of compilations is for all callers together
     compiled = burnish.compile(fn, backend=backend, fullgraph=fullgraph)
     for sign in (1, 1, -1, -1, 1, -1):
         seen = []
@@ -296,3 +297,14 @@ def test_other_operators_of_a_higher_order_run_as_they_are():
         for n in (1, 1, 2, 3):
             x = torch.randn(n, 2, 16, 8)
             torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_items_of_one_list_before_and_after_a_cond():
+    """The list is made in the piece before the call, and one of its tensors is first used in the piece behind it."""
+
+    def fn(x):
+        first, second = (x * 2).split([1, 2])
+        chosen = torch.cond(first.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
+        return chosen[1:] + second
+
+    both(fn, X, backend="burnish")

@@ -70,7 +70,6 @@ def test_a_hook_on_an_argument_changes_its_gradient():
     return fn, going_back, leaf
 
 
-@pytest.mark.falls_back("internal")  # a list whose parts are in two pieces: no piece may return the list
 @in_one_graph
 def test_a_hook_sees_the_gradient_of_earlier_uses_too():
     def fn(x):

@@ -51,6 +51,7 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
             steps.append(piece_of(gm, list(stretch), compile_graph))
             stretch.clear()
 
+    ends_here = False
     for node in gm.graph.nodes:
         if stands_alone(node) or node.target is torch.autograd.grad:
             end_stretch()
@@ -59,10 +60,17 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
                 steps.append(step_of(gm, each, compile_graph))
         elif node.op not in ("placeholder", "output") and node not in taken:
             stretch.append(node)
-            if node in watched:
+            ends_here = ends_here or node in watched
+            if ends_here and not is_item_of_same(node, node.next):
+                ends_here = False
                 end_stretch()
     end_stretch()
     return Pieces(inputs, steps, outputs)
+
+
+def is_item_of_same(node: Node, other: Node) -> bool:
+    """Whether both take a tensor out of the same list. No cut is between them: a piece returns tensors, not lists."""
+    return node.target is other.target is operator.getitem and node.args[0] is other.args[0]
 
 
 def with_parts(node: Node) -> Iterator[Node]:

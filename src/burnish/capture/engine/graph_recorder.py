@@ -387,6 +387,16 @@ class Recorder(TorchFunctionMode):
                 ):
                     node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
 
+        last_item: dict[torch.fx.Node, torch.fx.Node] = {}
+
+        def item_of(node: torch.fx.Node, key: Any) -> torch.fx.Node:
+            """Takes a tensor out of a list right behind the call that returns it, so that no cut is between them."""
+            with graph.inserting_after(last_item.get(node, node)):
+                item = last_item[node] = graph.call_function(operator.getitem, (node, key))
+            if MARK in node.meta:
+                item.meta[MARK] = node.meta[MARK]
+            return item
+
         def value_of(handle: Handle) -> torch.fx.Node:
             if handle.call is None:
                 return values[("input", handle.key)]
@@ -394,7 +404,7 @@ class Recorder(TorchFunctionMode):
             for i in range(len(handle.path)):
                 key = (handle.call, handle.path[: i + 1])
                 if key not in values:
-                    values[key] = graph.call_function(operator.getitem, (at, handle.path[i]))
+                    values[key] = item_of(at, handle.path[i])
                 at = values[key]
             return at
 
