@@ -328,6 +328,26 @@ def test_cmp_to_key_sorts_tensors_by_size():
 
 
 @program
+def test_comparisons_of_a_sort_come_in_their_order():
+    """Ascending and descending runs, equal keys in them, and elements that are inserted."""
+
+    def fn(x, values, reverse):
+        asked = []
+
+        def compare(a, b):
+            asked.append((a[0], b[0]))
+            return a[1] - b[1]
+
+        pairs = list(enumerate(values))
+        first = sorted(pairs, key=functools.cmp_to_key(compare), reverse=reverse)
+        pairs.sort(key=functools.cmp_to_key(compare))
+        return x + len(asked), asked, first, pairs
+
+    lists = [(3, 1, 2), (1, 1, 0, 1), (3, 2, 2, 1, 4, 0), (1, 2, 3), (2, 2, 1, 1, 1, 0, 5, 3), (0,), ()]
+    return fn, [(torch.randn(2), values, reverse) for values in lists for reverse in (False, True)]
+
+
+@program
 def test_partialmethod_binds_its_object():
     class Layer:
         by = 4

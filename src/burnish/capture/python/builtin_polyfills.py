@@ -472,41 +472,6 @@ except ValueError as _error:
     EMPTY_SAYS_ITERABLE = "iterable argument" in str(_error)
 
 
-def sorted_(items, /, *, key=None, reverse=False):
-    made = [value for value in items]  # noqa: C416
-    sort_list(made, key, reverse)
-    return made
-
-
-def sort_list(target, key=None, reverse=False):
-    """Merge sort: stable, and asks only ``<``, as list.sort does."""
-    values = list(target)
-    keys = values if key is None else [key(value) for value in values]
-    order = list(range(len(values)))
-    if reverse:
-        order.reverse()
-    order = _merge_sort(order, keys)
-    if reverse:
-        order.reverse()
-    target[:] = [values[i] for i in order]
-
-
-def _merge_sort(order, keys):
-    if len(order) < 2:
-        return order
-    half = len(order) // 2
-    left, right = _merge_sort(order[:half], keys), _merge_sort(order[half:], keys)
-    merged, i, j = [], 0, 0
-    while i < len(left) and j < len(right):
-        if keys[right[j]] < keys[left[i]]:
-            merged.append(right[j])
-            j += 1
-        else:
-            merged.append(left[i])
-            i += 1
-    return merged + left[i:] + right[j:]
-
-
 def reduce(function, items, initial=MISSING):
     iterator = iter(items)
     if initial is MISSING:

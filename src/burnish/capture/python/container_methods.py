@@ -30,6 +30,7 @@ from . import (
     object_builtins,
     object_creation,
     operators,
+    sort_polyfills,
     subscripts,
 )
 from .attribute_writes import store_plainly
@@ -344,7 +345,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name == "sort":
         m.heap.will_write(items)
         if kwargs.get("key") is not None or _has_objects(items):
-            return m.call(builtin_polyfills.sort_list, (items,), kwargs)
+            return m.call(sort_polyfills.sort_list, (items,), kwargs)
     if name == "__getitem__":
         return subscripts.subscript_natively(m, items, args[0])
     if name == "__setitem__":

@@ -19,7 +19,7 @@ from ..interpreter import frames as fr
 from ..interpreter.frames import Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
-from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators
+from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators, sort_polyfills
 from .attributes import lookup, special_method
 
 
@@ -140,7 +140,7 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
 
 def _sorted(m: Any, args: tuple, kwargs: dict) -> Any:
     if kwargs.get("key") is not None or wants_python(m, args) or holds_objects(args[0]):
-        return m.call(builtin_polyfills.sorted_, args, kwargs)
+        return m.call(sort_polyfills.sorted_, args, kwargs)
     return native(m, sorted, args, kwargs)
 
 
