@@ -18,6 +18,7 @@ import faulthandler
 import importlib
 import linecache
 import random
+import signal
 import sys
 import time
 import warnings
@@ -38,8 +39,8 @@ from . import insertions
 
 FOLDER = Path(__file__).parents[2] / "tests" / "capture"
 CHANCE = 0.25
-LIMIT = 120
-"""Seconds for one program; what takes longer does not end."""
+EAGER_LIMIT, LIMIT = 20, 120
+"""Seconds for one program, eagerly and compiled; what takes longer does not end."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,24 @@ def difference(wanted: list[dict[str, Any]], found: list[dict[str, Any]], text: 
     return None
 
 
+class Endless(BaseException):
+    """An eager program runs for too long: what was put into it keeps a loop from ending."""
+
+
+@contextlib.contextmanager
+def stopped_after(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise Endless
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -139,9 +158,10 @@ def quiet() -> Iterator[None]:
 def tried(made: Mutant, backend: str) -> tuple[str, str]:
     """("equal" | "wrong" | "unsteady" | "invalid", detail)."""
     try:
-        wanted = observed(made, lambda fn: fn)
-        again = observed(made, lambda fn: fn)
-    except Exception as error:
+        with stopped_after(EAGER_LIMIT):
+            wanted = observed(made, lambda fn: fn)
+            again = observed(made, lambda fn: fn)
+    except (Exception, Endless) as error:
         return "invalid", f"{type(error).__name__}: {error}"
     if difference(wanted, again, made.text) is not None:
         return "unsteady", ""
