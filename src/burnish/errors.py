@@ -174,8 +174,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """A warning that points at the user's line: the nearest caller that is neither Burnish nor torch, through which a
-    compiled module is called."""
+    """Warn at the user's line: the nearest caller outside Burnish and torch, which calls compiled modules."""
     torch = sys.modules.get("torch")
     not_the_users = (OURS,) if torch is None else (OURS, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
     level = 1

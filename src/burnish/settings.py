@@ -149,10 +149,10 @@ def configure(**changes: Any) -> Settings:
 
 
 def on_change(fn: Callable[[Settings], None]) -> Callable[[], None]:
-    """Call `fn` with the settings in force, and again whenever others come into force. The result ends it.
+    """Call `fn` with the current settings, and again whenever others come into force. The result ends it.
 
-    This is how printing starts when `show` first asks for it, without this module knowing who prints. Where the
-    environment has not been read yet, `fn` waits for that: importing Burnish never fails on a bad variable.
+    This is how printing starts when `show` first asks for it, without an import of the printer here. Before the
+    environment has been read, `fn` is not called: importing Burnish never fails on a bad variable.
     """
     global _watchers
     watcher = _Watcher(fn)

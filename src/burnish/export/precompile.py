@@ -213,7 +213,7 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
     return graph_module({}, graph, "Lifted")
 
 
-# ---- who wrote a file
+# ---- signatures of files
 
 
 def signature(content: bytes, programs: Mapping[str, bytes]) -> str | None:

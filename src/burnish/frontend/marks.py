@@ -32,8 +32,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     fn: a function, method, class (its constructor, ``__call__`` and ``forward``) or module (its ``forward``). Left out,
         a decorator is returned.
-    recursive: accepted for torch's sake. Burnish compiles only what it is told to, so what a disabled function calls
-        runs plainly in both cases, unless it was compiled on its own.
+    recursive: accepted for compatibility with torch. In both cases the functions that a disabled function calls run
+        in plain Python, unless they were compiled on their own.
     reason: shown in the break.
     """
     if fn is None:

@@ -10,7 +10,7 @@ a call does not check all of them in each iteration.
 This module does not depend on how segments are made.
 
 Threads run one program concurrently and never wait. One thread traces from a continuation; the others run plain
-Python until a segment is there. There is no lock: a process forked while it is held would find it locked.
+Python until a segment is there. No lock is used: a process forked while one is held would find it locked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_IN_ONE_CALL = 8
-"""A continuation may have this many times more segments than calls that add new ones."""
+"""A continuation may hold this many times `segment_limit` segments, while fewer than `segment_limit` calls added
+some."""
 
 
 class ResultsChanged(Exception):

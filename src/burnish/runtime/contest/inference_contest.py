@@ -12,9 +12,9 @@ A round times one after the other, each right after the other has run: both find
 The distance between rounds grows, so that one disturbance cannot spoil all of them. Two rounds decide where the
 difference is clear. A call that overlaps with a call of another thread is not timed.
 
-A large arena of compiled code is returned to the system before eager runs, and eager's memory after it
-(`arena_memory`), so that a process needs memory for only one of them. Touching returned pages again takes time, so
-each then runs twice and is timed the second time.
+A process should need memory for only one of them (`arena_memory`). So a large arena of compiled code is returned to
+the system before eager runs, and eager's memory afterwards. Touching returned pages again takes time, so each then
+runs twice and is timed the second time.
 """
 
 from __future__ import annotations

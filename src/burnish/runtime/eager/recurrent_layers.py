@@ -1,4 +1,4 @@
-"""Recurrent layers without an eager kernel: run by eager, forward and backward, as two library calls.
+"""Recurrent layers without a kernel in eager: run eagerly, forward and backward, as two library calls.
 
     out, hidden, ticket = recurrent("gru", x, [h], weights, …, wanted=(True, …))
     gradients = recurrent_backward(ticket, [out_gradient, None], [x, h, *weights], (True, …))

@@ -69,8 +69,8 @@ def words_of(
     unaligned: Callable[[], Function],
     sizes: Sequence[int] = (),
 ) -> LocalWords:
-    """The words of a launch. Two functions with their shared bytes, the grid, threads per block, where to write an
-    error, the callback that makes the second function, the number of parameters, their kinds. Then `sizes`, for
+    """The words of a launch: two functions with their shared bytes, the grid, threads per block. Then the address for
+    an error, the callback that makes the second function, the number of parameters, their kinds. Then `sizes`, for
     parameters of kind SIZE. The second function is for unaligned buffers, and null until it is needed."""
     words = LocalWords(
         [

@@ -7,8 +7,8 @@
     program(x, weight, bias)        packs again
 
 A tensor is unchanged if its address, its version counter and a sample of its elements, spread over all of it, are
-the same. The counter sees every write through a tensor. The sample sees writes that bypass it, such as `weight.data
--= rate * weight.grad`.
+the same. The counter sees every write through a tensor. The sample sees writes that bypass it, such as
+`weight.data -= rate * weight.grad`.
 
 Where the layout of torch's objects is known (`state_watch`), one native call checks a module that has been used a
 few times.

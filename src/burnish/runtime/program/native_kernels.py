@@ -122,7 +122,7 @@ Operand = int | tuple[int, int | Words]
 def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> NativeFunction:
     """A function of an object file. `symbols` are the external functions it calls.
 
-    Recently linked functions are kept, so that they are linked again only when they are needed later.
+    Recently linked functions are cached; a function is linked again only after its eviction.
     """
     key = (function, object_code, tuple(symbols.items()))
     with _lock:

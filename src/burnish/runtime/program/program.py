@@ -1,6 +1,6 @@
 """A compiled program: a Python driver that launches kernels and calls operators, with a pool of frames.
 
-    program = Program(source, constants, frame)
+    program = LinkedProgram(source, constants, make_frame)
     outputs = program(*inputs)
 
 The driver is generated source text, kept in `source`. A frame holds what a run needs besides its inputs: the arena,

@@ -109,7 +109,7 @@ class Watch:
     # ---- what is watched
 
     def call(self, function: int, argument: int, further: tuple[int, int], mask: int) -> None:
-        """A C function returns what it returns now."""
+        """Require that a C function returns what it returns now."""
         answer = ask(function, argument, further, mask)
         self.calls += (function, argument, further[0] | further[1] << 32, mask, answer)
 
@@ -123,8 +123,8 @@ class Watch:
         return found
 
     def expect(self, address: int, word: int) -> None:
-        """A word is what Python code has seen. Reading it here would be a second read, and another thread may have
-        changed it in between: the watch would then continue from an object that is gone."""
+        """Require that a word is what Python code has seen. Reading it here would be a second read, and another thread
+        may have changed it in between: the watch would then continue from an object that is gone."""
         if self.words.setdefault(address, word) != word:
             raise Unwatchable
 
@@ -142,8 +142,8 @@ class Watch:
         return table
 
     def dictionary(self, table: dict) -> bool:
-        """Its whole content. Returns whether this dictionary object itself is required, with exactly these objects.
-        Read its items afterwards: the watch then detects a change in between."""
+        """Require its whole content. Returns whether this dictionary object itself is required, with exactly these
+        objects. Read its items afterwards: the watch then detects a change in between."""
         address = id(table)
         is_loose = has_loose_values and self.word(address + VALUES) != 0
         if address not in self.versions:
@@ -153,7 +153,7 @@ class Watch:
         return not is_loose
 
     def loose_values(self, table: dict) -> None:
-        """Values stored apart: their capacity and number, then the values, then their order as bytes."""
+        """Require values stored apart: their capacity and number, then the values, then their order as bytes."""
         self.word(id(table) + KEYS)
         at = self.word(id(table) + VALUES)
         try:
@@ -168,7 +168,7 @@ class Watch:
             raise Unwatchable
 
     def entries(self, table: dict) -> None:
-        """Only the number of entries. Most are empty: each module has four tables of hooks."""
+        """Require only the number of entries. Most are empty: each module has four tables of hooks."""
         if word_at(id(table) + USED):
             self.word(id(table) + USED)
         else:
@@ -199,7 +199,7 @@ class Watch:
         self.expect(id(cell) + CELL, id(value))
 
     def field(self, obj: Any, offset: int, value: Any) -> None:
-        """A field in the object itself, which holds `value`."""
+        """Require that a field in the object itself holds `value`."""
         self.type(obj)
         found = self.word(id(obj) + offset)
         if found != id(value) and not (found == 0 and value is None):

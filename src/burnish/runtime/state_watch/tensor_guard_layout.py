@@ -5,7 +5,7 @@
     description = [type of x, ..., checks]        as `codegen.llvm.functions.guard_watch` reads it
 
 A tensor that matches another one's description has the same type, dtype, device, layout, sizes, strides and dispatch
-keys (which show lazy conjugation, inference tensors and subclasses in C++). It also has the same `requires_grad`,
+keys. The keys show lazy conjugation, inference tensors and subclasses in C++. It also has the same `requires_grad`,
 and is a view if that one is.
 
 Torch does not guarantee its layout, so nothing is assumed: tensors are made that differ in one property only, and

@@ -3,8 +3,8 @@
     same = state_watch(new_watch(), tensors, samples)        None where torch's layout of tensors is not known
     same(*tensors)                                           None where one of them has changed
 
-A tensor is unchanged if it is the same object, with the same implementation, storage, offset and memory, the same
-version counter, and the same sampled words of memory. They are compared in that order, so nothing is read that
+A tensor is unchanged if it is the same object, with the same implementation, storage, offset and memory. Its version
+counter and sampled words of memory have to be the same too. They are compared in that order, so nothing is read that
 earlier comparisons do not keep alive. `None` need not mean a change: the caller then runs the slower check.
 
 As in `tensor_guard_layout`, offsets are found by trial.
