@@ -1,4 +1,4 @@
-"""What users call. Signatures and meanings are torch.compile's, so that swapping the import is all a user does.
+"""The public API. Signatures and meanings are torch.compile's, so that users only change the import.
 
 @burnish.compile
 def step(x, y):
@@ -92,7 +92,7 @@ def compile(
     if disable:
         return model
     if isinstance(model, (staticmethod, classmethod)):
-        # The decorator stood above them: what is compiled is the function inside.
+        # The decorator is above them: the function inside is compiled.
         inner = cast("staticmethod[..., Any]", model)
         return type(inner)(compile(inner.__func__, **kwargs))
     if makes_callables(model):
@@ -134,7 +134,8 @@ def options_of(
 
 
 def configured(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
-    """The backend as mode and options ask for it: ours under settings of its own, another given them as torch does."""
+    """The backend configured by mode and options: ours runs under its own settings; another one gets them as
+    arguments."""
     if backend.name != "burnish":
         return told(backend, mode, options)
     changes = settings_by_name.changes(mode, options)
@@ -163,18 +164,18 @@ def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> 
         inspect.signature(backend.fn).bind(None, None, **given)
     except TypeError as error:
         if backend.fn.__module__.startswith("burnish."):
-            return backend  # ours that run graphs as they are have nothing to optimize
+            return backend  # our backends that run graphs eagerly have nothing to optimize
         raise UserError(
             f'The backend "{backend.name}" takes no {" and no ".join(given)}: {error}. Leave it out, or '
             f"let the backend take it by name, as torch.compile's own do."
         ) from None
     except ValueError:
-        pass  # written in C: its parameters are not known
+        pass  # written in C: its parameters are unknown
     return replace(backend, fn=functools.partial(backend.fn, **given))
 
 
 def why_not_compile(model: Any) -> str | None:
-    """A sentence where ``model`` is nothing to compile."""
+    """A sentence if ``model`` cannot be compiled."""
     if isinstance(model, type):
         name = model.__qualname__
         return (
@@ -200,8 +201,8 @@ def why_not_compile(model: Any) -> str | None:
 
 
 def makes_callables(model: Any) -> bool:
-    """Whether ``model`` is a class of the program's whose instances are called by a function written in Python. Not one
-    of torch's own: every other user of that would get compiled modules as well."""
+    """Whether ``model`` is a user class whose instances are called by a Python function. Torch's own classes are
+    excluded: every other user of the class would get compiled modules as well."""
     return (
         isinstance(model, type)
         and not model.__module__.startswith("torch.")
@@ -210,18 +211,18 @@ def makes_callables(model: Any) -> bool:
 
 
 def call_of_instances(cls: type) -> Any:
-    """The ``__call__`` that instances of a class have; None where they cannot be called."""
+    """The ``__call__`` of a class's instances; None where they cannot be called."""
     return next((base.__dict__["__call__"] for base in cls.__mro__ if "__call__" in base.__dict__), None)
 
 
 def original_of(model: Any) -> Any:
-    """What a compiled function or module was made from; anything else is its own original. What torch.compile made
-    of a function counts as well: Dynamo would trace our interpreter."""
+    """The original of a compiled function or module; anything else is its own original. Functions compiled by
+    torch.compile are unwrapped too: Dynamo would trace our interpreter."""
     if isinstance(model, types.MethodType):
         inside = original_of(model.__func__)
         return model if inside is model.__func__ else types.MethodType(inside, model.__self__)
     if getattr(model, "_torchdynamo_wrapper_id", id(model)) != id(model):
-        return model  # `functools.wraps` has copied the marks of what is inside
+        return model  # `functools.wraps` has copied the marks of the inner function
     marks_of_dynamo = model.__dict__ if isinstance(model, types.FunctionType) else {}
     if "__burnish_original__" not in marks_of_dynamo and "_torchdynamo_disable" not in marks_of_dynamo:
         inside = marks_of_dynamo.get("_torchdynamo_orig_callable", model)
@@ -231,7 +232,8 @@ def original_of(model: Any) -> Any:
 
 
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
-    """A program for a callable, and how to run it. A function is interpreted itself, anything else by a call of it."""
+    """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
+    it."""
     if isinstance(original, types.FunctionType):
         made = kind(original, options)
         return made, made
@@ -250,13 +252,13 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
         return stance.run_plainly(program, original, args, kw) if stance.forces_eager() else run_program(*args, **kw)
 
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
-    # The attributes of a callable object are its own, and change; those of a function are its marks.
+    # A callable object's attributes are its own, and change; those of a function are its marks.
     functools.update_wrapper(run, original, updated=("__dict__",) if is_function else ())
     if not hasattr(original, "__name__"):
         run.__name__ = run.__qualname__ = type(original).__name__
-    with contextlib.suppress(ValueError, TypeError):  # many C functions have none
+    with contextlib.suppress(ValueError, TypeError):  # many C functions have no signature
         vars(run)["__signature__"] = inspect.signature(original)
-    # Dynamo's marks are set as well: who compiles this with torch.compile gets the original.
+    # Dynamo's marks are set as well: torch.compile of this function compiles the original.
     vars(run).update(
         __burnish_original__=original,
         __burnish_program__=program,
@@ -326,7 +328,7 @@ _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 
 
 def keep_track(program: Program) -> None:
-    """Let ``reset`` find a program for as long as it lives."""
+    """Let ``reset`` find a program for as long as it is alive."""
     _programs.add(program)
 
 

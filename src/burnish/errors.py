@@ -1,6 +1,6 @@
 """The errors Burnish raises: their docstrings are the user's documentation.
 
-Base module: everything may import it, it imports nothing of Burnish. Three families, told apart by who acts:
+Base module: everything may import it, it imports nothing from Burnish. Three families, by who has to act:
 
     BurnishError
     ├── UserError          the call or a setting asks for something that does not exist: change it
@@ -8,10 +8,10 @@ Base module: everything may import it, it imports nothing of Burnish. Three fami
     ├── Unsupported        code that does not fit into one graph, where one graph was demanded
     └── InternalError      a defect of Burnish: report it
 
-An exception the user's own code raises is none of these. It leaves compiled code as it would leave eager code.
+An exception that the user's own code raises is none of these. It leaves compiled code as it would leave eager code.
 
-Constructor arguments are positional and reach `Exception.args`, so that every error survives pickling, as it must
-to cross from a worker process.
+Constructor arguments are positional and stored in `Exception.args`, so that every error survives pickling, as it
+must to cross from a worker process.
 """
 
 from __future__ import annotations
@@ -174,8 +174,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """A warning that points at the user's line: the nearest caller that is neither Burnish nor torch, through which a
-    compiled module is called."""
+    """Warn at the user's line: the nearest caller outside Burnish and torch, which calls compiled modules."""
     torch = sys.modules.get("torch")
     not_the_users = (OURS,) if torch is None else (OURS, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
     level = 1

@@ -1,7 +1,7 @@
-"""One stream of events: what the compiler did, as it does it.
+"""The event stream: what the compiler does, as it happens.
 
-Base module. Capture, runtime and the rest `emit`; reports, logs and tests `subscribe`. With no subscriber an event
-costs one function call.
+Base module. Capture, runtime and other parts `emit`; reports, logs and tests `subscribe`. Without subscribers an
+event costs one function call.
 
     seen = []
     stop = subscribe(seen.append)
@@ -9,10 +9,9 @@ costs one function call.
     stop()
     seen[0].data["text"]
 
-An event's kind starts with the stage it belongs to, one of `settings.STAGES`, as in "guards" or "guards.missed".
-The datum `text`, where there is one, is the event in words. The datum `fallback` marks an event after which something
-runs slower than it was meant to (see `report.collect_fallbacks`). Work that only an event needs is put behind
-`is_watched(kind)`.
+An event's kind starts with its stage, one of `settings.STAGES`, as in "guards" or "guards.missed". The datum `text`,
+if there is one, describes the event in words. The datum `fallback` marks an event after which something runs slower
+than intended (see `report.collect_fallbacks`). Work needed only for an event is guarded by `is_watched(kind)`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from torch._C import DisableTorchFunction
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened: its kind, when (`time.perf_counter`), and what there is to know about it."""
+    """Something that happened: its kind, its time (`time.perf_counter`), and its data."""
 
     kind: str
     time: float
@@ -41,7 +40,7 @@ Subscriber = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subscription:
-    """Compared by identity: one function may subscribe twice, and each of its subscriptions ends by itself."""
+    """Compared by identity: one function may subscribe twice, and each of its subscriptions ends separately."""
 
     fn: Subscriber
     kinds: frozenset[str] | None
@@ -54,13 +53,13 @@ _lock = threading.Lock()
 
 
 def emit(kind: str, /, **data: Any) -> None:
-    """Tell every subscriber, in the emitting thread, in the order they subscribed."""
+    """Notify every subscriber, in the emitting thread, in order of subscription."""
     if _subscriptions:
         _deliver(Event(kind, time.perf_counter(), data))
 
 
 def is_watched(kind: str | None = None) -> bool:
-    """Whether a subscriber takes events of this kind, or, without one, of every kind. Asked before gathering data that
+    """Whether a subscriber takes events of this kind; without a kind, of every kind. Checked before gathering data that
     costs more than a call."""
     return any(s.kinds is None or kind in s.kinds for s in _subscriptions)
 
@@ -69,9 +68,9 @@ def subscribe(fn: Subscriber, kinds: Collection[str] | None = None) -> Callable[
     """Call `fn` with every event from now on, or with those of `kinds`. The result ends the subscription; calling it
     again does nothing.
 
-    `fn` runs in whichever thread emitted, with the torch function modes off: what it does to tensors is not
-    recorded into a graph that is being captured. A subscriber that raises is dropped with a warning, for an
-    onlooker must not change what the program does.
+    `fn` runs in the emitting thread, with torch function modes off: its tensor operations are not recorded into a
+    graph that is being captured. A subscriber that raises is dropped with a warning, since observers must not change
+    what the program does.
     """
     global _subscriptions
     subscription = _Subscription(fn, None if kinds is None else frozenset(kinds))

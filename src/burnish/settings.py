@@ -1,6 +1,6 @@
 """The settings: one typed object, a documented default for each, set from the environment or from code.
 
-Base module. `current()` is what every other part reads; reading takes no lock.
+Base module. All other parts read `current()`; reading takes no lock.
 
     BURNISH_CHECK=1 BURNISH_SHOW=breaks,guards python train.py         for a process
 
@@ -9,8 +9,8 @@ Base module. `current()` is what every other part reads; reading takes no lock.
     with burnish.settings.patch(show={"breaks"}):                      for this thread, inside the block
         model(x)
 
-The environment is read once, when a setting is first needed. A value that cannot be used is a UserError that says
-which ones can.
+The environment is read once, when a setting is first needed. An invalid value is a UserError that names the valid
+ones.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ def configure(**changes: Any) -> Settings:
 
 
 def on_change(fn: Callable[[Settings], None]) -> Callable[[], None]:
-    """Call `fn` with the settings in force, and again whenever others come into force. The result ends it.
+    """Call `fn` with the current settings, and again whenever others come into force. The result ends it.
 
-    This is how printing starts when `show` first asks for it, without this module knowing who prints. Where the
-    environment has not been read yet, `fn` waits for that: importing Burnish never fails on a bad variable.
+    This is how printing starts when `show` first asks for it, without an import of the printer here. Before the
+    environment has been read, `fn` is not called: importing Burnish never fails on a bad variable.
     """
     global _watchers
     watcher = _Watcher(fn)
@@ -220,11 +220,11 @@ def _read_process() -> Settings:
 
 @contextmanager
 def _patching(changes: dict[str, Any]) -> Generator[Settings, None, None]:
-    # Put back by value: a token could not be reset where a generator is closed in another context than it began in.
+    # Restored by value: a token cannot be reset where a generator is closed in another context than it started in.
     before = _patched.get()
     patched = _replaced(current(), changes)
     try:
-        _patched.set(patched)  # within, as an interrupt may come right behind it
+        _patched.set(patched)  # inside the try, as an interrupt may come right after it
         _announce(patched)
         yield patched
     finally:
@@ -327,7 +327,7 @@ def _text_to_int(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
-        return text  # what accepts the setting refuses it, and quotes it
+        return text  # the setting's validator rejects it, and quotes it
 
 
 def _text_to_float(text: str) -> float | str:
@@ -362,7 +362,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "dump": _accept_folder,
 }
 
-# Where the text of a variable is not yet the value.
+# Settings whose text has to be converted to a value.
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int,
     "check": _text_to_bool,

@@ -1,11 +1,12 @@
-"""The cache on disk as one file, to be carried to another machine: a zip archive of the cache's own files.
+"""Export the disk cache to one file and import it on another machine: a zip archive of the cache's own files.
 
     burnish cache export cache.zip          here
     burnish cache import cache.zip          there
 
-What does not fit there (made by another version, for another processor) is left out, and the reason is said. An entry
-is machine code: import a file only if you trust whoever made it as you trust a program. Import takes a bounded amount
-of memory and disk whatever the file claims, and refuses what `burnish cache export` did not write.
+Entries that do not fit the other machine (made by another version, for another processor) are skipped, and the
+reason is printed. An entry is machine code: import a file only if you trust whoever made it as you trust a program.
+Import uses a bounded amount of memory and disk whatever the file claims, and refuses what `burnish cache export` did
+not write.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LARGEST = 64 << 20
 """Bytes of one entry, unpacked."""
 
 TIMES_THE_LIMIT = 2
-"""So many times the cache's own limit may a file unpack to: the cache is a little over it between two looks."""
+"""A file may unpack to this many times the cache's own limit: between two checks the cache slightly exceeds it."""
 
 MOST_ENTRIES = 100_000
 LINES_SHOWN = 8
@@ -43,11 +44,11 @@ UNREADABLE = (
     ValueError,
     OverflowError,
 )
-"""What Python's reader of archives raises over one that is damaged."""
+"""Exceptions of Python's archive reader for a damaged file."""
 
 
 def described(shelf: DiskCache) -> list[str]:
-    """How much is in it, for a person."""
+    """The cache's size and contents, for a person."""
     sizes = [size for _, size, _ in shelf.entries()]
     head = f"{shelf.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {shelf.limit / 1e6:.0f} MB"
     kinds: Counter[str] = Counter()
@@ -57,9 +58,9 @@ def described(shelf: DiskCache) -> list[str]:
 
 
 def read_all(shelf: DiskCache) -> Iterator[tuple[bytes, Entry]]:
-    """What each of the cache's files holds, and what that says."""
+    """The contents of each file of the cache, and its parsed entry."""
     for _, _, path in shelf.entries():
-        content = shelf.read(path)  # None where it was deleted meanwhile, or is another user's
+        content = shelf.read(path)  # None where it was deleted since, or is another user's
         try:
             entry = None if content is None else read_entry(content)
         except ValueError:
@@ -69,7 +70,7 @@ def read_all(shelf: DiskCache) -> Iterator[tuple[bytes, Entry]]:
 
 
 def export_cache(shelf: DiskCache, file: Path) -> int:
-    """Write all entries to a file, and say how many there are."""
+    """Write all entries to a file, and return how many there are."""
     from ..compiler.graph_cache_key import SOURCES
 
     if not file.parent.is_dir():
@@ -79,7 +80,7 @@ def export_cache(shelf: DiskCache, file: Path) -> int:
     try:
         with os.fdopen(handle, "wb") as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
             for content, entry in read_all(shelf):
-                if entry.kind != SOURCES:  # which is about this machine's files
+                if entry.kind != SOURCES:  # specific to this machine's files
                     archive.writestr(f"{entry.name[:2]}/{entry.name[2:]}", content)
                     count += 1
         os.replace(aside, file)
@@ -90,7 +91,7 @@ def export_cache(shelf: DiskCache, file: Path) -> int:
 
 
 def import_cache(shelf: DiskCache, file: Path) -> list[str]:
-    """Take over what fits; what became of it, for a person. Nothing is taken over of a file that is refused."""
+    """Import the entries that fit; returns a report for a person. Nothing is imported from a file that is refused."""
     from ..compiler.compile_graph import made_here
 
     here, taken = made_here(), 0
@@ -122,7 +123,8 @@ def import_cache(shelf: DiskCache, file: Path) -> list[str]:
 
 
 def check_archive(archive: zipfile.ZipFile, file: Path, limit: int) -> None:
-    """By what its directory says, before anything is unpacked. No entry unpacks to more than stands there."""
+    """Checks the archive's directory before anything is unpacked. No entry unpacks to more than its directory entry
+    says."""
     written = f"{file} is not a file that `burnish cache export` wrote"
     items = archive.infolist()
     if len(items) > MOST_ENTRIES:
@@ -151,7 +153,7 @@ def check_archive(archive: zipfile.ZipFile, file: Path, limit: int) -> None:
 
 
 def checked_entry(content: bytes, name: str, file: Path) -> Entry | None:
-    """What an entry of the archive holds; None where it is damaged or of another version."""
+    """The parsed entry of the archive; None where it is damaged or of another version."""
     try:
         entry = read_entry(content)
     except ValueError as error:
@@ -190,7 +192,7 @@ def why_unfit(made: str, here: str | None) -> str:
 
 
 def shown(text: str) -> str:
-    """Text of a file's, for a terminal."""
+    """Text from the file, safe for a terminal."""
     cut = text if len(text) <= 300 else f"{text[:300]}…"
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
 

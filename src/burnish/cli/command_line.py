@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"burnish: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader, `head` for one, has seen enough. What is still buffered must go somewhere when Python exits.
+        # The reader, such as `head`, has closed the pipe. Buffered output must go somewhere when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print what works here. Status 1 where something is broken; what is merely absent is no failure."""
+    """Print what works here. Status 1 if something is broken; missing parts are not failures."""
     from .doctor import examine
 
     broken = 0
@@ -54,7 +54,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def breaks(options: argparse.Namespace) -> int:
-    """Print the page of each break named, or of all of them."""
+    """Print the page of each given break, or of all of them."""
     from ..capture.breaks import CATALOG
     from ..capture.breaks.pages import print_page
 
@@ -70,7 +70,7 @@ def breaks(options: argparse.Namespace) -> int:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Say where the cache is and how much is in it, empty it, or carry it to another machine."""
+    """Print where the cache is and its size, clear it, or copy it to another machine."""
     from ..runtime.disk.disk_cache import disk_cache
     from . import cache_archive
 
@@ -97,7 +97,7 @@ def cache(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Hand over to bench/, which lies beside src/ and is no part of the package: what it measures with is large."""
+    """Run bench/, which is beside src/ and not part of the package: its dependencies are large."""
     root = Path(__file__).resolve().parents[3]
     if not (root / "bench" / "command.py").is_file():
         raise UserError(
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
 
-    # Its arguments, `--help` too, are its own: with another prefix none of them looks like an option here.
+    # It parses its own arguments, including `--help`: with another prefix none of them looks like an option here.
     command = commands.add_parser(
         "bench", help="side by side with eager, torch.compile and others", prefix_chars="\0", add_help=False
     )

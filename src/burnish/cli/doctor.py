@@ -1,7 +1,7 @@
-"""What works on this machine: versions, processors, compilers and backends, tried out rather than guessed.
+"""`burnish doctor`: what works on this machine (versions, processors, compilers, backends), tried out, not guessed.
 
-Behind `burnish doctor`. A check is a function that returns what it found, or raises; `examine` turns both into
-findings, so that one broken part never hides the others.
+A check is a function that returns what it found, or raises. `examine` turns both into findings, so that one broken
+part never hides the others.
 
     for finding in examine():
         print(finding.name, finding.works, finding.text)
@@ -25,12 +25,12 @@ from ..backends import list_backends, lookup
 from ..runtime.linking.cuda_module_loader import why_not as why_no_kernels
 
 QUICK = ("burnish", "eager")
-"""The backends tried unless all are asked for: the others take seconds to load and compile."""
+"""The backends tried unless all are requested: the others take seconds to load and compile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `works` is None where there is nothing to fail."""
+    """One line of the report. `works` is None where nothing can fail."""
 
     name: str
     works: bool | None
@@ -38,11 +38,11 @@ class Finding:
 
 
 class Missing(Exception):
-    """Something a check needs is not here. The text says what that costs the user."""
+    """Something a check needs is not installed. The text says what that costs the user."""
 
 
 def examine(try_all: bool = False) -> Iterator[Finding]:
-    """Every finding, in the order of the report, each made when it is asked for."""
+    """Every finding, in the order of the report, each made on demand."""
     yield Finding("python", None, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for package in ("torch", "llvmlite", "triton"):
         yield Finding(package, None, version(package) or "not installed")
@@ -58,7 +58,7 @@ def examine(try_all: bool = False) -> Iterator[Finding]:
 
 
 def tried(name: str, check: Callable[[], str]) -> Finding:
-    """Run a check. What it lacks is reported as not there, any other exception as broken, with its text."""
+    """Run a check. `Missing` is reported as absent, any other exception as broken, with its text."""
     try:
         return Finding(name, True, check())
     except Missing as missing:
@@ -75,13 +75,13 @@ def version(package: str) -> str | None:
 
 
 def cores() -> str:
-    """How many cores the process may use, which in a container can be fewer than there are."""
+    """How many cores the process may use; in a container that can be fewer than the machine has."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{usable} usable of {os.cpu_count()}, {torch.get_num_threads()} torch threads"
 
 
 def check_settings() -> tuple[Literal[False] | None, str]:
-    """What the environment sets. A variable nobody reads is most likely misspelt."""
+    """The settings from the environment. A variable that no setting reads is probably misspelt."""
     unknown = settings.unknown_variables(os.environ)
     if unknown:
         return False, f"{', '.join(unknown)}: no such setting. Check the spelling, or unset it."
@@ -128,7 +128,7 @@ def check_cpp() -> str:
 
 
 def check_backend(name: str) -> str:
-    """Compile sin(x) + cos(y) twice over, without and with gradients, and compare with eager."""
+    """Compile sin(x) + cos(y) twice, without and with gradients, and compare with eager."""
 
     class Wave(torch.nn.Module):
         def forward(self, x, y):

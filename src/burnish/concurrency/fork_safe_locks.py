@@ -1,10 +1,10 @@
-"""Locks and a process that is forked: in the child they are free, whoever held them.
+"""Locks that survive a fork: in the child they are free, whichever thread held them.
 
-    lock = forks.lock()         a threading.Lock
+    lock = fork_safe_locks.lock()         a threading.Lock
 
-`os.fork` copies the memory and one thread. A lock that another thread held at that moment would be held for ever in the
-child. What our locks guard is put in place as a whole, so the child may simply take them anew. (That is what `logging`
-does with its locks, too.)
+`os.fork` copies the memory and one thread. A lock that another thread held at that moment would be held for ever in
+the child. What our locks guard is replaced as a whole, so the child may simply reset them. (`logging` does the same
+with its locks.)
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ def _free_all() -> None:
         each._at_fork_reinit()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_free_all)

@@ -1,1 +1,1 @@
-"""Export: one graph of a whole function or module, on its own, and the file it is saved in."""
+"""Export: one standalone graph of a whole function or module, and the file it is saved in."""

@@ -1,23 +1,23 @@
-"""The operations that a file of an exported graph may name, and how a name is found.
+"""The operators that an exported file may name (allowlist), and how a name is resolved.
 
     operation("torch.nn.functional.linear")          torch's function
     operation("torch.ops.aten.add.Tensor")           an operator of ATen, pure by its schema
     operation("torch.ops.aten.from_file.default")    UserError: it takes the name of a file
 
-A name is looked up in a table; it is never followed through attributes to wherever they lead. The table is made of
-what is pure, not of everything but a list of bad names:
+A name is looked up in a table; it is never resolved through attributes. The table lists what is pure; it is not a
+blocklist:
 
 * an operator is pure if each of its arguments is a tensor, a number, a dtype, a device, or a word of a known kind
-  (`rounding_mode`), and all it returns is tensors (`why_not_pure`). Reading and writing files, printing, and handing
-  out memory or Python values need arguments or results of other types;
-* operators that begin with an underscore are torch's internals, and check less: only those that Burnish has a record
+  (`rounding_mode`), and it returns only tensors (`why_not_pure`). Reading and writing files, printing, and returning
+  memory or Python values need arguments or results of other types;
+* operators that begin with an underscore are internal to torch, and check less: only those that Burnish has a record
   for may be named;
 * a function or a method of torch that is written in C++ may be named if an operator of that name is pure;
 * of functions written in Python, those of `torch.nn.functional` and `torch.functional` that torch documents, which
-  do nothing but call such operators.
+  only call such operators.
 
-Operators of other libraries (`torchvision.nms`) are code that Burnish knows nothing of: a file may name them if the
-caller trusts it.
+Burnish does not know the code of other libraries' operators (`torchvision.nms`): a file may name them if the caller
+trusts it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..concurrency.compute_once import once
 from ..errors import UserError
 from ..ops.operator_record import RECORDS
 
-# Not among the functions that torch lets classes override, but a trace meets them.
+# Functions that classes cannot override, but that occur in traces.
 FACTORIES = (
     "arange",
     "as_tensor",
@@ -85,20 +85,20 @@ METHODS = frozenset(
     """.split(),
     )
 )
-"""Methods that are pure and go by another name than their operator, or by none."""
+"""Pure methods whose operator has another name, or that have none."""
 
 COMMON = frozenset(
     "add contiguous detach div expand flatten float masked_fill matmul mean mul permute pow reshape size split squeeze "
     "sub sum to transpose type_as unsqueeze view view_as __getitem__".split()
 ) - {"size"}
-"""Methods that most graphs have, known without asking torch for all there are, which takes as long as linking."""
+"""Methods that most graphs have, known without querying torch for all its methods, which takes as long as linking."""
 
 GETTERS = frozenset(("T", "mT", "H", "mH", "real", "imag", "data", "grad"))
 IN_PYTHON = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch._lobpcg"))
 """Modules whose documented functions only call operators."""
 
 NEVER = READS | STATE | {"as_subclass", "_make_wrapper_subclass", "backward", "is_shared", "share_memory"}
-"""What hands out Python values, or changes a tensor as an object: no exported graph holds it."""
+"""They return Python values, or change a tensor as an object: no exported graph contains them."""
 
 TYPES = frozenset(
     (
@@ -125,21 +125,21 @@ WORDS = frozenset(
     padding_side pad_mode reduction p assert_msg
 """.split()
 )
-"""Arguments of operators that take one word of a few."""
+"""Operator arguments that take one of a few words."""
 
 OF_TORCH = ("aten", "prims")
 OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
 
 
 class Unwritable(Exception):
-    """Something that the file has no form for."""
+    """A value that the file format cannot represent."""
 
 
 # ---- pure operators
 
 
 def why_not_pure(overload: torch._ops.OpOverload) -> str | None:
-    """Why an operator of torch could do more than compute tensors of tensors, by its schema."""
+    """Why an operator of torch could do more than compute tensors from tensors, by its schema."""
     schema, name = overload._schema, overload._opname
     if name in NEVER:
         return "it changes tensors as objects, or reads values out of them"
@@ -175,7 +175,7 @@ def overloads(name: str) -> Iterator[torch._ops.OpOverload]:
 
 @once
 def is_pure(name: str) -> bool:
-    """Whether torch computes tensors under this name."""
+    """Whether torch has an operator of this name that computes tensors."""
     return not is_internal(name) and any(why_not_pure(overload) is None for overload in overloads(name))
 
 
@@ -192,7 +192,7 @@ def recorded() -> frozenset[str]:
 
 @once
 def operations() -> dict[str, Callable[..., Any]]:
-    """Every function a file may name, but for operators."""
+    """Every function a file may name, except for operators."""
     found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
     for prefix, namespace, family in (
         ("torch", torch, ""),
@@ -206,7 +206,7 @@ def operations() -> dict[str, Callable[..., Any]]:
             if getattr(namespace, name, None) is function and is_harmless(function, name, family):
                 found[f"{prefix}.{name}"] = function
     for name, function in vars(torch.nn.functional).items():
-        # hardswish and a few more are called by their Python names as well.
+        # hardswish and some others are also called by their Python names.
         if isinstance(function, FunctionType) and function.__module__ == "torch.nn.functional" and name[0] != "_":
             found.setdefault(f"torch.nn.functional.{name}", function)
     found.update((f"torch.{name}", getattr(torch, name)) for name in FACTORIES if hasattr(torch, name))
@@ -227,7 +227,7 @@ def is_harmless(function: Any, name: str, family: str) -> bool:
 
 @once
 def names() -> dict[Any, str]:
-    """The inverse; of several names the one that stands first."""
+    """The inverse of `operations`; of several names the first."""
     found: dict[Any, str] = {}
     for name, function in operations().items():
         found.setdefault(function, name)
@@ -263,7 +263,7 @@ def name_of(target: Any) -> str:
 
 
 def operation(name: Any, trust: bool = False) -> Callable[..., Any]:
-    """What a file names. Where it is trusted, that may be any operator a library has registered with torch."""
+    """The function that a file names. If the file is trusted, it may be any operator that a library has registered."""
     found = operations().get(name) if isinstance(name, str) else None
     if found is not None:
         return found

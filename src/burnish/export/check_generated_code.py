@@ -1,10 +1,10 @@
-"""The Python source that torch.fx prints of a graph from a file, checked before it runs.
+"""Validate the Python source that torch.fx generates for a loaded graph, before it runs.
 
     graph.set_codegen(CheckedCode())
 
-The reader of a file lets nothing through but plain names and constants (`export_graph`). This is the second lock: the
-printed source is parsed, and each call in it has to be one that the graph makes, each name an input, a result or a
-global of torch.fx's, each attribute a tensor of the graph's. Anything else is a `UserError`, and nothing runs.
+The file reader accepts only plain names and constants (`graph_to_json`). This is a second check: the printed source
+is parsed. Each call must be one that the graph makes; each name an input, a result or a global of torch.fx; each
+attribute a tensor of the graph. Anything else is a `UserError`, and nothing runs.
 
     linear = torch.nn.functional.linear(x, self.weight)        a call that the graph makes, of its input and its tensor
     linear = torch.nn.functional.linear(x, exec("..."))        refused: the graph calls no exec
@@ -24,7 +24,7 @@ from torch.fx.node import _get_qualified_name
 from ..errors import UserError
 
 OF_CONSTANTS = frozenset(("slice", "complex", "device"))
-"""What torch.fx prints constants with: `slice(0, None, None)`, `device(type='cpu')`."""
+"""Names that torch.fx prints constants with: `slice(0, None, None)`, `device(type='cpu')`."""
 
 STATEMENTS = (ast.Assign, ast.AnnAssign, ast.Return)
 EXPRESSIONS = (
@@ -43,11 +43,11 @@ PIECES = (ast.keyword, ast.Load, ast.Store, ast.USub, ast.Add, ast.Sub)
 
 
 class CheckedCode(CodeGen):
-    """Prints as torch.fx does, and checks what was printed."""
+    """Prints as torch.fx does, and checks the result."""
 
     def _gen_python_code(self, nodes: Any, *args: Any, **options: Any) -> PythonCode:
         printed = super()._gen_python_code(nodes, *args, **options)
-        if not options.get("colored"):  # which is for people's eyes, and does not run
+        if not options.get("colored"):  # colored source is for people, and does not run
             why = next(why_not_code(printed, list(nodes)), None)
             if why is not None:
                 raise UserError(
@@ -59,7 +59,7 @@ class CheckedCode(CodeGen):
 
 
 def why_not_code(printed: PythonCode, nodes: list[torch.fx.Node]) -> Iterator[str]:
-    """What stands in the source and not in the graph."""
+    """What the source contains and the graph does not."""
     try:
         body = ast.parse(printed.src).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -89,7 +89,7 @@ class Checker:
         for statement in self.function.body:
             if not isinstance(statement, (*STATEMENTS, ast.Pass)):
                 yield f"the statement {ast.unparse(statement)!r:.100}"
-            elif isinstance(statement, ast.AnnAssign):  # a comment of the printer's on shapes
+            elif isinstance(statement, ast.AnnAssign):  # the printer annotates shapes
                 yield from self.expression(statement.value)
             else:
                 for part in ast.iter_child_nodes(statement):
@@ -132,7 +132,7 @@ class Checker:
         )
 
     def is_constant(self, path: str | None) -> bool:
-        """One of torch's: `torch.float32`."""
+        """A constant of torch: `torch.float32`."""
         root, _, name = (path or "").partition(".")
         return (
             root == "torch"
@@ -142,7 +142,7 @@ class Checker:
 
 
 def dotted(part: ast.AST) -> str | None:
-    """`a.b.c` as text, which may stand there as `getattr(a, "b").c`; None where it is anything else."""
+    """`a.b.c` as text, which may be written as `getattr(a, "b").c`; None for anything else."""
     names = []
     while True:
         match part:

@@ -1,4 +1,4 @@
-"""``export``: one graph of a whole function or module, on its own, to keep, save and hand on.
+"""``export``: one standalone graph of a whole function or module, to call, save and share.
 
     exported = burnish.export(model, (x,))
     exported(x)                                  # the same arguments, the same result
@@ -7,17 +7,18 @@
 
     burnish.save(model, "model.burnish", (x,))   # the same, compiled
 
-The function runs once, for real, on copies of the arguments; what it does to the module is undone. It has to
-fit into one graph: a break is an ``Unsupported`` error. What the graph cannot do again is one as well: writes to Python
-objects (``self.calls += 1``). Prints, warnings and log records are left out, and ``Exported.left_out`` names them.
+The function really runs once, on copies of the arguments; its changes to the module are undone. It has to fit into
+one graph: a graph break is an ``Unsupported`` error, and so are side effects that the graph cannot repeat, such as
+writes to Python objects (``self.calls += 1``). Prints, warnings and log records are left out, and
+``Exported.left_out`` names them.
 
-The choices:
+The design:
 
 * Parameters, buffers and every other tensor the function reaches are attributes of ``graph_module`` (``get_attr``
-  nodes), parameters and buffers under their own names. They are the module's very tensors: training the module goes on
-  changing what the exported graph computes, until it is saved.
-* Inputs of the graph are the tensors among the arguments, in their order, as flat as ``torch.utils._pytree`` makes
-  them. Numbers, strings and the like are fixed: calling with others is an error, and so are other shapes.
+  nodes), parameters and buffers under their own names. They are the module's own tensors: until it is saved, training
+  the module changes what the exported graph computes.
+* Inputs of the graph are the tensors among the arguments, in order, flattened by ``torch.utils._pytree``. Numbers,
+  strings and other values are fixed: calling with other values is an error, and so are other shapes.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ OPERATIONS_SHOWN = 30
 
 @dataclass(frozen=True)
 class TensorInput:
-    """A tensor among the arguments. ``node`` is the number of its graph input; one tensor passed twice has one."""
+    """A tensor among the arguments. ``node`` is the number of its graph input; a tensor passed twice has one input."""
 
     name: str
     node: int
@@ -62,7 +63,7 @@ class TensorInput:
     device: torch.device
 
     def why_not(self, value: Any) -> str | None:
-        """A sentence where ``value`` cannot be what was exported."""
+        """A sentence if ``value`` does not match what was exported."""
         if not isinstance(value, torch.Tensor):
             return f"{self.name} was a tensor of {self}, and is a {type(value).__name__}"
         if value.dtype == self.dtype and value.shape == self.shape and value.device == self.device:
@@ -77,7 +78,7 @@ class TensorInput:
 
 @dataclass(frozen=True)
 class FixedInput:
-    """An argument that is no tensor, as it was."""
+    """An argument that is not a tensor, with its value."""
 
     name: str
     value: Any
@@ -101,32 +102,32 @@ class Output:
 
 @dataclass
 class Exported:
-    """A graph with what is needed to call it like the function it was made from."""
+    """A graph with everything needed to call it like the function it was made from."""
 
     name: str
     held: Held
     inputs: list[TensorInput | FixedInput]
     outputs: list[Output]
-    arguments: Any  # a pytree specification: how (args, kwargs) nest
-    result: Any  # ... and the result
+    arguments: Any  # a pytree specification: the structure of (args, kwargs)
+    result: Any  # ... and of the result
     writes_inputs: bool = False
     """Whether the graph changes tensors that are passed in. Then two arguments must not be one tensor, unless they were
     when it was exported."""
     guards: list[str] = field(default_factory=list[str])
-    """What held when it was exported, and is taken to hold from then on. Of it, the arguments are checked."""
+    """Guards that held at export and are assumed to hold from then on. Only those on the arguments are checked."""
     left_out: list[str] = field(default_factory=list[str])
-    """Prints, warnings and log records of the function, which the graph does not make."""
+    """Prints, warnings and log records of the function, which the graph does not repeat."""
     native: NativeGraph | None = None
-    """The same, compiled. ``burnish.save`` makes it, and ``burnish.load`` where the file holds it."""
+    """The compiled graph. ``burnish.save`` makes it, and ``burnish.load`` reads it if the file contains it."""
     is_trusted: bool = True
     """Whether it was made here, or comes from a file that this user wrote or trusts."""
     keeps_switches: bool = False
-    """Whether torch's switches (gradient mode, autocast) are put back after a call. A stranger's graph may set them
-    for itself, and not for its caller."""
+    """Whether torch's global state (gradient mode, autocast) is restored after a call. An untrusted graph may change it
+    for itself, but not for its caller."""
 
     @property
     def graph_module(self) -> torch.fx.GraphModule:
-        """The graph, which goes on being what is called."""
+        """The graph. Changes to it affect later calls."""
         return self.held.graph()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -146,7 +147,7 @@ class Exported:
             put_back(before)
 
     def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The flat inputs of the graph for a call, which must be like the one that was exported."""
+        """The flat inputs of the graph for a call, which must match the exported one."""
         leaves, nesting = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         if nesting != self.arguments:
             expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
@@ -171,14 +172,14 @@ class Exported:
         return [found[node] for node in sorted(found)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which ``burnish.load`` reads. For its form see ``export_file``. With what is
-        compiled of it; see ``burnish.save``."""
+        """Write everything to one file, which ``burnish.load`` reads, including compiled code (see ``burnish.save``).
+        For the format see ``export.file_format``."""
         from .file_format import save
 
         save(self, path)
 
     def to_torch_export(self) -> ExportedProgram:
-        """The same as ``torch.export`` has it, for what takes its programs. Imports torch's compiler."""
+        """The same as a program of ``torch.export``, for tools that take those. Imports torch's compiler."""
         from ..integrations.torch_export import to_torch_export
 
         return to_torch_export(self)
@@ -204,8 +205,8 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
 
     fn: what ``compile`` takes; of something compiled, its original is exported.
     args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
-        first, so that the run does nothing to them. Tensors and Python objects that the function reaches otherwise are
-        put back as they were, which needs room for one more copy of the tensors; torch's random numbers as well.
+        first, so that the run does not change them. Other tensors and Python objects that the function reaches are
+        restored afterwards, and so is torch's random state. This needs memory for one more copy of the tensors.
     """
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
@@ -268,7 +269,7 @@ def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dic
 
 
 def _argument_names(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """The leaves of the arguments as one would write them: ``x``, ``state[0]``."""
+    """The leaves of the arguments as a user would write them: ``x``, ``state[0]``."""
     try:
         signature = inspect.signature(original.forward if isinstance(original, torch.nn.Module) else original)
         known = [
@@ -298,7 +299,7 @@ def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInp
 
 
 def _copied(leaves: Iterable[Any]) -> list[Any]:
-    """Tensors of the same kind on memory of their own; one tensor stays one."""
+    """Copies of tensors in memory of their own; a tensor that occurs twice is copied once."""
     copies: dict[int, Any] = {}
 
     def copy_of(leaf: Any) -> Any:
@@ -329,7 +330,7 @@ def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | N
 def _put_together(
     original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any]
 ) -> tuple[torch.fx.GraphModule, list[Output]]:
-    """The traced graph with arguments for inputs and everything else for attributes."""
+    """The traced graph with the arguments as inputs and every other tensor as an attribute."""
     graph = torch.fx.Graph()
     of_argument: dict[int, torch.fx.Node] = {}
     for described, leaf in zip(inputs, copies, strict=True):
@@ -343,7 +344,7 @@ def _put_together(
         if node.op == "placeholder":
             value, words = next(placeholders)
             if not isinstance(value, torch.Tensor):
-                values[node] = value  # a number among the arguments: they are fixed
+                values[node] = value  # a number among the arguments: fixed
             else:
                 values[node] = of_argument.get(id(value)) or attributes.node(graph, value, words)
         else:
@@ -354,7 +355,7 @@ def _put_together(
 
 
 class _Attributes:
-    """The tensors a graph holds itself, each under one name."""
+    """The tensors that a graph holds itself, each under one name."""
 
     def __init__(self, original: Any):
         owner = original if isinstance(original, torch.nn.Module) else getattr(original, "__self__", None)
@@ -395,11 +396,11 @@ def _bare(value: Any) -> str:
 def save(
     fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Exported:
-    """``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file: ``burnish.load`` gives something to call,
-    which captures and compiles nothing for such inputs.
+    """Save ``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file. ``burnish.load`` returns a callable
+    that captures and compiles nothing for such inputs.
 
-    fn: what ``export`` takes, or what it made. It is compiled for the mode of torch in force here: under
-        ``torch.no_grad()`` for inference, else with gradients where parameters learn.
+    fn: what ``export`` takes, or what it returned. It is compiled for torch's current mode: under ``torch.no_grad()``
+        for inference, else with gradients where parameters require them.
     """
     from .precompile import NativeGraph
 
@@ -411,12 +412,12 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
-    """What ``save`` or ``Exported.save`` wrote.
+    """Load what ``save`` or ``Exported.save`` wrote.
 
-    trust: whether machine code in the file may run, and operators of other libraries than torch be called. ``None``:
-        if this user's Burnish wrote it, which its signature says; a file from elsewhere is compiled again. Besides, a
-        file names operations of torch that compute tensors from tensors, and nothing in it becomes Python code. A file
-        that is not sound is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
+    trust: whether machine code in the file may run, and operators of libraries other than torch may be called.
+        ``None``: if this user's Burnish wrote it, which its signature shows; a file from elsewhere is compiled again.
+        Apart from that, a file names operations of torch that compute tensors from tensors, and nothing in it becomes
+        Python code. A damaged file is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """
     from .file_format import load as load_file
 

@@ -1,18 +1,20 @@
-"""The file an exported graph is saved in: a zip archive of one JSON text and raw memory. No pickle, no code.
+"""Serialization of exported graphs: a zip archive of one JSON text and raw tensor memory. No pickle, no code.
 
     burnish.json     the graph, its inputs, outputs and attributes
-    storage/0 …      the memory of the tensors, as it lies there; tensors that share memory go on sharing it
-    program/…        what is compiled of the graph, by the digests of its keys (`export_native`), if anything
-    signature        of all but the memory, by the user who wrote it, where there is something to trust
+    storage/0 …      the raw memory of the tensors; tensors that share memory still share it
+    program/…        the compiled graph, by the digests of its keys (`precompile`), if any
+    signature        of everything but the memory, by the user who wrote it, if there is something to trust
 
-An operation is written as the name under which torch documents it ("torch.nn.functional.linear"), and read by looking
-that name up in a table (`export_operators`); values and names are checked one by one (`export_values`, `export_graph`).
-So reading a file from a stranger runs nothing of his: what does not fit is refused with a `UserError` that names the
-part. What has no form here, a Python function of the user's for one, cannot be written, and the error says which it is.
+An operation is written as the name under which torch documents it ("torch.nn.functional.linear"). Reading looks the
+name up in a table (`allowed_operators`) and checks values and names one by one (`values_to_json`, `graph_to_json`).
+So reading an untrusted file runs none of its code: what does not fit is refused with a `UserError` that names the
+part. Values that the format cannot represent, such as a user's Python function, cannot be written, and the error
+names them.
 
-Programs are machine code, and operators of other libraries are code that Burnish does not know. Both are only taken
-if the signature is this user's, or the caller trusts the file. Memory is mapped, not read: a page comes from the disk
-when it is first needed. Nothing in an archive is compressed, so that reading takes no more memory than the file.
+Programs are machine code, and operators of other libraries are code that Burnish does not know. Both are accepted
+only if the signature is this user's, or the caller trusts the file. Memory is mapped, not read: a page is read from
+the disk when it is first needed. Nothing in an archive is compressed, so that reading takes no more memory than the
+file.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
 NAMES = re.compile(r"burnish\.json|signature|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
-"""What an archive may hold."""
+"""What an archive may contain."""
 
 LONGEST_DESCRIPTION = 128 << 20
-"""Bytes. As Python's objects it takes some twenty times as many; a graph of 100,000 operations has half of it."""
+"""Bytes. As Python objects it takes some twenty times as many; a graph of 100,000 operations has half of it."""
 
 ALIGNMENT = 64
 LOCAL_HEADER, ZIP64_FIELD, PADDING_FIELD = 30, 20, 0xD935
@@ -82,7 +84,7 @@ DAMAGED = (
     OSError,
     struct.error,
 )
-"""What Python and torch raise over a file that is not as it should be, where none of our checks came first."""
+"""Exceptions that Python and torch raise for a damaged file where none of our checks came first."""
 
 
 # ---- writing
@@ -114,7 +116,7 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
         "left_out": exported.left_out,
     }
     path = Path(path)
-    # Written beside its place and then moved there: a reader sees the old file or the new one, never half of one.
+    # Written to a temporary file and renamed: a reader sees the old file or the new one, never half of one.
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -163,7 +165,7 @@ def _writable(encoded: Callable[[], Any]) -> Any:
 
 
 def aligned(name: str, start: int) -> zipfile.ZipInfo:
-    """An entry whose content will begin where memory may be mapped: a field of its header is padding."""
+    """An entry whose content will start at an address that can be mapped: a field of its header is padding."""
     made = zipfile.ZipInfo(name)
     begins = start + LOCAL_HEADER + len(name) + ZIP64_FIELD + 4
     padding = -begins % ALIGNMENT
@@ -178,7 +180,7 @@ def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
     path = os.fspath(path)
     with open(path, "rb") as file, explained(path), Archive(file) as archive:
         exported = _read(archive, trust, path)
-    # Where nothing is ready, the graph will be needed, and where it is damaged that is said now.
+    # Without precompiled programs the graph will be needed; if it is damaged, report that now.
     if exported.native is None or not exported.native.ready:
         graph = exported.held.graph().graph
         exported.keeps_switches = not exported.is_trusted and sets_switches(graph)
@@ -206,7 +208,7 @@ def explained(path: str) -> Iterator[None]:
 
 
 class Archive:
-    """The file, mapped as memory: what is written to there stays in this process."""
+    """The file, mapped as memory; writes to it stay in this process."""
 
     def __init__(self, file: Any):
         self.zip = zipfile.ZipFile(file)
@@ -221,7 +223,7 @@ class Archive:
                 raise UserError(f"its entry {name!r:.60} is none that Exported.save writes")
             if name in self.entries:
                 raise UserError(f"it has two entries {name!r:.60}")
-            # What is stored as it is cannot unpack to more than there is, and entries that overlap would.
+            # A stored entry cannot unpack to more than its size; entries that overlap would exceed the total.
             if (
                 item.compress_type != zipfile.ZIP_STORED
                 or item.flag_bits & 1
@@ -269,7 +271,7 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
     from .exported_program import Exported
 
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
-    written = json.loads(content.decode())  # as text: of bytes, json would guess the encoding
+    written = json.loads(content.decode())  # as text: given bytes, json would guess the encoding
     version = entry(written, "format")
     if type(version) is not int or version != FORMAT:
         raise UserError(
@@ -359,7 +361,7 @@ def _read_ready(written: Any) -> dict[str, str]:
 
 
 def _check_numbers(exported: Exported, graph: torch.fx.Graph) -> None:
-    """Inputs and outputs go by their numbers in the graph."""
+    """Inputs and outputs refer to the graph by number."""
     from .exported_program import TensorInput
 
     takes = sum(node.op == "placeholder" for node in graph.nodes)

@@ -1,11 +1,11 @@
-"""The graph of an exported function as JSON, and back.
+"""Serialize the graph of an exported function as JSON, and read it back.
 
     encode_graph(graph)                   [{"name": "sin", "op": "call_function", "target": "torch.sin", …}, …]
     decode_graph(written, attributes)     a torch.fx graph, built node by node
 
-Every name is checked before a node is made of it: torch.fx prints a graph as Python source where it runs uncompiled,
-and of all that stands in a file only plain identifiers and constants of known types may get there. `export_code` checks
-the printed source once more.
+Every name is checked before a node is made from it. Where a graph runs uncompiled, torch.fx prints it as Python
+source; only plain identifiers and constants of known types may get there from a file. `check_generated_code` checks
+the printed source again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
 
 
 def needs_trust(graph: torch.fx.Graph) -> bool:
-    """Whether it calls operators that a file from a stranger may not name."""
+    """Whether it calls operators that an untrusted file may not name."""
     return any(
         isinstance(node.target, torch._ops.OpOverload)
         and (node.target.namespace not in OF_TORCH or why_not_pure(node.target) is not None)
@@ -111,7 +111,7 @@ def _decode_node(
 
 
 def _check_ends(graph: torch.fx.Graph) -> None:
-    """One output, at the end, of a tuple of results; each input under a name of its own."""
+    """One output, at the end, of a tuple of results; each input has its own name."""
     nodes = list(graph.nodes)
     if not nodes or nodes[-1].op != "output" or sum(node.op == "output" for node in nodes) != 1:
         raise UserError("its graph does not end in its one output")
@@ -131,5 +131,5 @@ def _check_ends(graph: torch.fx.Graph) -> None:
 
 
 def sets_switches(graph: torch.fx.Graph) -> bool:
-    """Whether it sets any of torch's switches, gradient mode for one."""
+    """Whether it changes any of torch's global state, such as gradient mode."""
     return any(node.op == "call_function" and getattr(node.target, "__name__", "") in SWITCHES for node in graph.nodes)

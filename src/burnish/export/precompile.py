@@ -1,15 +1,15 @@
-"""An exported graph, compiled: for the inputs it was exported with, and kept in its file.
+"""Ahead-of-time compilation of an exported graph: compile for the exported inputs, and keep the code in its file.
 
     exported = burnish.save(model, "model.burnish", (x,))
     burnish.load("model.burnish")(x)                       no capture, no lowering, no code generation
 
-The graph's own tensors become inputs, which is what backends take. What was compiled is looked up by the key that the
-disk cache uses: a program from the file runs where it would have been found in the cache, else the graph is compiled.
-A file holds machine code then, and code is only run if this user's Burnish wrote it, which its signature says, or if
-the caller trusts the file.
+The graph's own tensors become inputs, as backends expect. Compiled code is looked up by the cache key of the disk
+cache: a program from the file runs where the cache would have found it; else the graph is compiled. Such a file
+contains machine code. It runs only if this user's Burnish wrote the file, which its signature shows, or if the
+caller trusts the file.
 
-Such a file also says what its programs are for (`ready`): the surroundings and the inputs, without the graph, which is
-the one in the file. So a program from it runs before anybody has decoded the graph.
+The file also says what its programs are for (`ready`): the environment and the inputs, without the graph, which is
+the one in the file. So a program from it runs before the graph is decoded.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ UNPREPARED = 64
 """Calls without a watch before part of the compiler is loaded for it."""
 
 AS_FIRST = ("as first",)
-"""The stamp of a graph's own tensors, as long as they are what they were."""
+"""The stamp of a graph's own tensors, as long as they are unchanged."""
 
 
 class Held:
-    """The graph of an exported function with its own tensors. One from a file is decoded when somebody asks for it, and
-    until then nobody can have changed which tensors it has."""
+    """The graph of an exported function with its own tensors. A graph from a file is decoded on demand; until then its
+    tensors cannot have been replaced."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], decode: Callable[[], GraphModule]):
         self.names, self.tensors = list(tensors), tuple(tensors.values())
@@ -58,7 +58,7 @@ class Held:
         self.read: Callable[[Any], Any] = operator.attrgetter(*self.names) if self.names else lambda module: ()
         self.first: tuple = ()
         self.watched: tuple[Callable[..., Any], tuple] | None = None
-        """What finds the tensors as they were when it was made, and their stamp."""
+        """A watch that finds the tensors if they are unchanged since it was made, and their stamp."""
         self.wait = UNPREPARED
 
     @staticmethod
@@ -77,7 +77,7 @@ class Held:
             return self.module
 
     def current(self) -> tuple[tuple[torch.Tensor, ...], tuple]:
-        """The tensors, and a stamp that tells whether what was compiled for them is still right."""
+        """The tensors, and a stamp that shows whether code compiled for them is still valid."""
         module, watched = self.module, self.watched
         if module is None:
             return self.tensors, AS_FIRST
@@ -99,12 +99,12 @@ class Held:
         return own, AS_FIRST if stamp == self.first else stamp
 
     def watch(self, module: GraphModule) -> None:
-        self.wait = 0  # there is one, or there can be none
+        self.wait = 0  # there is one, or none can be made
         watch = new_watch()
         find = owned(module, self.names, watch) if watch is not None else None
         if find is not None:
             own, stamp = self.looked_at(module)
-            found = find(module)  # still: something may have changed meanwhile
+            found = find(module)  # check again: something may have changed in between
             if found is not None and all(map(operator.is_, found[0], own)):
                 self.watched = find, stamp
 
@@ -114,8 +114,8 @@ def stamp_of(tensors: Sequence[torch.Tensor]) -> tuple:
 
 
 class NativeGraph:
-    """Calls like the graph module. `programs` are compiled graphs by the digests of their keys; `ready` says which
-    of them is right for what digest of surroundings and inputs, without the graph."""
+    """Calls like the graph module. `programs` are compiled graphs by the digests of their keys. `ready` maps a digest
+    of environment and inputs, without the graph, to one of them."""
 
     def __init__(self, held: Held, programs: Mapping[str, bytes] | None = None, ready: Mapping[str, str] | None = None):
         self.held = held
@@ -129,7 +129,7 @@ class NativeGraph:
         return self.program(inputs, own, stamp)(*inputs, *own)
 
     def program(self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], stamp: tuple) -> Callable[..., Any]:
-        """What computes the graph for such inputs: found where it was met before, else read from the file or made."""
+        """The function that computes the graph for such inputs: known already, read from the file, or compiled."""
         try:
             key = (switches(), stamp, *map(input_facts, inputs))
         except NoKey:
@@ -151,7 +151,7 @@ class NativeGraph:
         return made
 
     def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Compile for these inputs, and run nothing."""
+        """Compile for these inputs without running."""
         own, stamp = self.held.current()
         self.lifted.meta.pop("burnish_digest", None)
         self.compiled([*inputs, *own])
@@ -166,7 +166,7 @@ class NativeGraph:
         return lookup("burnish")(self.lifted, given)
 
     def found_ready(self, key: tuple, own: Sequence[torch.Tensor]) -> Callable[..., Any] | None:
-        """A program that needs nothing of the graph to be found and to run."""
+        """A program that can be found and run without the graph."""
         if key[1] is not AS_FIRST or not self.ready:
             return None
         digest = self.ready.get(ready_digest(key, own), "")
@@ -188,7 +188,7 @@ class NativeGraph:
 
 
 def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
-    """Of all that the key of a graph says, but for the graph and its own tensors: they are in the same file."""
+    """Digest of a graph's cache key without the graph and its own tensors: they are in the same file."""
     text = "\n".join([built(), f"inference {any(x.is_inference() for x in own)}", *map(str, key)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -209,15 +209,15 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
             values[node] = own[str(node.target)]
         elif node.op != "placeholder":
             values[node] = graph.node_copy(node, values.__getitem__)
-    graph.set_codegen(module.graph._codegen)  # one from a file checks what it prints
+    graph.set_codegen(module.graph._codegen)  # a loaded graph checks the source it prints
     return graph_module({}, graph, "Lifted")
 
 
-# ---- who wrote a file
+# ---- signatures of files
 
 
 def signature(content: bytes, programs: Mapping[str, bytes]) -> str | None:
-    """Made with a secret of this user's; None where there is no place for one."""
+    """Made with a secret of this user; None if the secret cannot be stored."""
     secret = own_secret()
     if secret is None:
         return None
@@ -228,7 +228,8 @@ def signature(content: bytes, programs: Mapping[str, bytes]) -> str | None:
 
 
 def own_secret() -> bytes | None:
-    """Beside the cache on disk, where nobody else may write: whoever may could run code as this user anyway."""
+    """Stored beside the disk cache, where only this user can write: anyone else who could write there could run code as
+    this user anyway."""
     shelf = disk_cache()
     if shelf is None or shelf.why_not is not None:
         return None

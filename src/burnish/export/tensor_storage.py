@@ -1,10 +1,10 @@
-"""The tensors of an exported graph: their memory, each piece once, and how each tensor lies in it.
+"""Serialize the tensors of an exported graph: each storage once, and each tensor's view of it.
 
     storages.describe("weight", weight)      {"name": "weight", "storage": 0, "shape": [3, 3], "strides": [3, 1], …}
     read_tensors(written, memory_of)         {"weight": the tensor}, over memory that is mapped, not read
 
-A tensor is only made where it fits into its memory, which is as large as the file holds: what a file claims of sizes
-allocates nothing.
+A tensor is made only if it fits into its memory, which the file contains: sizes that a file merely claims allocate
+nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .values_to_json import decode, entry, flag, parts, read_device, sizes, text
 MOST_DIMENSIONS = 64
 QUANTIZED = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
 NAME = re.compile(r"[\w+:/ -]{1,200}", re.ASCII)
-"""A part of the name of a tensor: of a module in a list a number, of one in a dictionary a key."""
+"""A part of a tensor's name: a number for a module in a list, a key for one in a dictionary."""
 
 
 class Storages:
-    """Memory, each piece once."""
+    """Memory, each storage once."""
 
     def __init__(self) -> None:
         self.pieces: list[torch.UntypedStorage] = []
@@ -71,24 +71,24 @@ class Storages:
 
 
 def memory_of(storage: torch.UntypedStorage) -> Any:
-    """A storage's bytes, not copied where it is in main memory."""
+    """A storage's bytes, not copied if it is in main memory."""
     on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
     size = on_cpu.nbytes()
     if not size:
         return b""
     made = (ctypes.c_char * size).from_address(on_cpu.data_ptr())
-    made._storage = on_cpu  # alive for as long as the bytes are
+    made._storage = on_cpu  # keeps it alive as long as the bytes
     return made
 
 
 # ---- reading
 
 Memory = dict[tuple[int, torch.device], torch.Tensor]
-"""Each piece once on each device, so that tensors that share one go on sharing it."""
+"""Each storage once on each device, so that tensors that share one still do."""
 
 
 def read_tensors(written: Any, memory: Callable[[int], torch.Tensor]) -> dict[str, torch.Tensor]:
-    """By name. `memory(number)` is a piece of the file."""
+    """By name. `memory(number)` returns a storage of the file."""
     found: dict[str, torch.Tensor] = {}
     pieces: Memory = {}
     for number, what in enumerate(parts(written)):
@@ -144,7 +144,7 @@ def read_tensor(what: Any, memory: Callable[[int], torch.Tensor], pieces: Memory
 
 
 def moved(memory: torch.Tensor, device: torch.device) -> torch.Tensor:
-    # Asked for a kind of device that is not there, torch imports a module of that name.
+    # For a device type that is missing, torch would import a module of that name.
     backend = vars(torch).get(device.type)
     if device.type != "cpu" and not (isinstance(backend, ModuleType) and backend.is_available()):
         raise UserError(f"it belongs on {device}, which is not there")
@@ -155,7 +155,7 @@ def moved(memory: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def attribute_path(name: Any) -> str:
-    """`layers.0.weight`: plain names, none of which a module uses for itself."""
+    """`layers.0.weight`: plain names that modules do not use themselves."""
     path = text(name, "the name of a tensor", 1000)
     used = of_graph_modules()
     for part in path.split("."):

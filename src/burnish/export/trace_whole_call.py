@@ -1,11 +1,11 @@
-"""The run behind ``export``: one trace of a whole call, and the state of the program afterwards as it was before.
+"""Trace one whole call for ``export`` as a single graph, and restore the program's state afterwards.
 
     with kept_as_they_were(fn):
         program(...)            # a OneGraph
     program.found               # the Trace
 
-A ``OneGraph`` is a program that never closes a segment: it hands out what the tracer saw, so that the graph can be
-written with other inputs and outputs than a segment has.
+A ``OneGraph`` is a program that never closes a segment. It returns what the tracer recorded, so that the graph can
+be written with other inputs and outputs than those of a segment.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ ABSENT = object()
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether a value that is no tensor can be a part of an exported graph."""
+    """Whether a value that is not a tensor can be part of an exported graph."""
     return type(value) in FIXED or type(value) is slice and all(map(is_fixed, (value.start, value.stop, value.step)))
 
 
 def same_fixed(a: Any, b: Any) -> bool:
-    """1, 1.0 and True differ, 0.0 and -0.0 as well, nan is nan."""
+    """1, 1.0 and True differ, so do 0.0 and -0.0; nan equals nan."""
     return type(a) is type(b) and (repr(a) == repr(b) if isinstance(a, (float, complex)) else a == b)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no exported graph, in the form of a break."""
+    """Why there is no exported graph, in the form of a break record."""
 
     headline: str
     found: tuple[str, ...]
@@ -76,20 +76,20 @@ class Refusal:
 
 @dataclass
 class Trace:
-    """What one call did."""
+    """The recording of one call."""
 
     graph_module: torch.fx.GraphModule
-    inputs: list[tuple[Any, str]]  # each graph input's value, and where it came from in words
+    inputs: list[tuple[Any, str]]  # each graph input's value, and its source in words
     outputs: list[tuple[int | None, Any]]  # each leaf of the result: the graph's output of that number, or a value
-    result: Any  # how the leaves of the result nest
+    result: Any  # the structure of the result
     guards: list[str]
     written: list[Any] = field(default_factory=list[Any])  # inputs the graph writes to
     changed: list[str] = field(default_factory=list[str])  # Python state it changed
     left_out: list[str] = field(default_factory=list[str])
-    foreign: list[str] = field(default_factory=list[str])  # parts of the result no file could hold
+    foreign: list[str] = field(default_factory=list[str])  # parts of the result that a file cannot store
 
     def writes_to(self, tensor: Any, before: Any) -> bool:
-        """Whether the graph changes an argument, which held ``before``."""
+        """Whether the graph changes an argument whose data was ``before``."""
         return any(tensor is other for other in self.written) or not same_data(tensor.detach(), before.detach())
 
     def why_not_export(self, name: str) -> Unsupported | None:
@@ -118,7 +118,7 @@ class Trace:
 
 
 class OneGraph(Program):
-    """A program for one call in one graph, whose writes to Python objects can be taken back."""
+    """A program for one call in one graph, whose writes to Python objects can be undone."""
 
     found: Trace | None = None
     undo: Undo | None = None
@@ -128,7 +128,7 @@ class OneGraph(Program):
         return super().start_frame(tracer, continuation, slots)
 
     def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *rest: Any) -> None:
-        if signal is None and self.undo is not None:  # else an exception of the user's is on its way out
+        if signal is None and self.undo is not None:  # else the user's code raised
             self.found = _take(tracer, self.undo)
 
     def take_back(self) -> None:
@@ -140,9 +140,9 @@ class OneGraph(Program):
 
 
 class Undo:
-    """What the entries of dictionaries (attributes and globals among them) and cells held before they were written to.
+    """Previous values of dictionary entries (attributes and globals among them) and cells that are written to.
 
-    The heap knows what was written, and for whole containers also what they held; the rest is noted here.
+    The heap knows what was written, and for whole containers also the previous content; the rest is recorded here.
     """
 
     def __init__(self, tracer: Any):
@@ -171,7 +171,7 @@ class Undo:
         tracer.release = release_noted
 
     def changes(self) -> Iterator[str]:
-        """What is not as it was, in words."""
+        """The objects that have changed, in words."""
         for origin in list(self.heap.origins.values()):
             obj, source = origin.obj, origin.source
             if not self.heap.changed(origin):
@@ -207,7 +207,7 @@ class Undo:
 
 
 def _put_back(container: Any, before: list[Any]) -> None:
-    """Give a container the content it had: items, or the pairs of a dictionary."""
+    """Restore a container's previous content: items, or the pairs of a dictionary."""
     if isinstance(container, dict):
         if [(id(k), id(v)) for k, v in container.items()] != [(id(k), id(v)) for k, v in before]:
             container.clear()
@@ -220,7 +220,7 @@ def _put_back(container: Any, before: list[Any]) -> None:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing assigned
+    except ValueError:  # unassigned
         return ABSENT
 
 
@@ -247,7 +247,7 @@ def _take(tracer: Any, undo: Undo) -> Trace:
                 foreign.append(f"returns a {type(value).__module__}.{type(value).__qualname__}")
     graph_module = recorder.graph_module(handles)
     for node in graph_module.graph.nodes:
-        node.meta.pop("example_value", None)  # a copy of an argument, which nobody needs any more
+        node.meta.pop("example_value", None)  # a copy of an argument, no longer needed
     inputs = [(value, str(handle.source)) for handle, value in zip(recorder.inputs, recorder.examples, strict=True)]
     writes = set(map(id, recorder.written_inputs()))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
@@ -265,12 +265,12 @@ def _take(tracer: Any, undo: Undo) -> Trace:
     )
 
 
-# ---- leaving nothing behind
+# ---- restoring state
 
 
 @contextmanager
 def kept_as_they_were(original: Any) -> Iterator[None]:
-    """Undo, at the end, what is done to the tensors a callable reaches, and to torch's random numbers."""
+    """Restore, at the end, the tensors that a callable reaches and torch's random state."""
     modules, tensors = reached(original)
     for module in modules:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
@@ -329,7 +329,7 @@ def _held_by(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # not assigned yet
+        except ValueError:  # unassigned
             continue
     yield from function.__defaults__ or ()
     for name in _names(function.__code__):
@@ -370,7 +370,7 @@ class _KeptTensor:
             tensor.shape != self.alias.shape or tensor.data_ptr() != self.alias.data_ptr()
         ):
             tensor.data = self.alias
-        # Batch normalization writes to its statistics without counting a new version, so the data is compared as well.
+        # Batch normalization writes to its statistics without a new version, so the data is compared as well.
         if _version(tensor) != self.version or not same_data(self.alias, self.data):
             with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                 self.alias.copy_(self.data)

@@ -1,11 +1,11 @@
-"""The plain values of an exported graph as JSON, and back: numbers, words, dtypes and containers of them.
+"""Serialize plain values of an exported graph as JSON, and read them back: numbers, words, dtypes, containers.
 
     encode((x, 1.5, slice(0, 2)), {x: "x"})   {"tuple": [{"node": "x"}, {"float": "1.5"}, {"slice": [0, 2, null]}]}
     decode(written, {"x": x})                 the tuple
 
-JSON has None, bool, int and str as they are; each other value is an object of one entry, which says what it is. Reading
-makes objects of the types listed here and no others. The reader takes nothing on trust: a value of another type, a name
-that is not in the list, or containers nested deeper than `DEEPEST` are refused with a `UserError`.
+None, bool, int and str are JSON values; any other value is an object with one entry, which names its kind. Reading
+makes objects of the types listed here and no others. The reader trusts nothing: a value of another type, a name that
+is not in the list, or containers nested deeper than `DEEPEST` are refused with a `UserError`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..errors import UserError
 from .allowed_operators import Unwritable
 
 DEEPEST = 32
-"""Containers in one another. Python's own parser takes 100 brackets or so, and the graph is printed as Python."""
+"""Nesting depth of containers. Python's own parser takes some 100 brackets, and the graph is printed as Python."""
 
 MOST_DIGITS = 40
-"""Digits of a number's text: `float.hex`, `repr` and the largest integers of torch have fewer."""
+"""Digits of a number's text: `float.hex`, `repr` and torch's largest integers have fewer."""
 
 PLAIN = frozenset((type(None), bool, int, str))
 CONSTANTS: dict[type, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ DEVICE = re.compile(r"[a-z0-9_]{1,20}(:\d{1,3})?", re.ASCII)
 
 
 def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
-    """A value as JSON has it: plain where JSON has the very type, else one entry that says what it is."""
+    """A value as JSON: itself where JSON has the same type, else an object with one entry that names its kind."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -57,7 +57,7 @@ def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
         return {"complex": [repr(value.real), repr(value.imag)]}
     if kind is bytes:
         return {"bytes": value.hex()}
-    if isinstance(value, list):  # an immutable one, in a graph
+    if isinstance(value, list):  # an immutable list, in a graph
         return {"list": [encode(part, nodes) for part in value]}
     if kind is torch.Size:
         return {"size": list(value)}
@@ -81,7 +81,7 @@ def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
 
 
 def encode_nesting(nesting: Any) -> Any:
-    """How leaves nest, with the leaves' numbers in their places."""
+    """The structure of a pytree, with the leaves' numbers in their places."""
     return encode(pytree.tree_unflatten(range(nesting.num_leaves), nesting), {})
 
 
@@ -221,7 +221,7 @@ def decode_nesting(written: Any) -> Any:
 
 
 def entry(written: Any, name: str) -> Any:
-    """What an object of the description holds under a name."""
+    """The value of a name in an object of the description."""
     if type(written) is not dict or name not in written:
         raise UserError(f"it is damaged, or was not written by Exported.save: there is no {name!r} in {written!r:.60}")
     return written[name]
@@ -240,7 +240,7 @@ def text(content: Any, what: str, longest: int = 10_000) -> str:
 
 
 def shown(content: Any, what: str, longest: int = 10_000) -> str:
-    """Text that is printed for people: nothing in it steers a terminal."""
+    """Text that is printed for people, without control characters for the terminal."""
     found = text(content, what, longest)
     if found.isprintable():
         return found
@@ -264,7 +264,7 @@ def sizes(content: Any, what: str) -> tuple[int, ...]:
 
 
 def identifier(name: Any) -> str:
-    """A plain name: the graph is printed as Python source where it runs uncompiled, so nothing else may stand there."""
+    """A plain name. The graph is printed as Python source where it runs uncompiled, so nothing else is allowed."""
     if (
         type(name) is not str
         or not name.isascii()

@@ -1,1 +1,1 @@
-"""What a call of the API becomes: modules, explain, marks, stances, modes and options."""
+"""Implementation of the API functions: modules, explain, marks, stances, modes and options."""

@@ -1,16 +1,16 @@
-"""The compiled stand-in for an ``nn.Module``: itself a module, with the original's attributes, hooks and signature.
+"""Compiled ``nn.Module``: a wrapper module with the original's attributes, hooks and signature.
 
     compiled = burnish.compile(model)
-    compiled.layers[0] is model.layers[0]      # what it does not have itself, the original has
+    compiled.layers[0] is model.layers[0]      # attributes that it does not have are read from the original
     compiled.state_dict()                      # keys begin with `_orig_mod.`, as those of torch.compile do
 
-Only a call differs. Everything written to the stand-in is written to the original.
+Only calls differ. Writes to attributes of the wrapper go to the original.
 
-Frameworks ask `isinstance(model, torch._dynamo.OptimizedModule)` to see whether a model is compiled. Where Dynamo is
-loaded (whoever can ask has loaded it) the answer is yes, through `__class__`; nothing here loads it.
+Frameworks use `isinstance(model, torch._dynamo.OptimizedModule)` to see whether a model is compiled. If Dynamo is
+loaded (any caller of that has loaded it) the result is True, through `__class__`; nothing here loads Dynamo.
 
-`compile_(model)` compiles in place instead: the module keeps its class, its keys and its signature, and calls of it run
-compiled.
+`compile_(model)` compiles in place instead: the module keeps its class, its keys and its signature, and its calls
+run compiled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import marks, stance
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
-# Hooks around a call. Both modules hold the same tables, so a hook put on either is run once, by the original.
+# Hooks around a call. Both modules share the same tables, so a hook on either is run once, by the original.
 HOOK_TABLES = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -45,12 +45,12 @@ HOOK_TABLES = (
     "_backward_pre_hooks",
 )
 
-# Modules around another one that talk to other processes. What can be compiled is the one inside.
+# Wrappers that communicate with other processes. The module inside is what can be compiled.
 WRAPPERS = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 
 
 class CompiledModule(torch.nn.Module):
-    """Calls run compiled; everything else is the original module's."""
+    """Calls run compiled; everything else is delegated to the original module."""
 
     _orig_mod: torch.nn.Module
 
@@ -66,7 +66,7 @@ class CompiledModule(torch.nn.Module):
         keep_track(program)
 
         self._modules["_orig_mod"] = original
-        self.__dict__.pop("_is_full_backward_hook", None)  # goes with the tables, so the original's counts
+        self.__dict__.pop("_is_full_backward_hook", None)  # belongs to the tables, so the original's is used
         self.__dict__.update({name: original.__dict__[name] for name in HOOK_TABLES if name in original.__dict__})
         self.__dict__.update(
             __burnish_program__=program,
@@ -94,7 +94,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
-        """What `isinstance` goes by, besides the type; and where transformers looks for the signature of `forward`."""
+        """The class that `isinstance` sees besides the type; transformers reads the signature of `forward` from it."""
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         return CompiledModule if original is None else _shown_class(type(original))
 
@@ -103,8 +103,8 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def _compile_kwargs(self) -> dict[str, Any]:
-        """The arguments to compile with again: those of `torch.compile`, where that was asked. Who reads them
-        (Lightning's Fabric) gives them to it, so from here on it has to know the backend "burnish"."""
+        """The arguments to compile with again: those of `torch.compile`, if that was called. Its reader (Lightning's
+        Fabric) passes them to `torch.compile`, so from here on that has to know the backend "burnish"."""
         from ..integrations.torch_compile import know_burnish, torch_arguments
 
         if "_asked" not in self.__dict__:
@@ -117,7 +117,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def dynamo_ctx(self) -> Callable[[Any], Any]:
-        """Compiles further functions as this module was: Lightning's Trainer does the steps with it."""
+        """Compiles further functions like this module: Lightning's Trainer uses it for its steps."""
         return functools.partial(_compile_like, self._kwargs)
 
     @property
@@ -134,7 +134,7 @@ class CompiledModule(torch.nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_orig_mod" not in self.__dict__.get("_modules", ()):
-            super().__setattr__(name, value)  # nn.Module.__init__ is at work
+            super().__setattr__(name, value)  # nn.Module.__init__ is running
         elif name == "_orig_mod":
             if value is not self._orig_mod:
                 self._start(value, self._options, self._kwargs)
@@ -164,7 +164,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def training(self) -> bool:  # type: ignore[override]
-        """The original's: there is one state, whoever is asked."""
+        """The original's: wrapper and original share the state."""
         return self._orig_mod.training
 
     @training.setter
@@ -189,7 +189,7 @@ class CompiledModule(torch.nn.Module):
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """The original's own keys are understood as well: what was saved of it can be loaded here."""
+        """Also accepts the original's own keys: what was saved from it can be loaded here."""
         inside = f"{prefix}_orig_mod."
         for key in [key for key in state_dict if key.startswith(prefix) and not key.startswith(inside)]:
             state_dict[inside + key[len(prefix) :]] = state_dict.pop(key)
@@ -212,7 +212,7 @@ class CompiledModule(torch.nn.Module):
         copied._start(copy.deepcopy(self._orig_mod, memo), self._options, self._kwargs)
         return copied
 
-    # ---- what only some modules have: the original answers, or raises as it would
+    # ---- what only some modules have: delegated to the original, which may raise
 
     def __bool__(self) -> bool:
         return bool(self._orig_mod)
@@ -239,8 +239,8 @@ class CompiledModule(torch.nn.Module):
 class Forward:
     """``compiled.forward``: runs compiled, and looks like the original's bound method.
 
-    Frameworks put something around a ``forward`` and write it back (Accelerate does, for mixed precision). What they
-    write goes to the original module, so it is compiled with it, and in there this stands for what it was taken from.
+    Frameworks wrap a ``forward`` and write it back (Accelerate does, for mixed precision). The write goes to the
+    original module, so the wrapper is compiled with it. Inside it, this object calls the original ``forward``.
     """
 
     def __init__(self, module: CompiledModule, inside: Any):
@@ -254,9 +254,9 @@ class Forward:
         return self.inside(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inside":  # a copy that is being made
+        if name == "inside":  # a copy that is not initialized yet
             raise AttributeError(name)
-        return getattr(self.inside, name)  # `__func__` and `__self__`, where it is a method
+        return getattr(self.inside, name)  # `__func__` and `__self__`, if it is a method
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -264,7 +264,7 @@ class Forward:
 
 
 class CompiledRegion:
-    """How a module inside another runs compiled: ``nn.Module`` calls this in place of its own."""
+    """Runs a module inside another one compiled: ``nn.Module`` calls this instead of its own call."""
 
     def __init__(self, program: Program, block: torch.nn.Module):
         self.__burnish_program__ = program
@@ -276,7 +276,7 @@ class CompiledRegion:
         return self.__burnish_program__.run([self.block, args, kwargs])
 
     def run_within(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``wrapper``, which calls the module: that runs compiled for as long."""
+        """Call ``wrapper``, which calls the module; the module runs compiled during this call."""
         before = self.block.__dict__.get("_compiled_call_impl")
         self.block._compiled_call_impl = self
         try:
@@ -286,7 +286,7 @@ class CompiledRegion:
 
 
 def _runs_within(program: Program, inside: torch.nn.Module) -> Callable[..., Any]:
-    """How to call a wrapper of a module, so that the module runs compiled."""
+    """How to call a wrapper of a module so that the module runs compiled."""
     return call_entry if isinstance(inside, CompiledModule) else CompiledRegion(program, inside).run_within
 
 
@@ -294,7 +294,7 @@ def call_block(block: Any, args: Any, kwargs: Any) -> Any:
     return block._call_impl(*args, **kwargs)
 
 
-# ---- a wrapper that compiled code calls: a break, in which what is inside it runs compiled
+# ---- a call of a wrapper in compiled code: a graph break, in which the inner module runs compiled
 
 
 def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -305,7 +305,7 @@ def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
             return forward(wrapper, *args, **kwargs)
         return region.run_within(functools.partial(forward, wrapper), args, kwargs)
 
-    run_wrapper.__qualname__ = forward.__qualname__  # the break names it
+    run_wrapper.__qualname__ = forward.__qualname__  # shown in the break
 
     def call_wrapper(region: CompiledRegion, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
         return run_wrapper(region, wrapper, args, kwargs)
@@ -316,7 +316,7 @@ def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
         program = Program(call_block, tracer.options, args[0].module)
         keep_track(program)
         region = CompiledRegion(program, args[0].module)
-        tracer.heap.admit(region, tracer.heap.sources.pin(region))  # the segment holds it
+        tracer.heap.admit(region, tracer.heap.sources.pin(region))  # the segment keeps it alive
         return tracer.call(call_wrapper, (region, *args), kwargs)
 
     return handle
@@ -330,12 +330,12 @@ _shown: weakref.WeakKeyDictionary[type, dict[type, type]] = weakref.WeakKeyDicti
 
 
 def _shown_class(kind: type) -> type:
-    """The class that a compiled module of this class says it has. Nothing is made of it."""
+    """The class that a compiled module of this class reports. It has no instances."""
     loaded = sys.modules.get("torch._dynamo.eval_frame")
     base = getattr(loaded, "OptimizedModule", CompiledModule)
     made = _shown.setdefault(kind, {})
     if base not in made:
-        # A model that writes its own files is told to only if it is of the class that does (transformers' Trainer).
+        # transformers' Trainer lets a model write its own files only if it is an instance of the class that does.
         saves_itself = type(kind) is type and callable(getattr(kind, "save_pretrained", None))
         bases = (Unannounced, base, kind) if saves_itself else (base,)
         made[base] = type(
@@ -352,14 +352,15 @@ def _shown_class(kind: type) -> type:
 
 
 class Unannounced:
-    """A base that keeps the others from hearing of a subclass: it is only there to be asked for."""
+    """A base that hides a subclass from the other bases' ``__init_subclass__``: the class is only used in
+    ``isinstance``."""
 
     def __init_subclass__(cls) -> None:
         pass
 
 
 def _blank() -> CompiledModule:
-    """A stand-in that stands for nothing yet: its state comes after it, so a module may hold what stands for it."""
+    """An uninitialized wrapper. Its state is set later, so the original may contain its own wrapper."""
     return CompiledModule.__new__(CompiledModule)
 
 
@@ -370,10 +371,10 @@ def _compile_like(kwargs: dict[str, Any], function: Any) -> Any:
 
 
 def compile_(module: Module, **kwargs: Any) -> Module:
-    """Compile a module in place: it keeps its class, its keys and its signature, and calls of it run compiled.
+    """Compile a module in place: it keeps its class, its keys and its signature, and its calls run compiled.
 
-    The arguments are those of ``burnish.compile``. Copies of the module, and what is loaded of it, are not compiled, as
-    with ``nn.Module.compile`` of torch.
+    The arguments are those of ``burnish.compile``. Copies of the module, and what is loaded from it, are not
+    compiled, as with torch's ``nn.Module.compile``.
     """
     from ..api import compile, options_of
 
@@ -401,14 +402,14 @@ def _all_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 def was_compiled(model: Any) -> bool:
     """Whether the last call of a compiled function or module, or of one inside it, ran compiled code.
 
-    False before the first call, and where compiling was given up, a stance or the user's own torch function mode asked
-    for plain Python. A framework that calls a model around its compiled form shows here as well.
+    False before the first call; if compiling was given up; and if a stance or a torch function mode of the user
+    requires plain Python. It also detects a framework that bypasses a model's compiled form.
     """
     return any(program.ran_compiled for program in _programs_of(model))
 
 
 def _programs_of(model: Any) -> Iterator[Program]:
-    """The programs of a callable; of a module, those of the modules and methods inside it too."""
+    """The programs of a callable; for a module, those of its submodules and methods too."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
     for each in modules:
         members = getattr(each, "__dict__", {})

@@ -1,8 +1,8 @@
-"""``explain``: run a function once and say what became of it: the graphs, the breaks between them, the guards.
+"""``explain``: run a function once and report its graphs, graph breaks and guards.
 
     print(burnish.explain(model)(x))
 
-The run is real, with a program of its own: nothing that is compiled already is used, and nothing is kept. The report
+The function really runs, in a separate program: existing compiled code is not used, and nothing is kept. The report
 itself is in ``report/explain_report.py``.
 """
 
@@ -24,11 +24,11 @@ from ..report.explain_report import BreakReason, ExplainOutput
 from ..runtime.segments import Segment
 from . import marks
 
-USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # switches of torch that stand there are not worth a word
+USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # usual values of torch's global state, not worth showing
 
 
 def explain(fn: Any) -> Callable[..., ExplainOutput]:
-    """``explain(fn)(*args, **kwargs)`` runs ``fn`` for real, once, and answers what was captured.
+    """``explain(fn)(*args, **kwargs)`` really runs ``fn`` once and returns what was captured.
 
     fn: what ``compile`` takes; of something compiled, its original is explained.
     """
@@ -74,7 +74,8 @@ def _never_compiled(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def plain_parts(program: Program) -> list[BreakReason]:
-    """Where a program gave up compiling: no breaks, for no graph goes on behind them, but just as good to know."""
+    """Where a program gave up compiling. These are not graph breaks, since no graph follows them, but useful to
+    know."""
     reasons: list[BreakReason] = []
     for point in (program.entry, *program.continuations.values()):
         if point.given_up:

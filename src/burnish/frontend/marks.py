@@ -1,8 +1,7 @@
-"""Marks users put on functions (run it plainly, keep it in the graph, take its answer as fixed) and on tensors (this
-size varies, that one never does).
+"""User marks: run a function in plain Python, keep it in the graph, assume its result constant; mark dynamic sizes.
 
-A mark is an attribute, so capture can read it without importing anyone, and so that torch's own marks
-(``torch.compiler.disable``, ``torch._dynamo.mark_dynamic``) and ours are honoured alike.
+A mark is an attribute, so that capture can read it without imports, and treat torch's own marks
+(``torch.compiler.disable``, ``torch._dynamo.mark_dynamic``) like ours.
 
     @burnish.disable(reason="talks to the network")
     def fetch(key): ...
@@ -24,8 +23,8 @@ from ..errors import UserError
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing: results of CUDA graphs are copied out, so that no step invalidates those of the one before. It is here
-    for programs that call torch's."""
+    """Does nothing: results of CUDA graphs are copied out, so no step invalidates those of an earlier one. Provided for
+    programs that call torch's function."""
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -33,8 +32,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     fn: a function, method, class (its constructor, ``__call__`` and ``forward``) or module (its ``forward``). Left out,
         a decorator is returned.
-    recursive: accepted for torch's sake. Burnish compiles only what it is told to, so what a disabled function calls
-        runs plainly in both cases, unless it was compiled on its own.
+    recursive: accepted for compatibility with torch. In both cases the functions that a disabled function calls run
+        in plain Python, unless they were compiled on their own.
     reason: shown in the break.
     """
     if fn is None:
@@ -44,7 +43,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if inspect.isclass(fn):
         return _disable_class(fn, reason)
     if hasattr(fn, "forward") and hasattr(fn, "_parameters"):
-        # A bound method, and not a closure over the module: copies of the module then run their own forward.
+        # A bound method rather than a closure over the module: copies of the module then run their own forward.
         forward = fn.forward
         bound = isinstance(forward, MethodType) and forward.__self__ is fn
         fn.forward = MethodType(_plain(forward.__func__, reason), fn) if bound else _plain(forward, reason)
@@ -58,7 +57,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def _plain(fn: Any, reason: str | None) -> Any:
-    is_copy = getattr(fn, "_torchdynamo_wrapper_id", id(fn)) != id(fn)  # of marks, by functools.wraps
+    is_copy = getattr(fn, "_torchdynamo_wrapper_id", id(fn)) != id(fn)  # functools.wraps has copied the marks
     original = fn if is_copy else getattr(fn, "__burnish_original__", fn)
 
     @functools.wraps(original)
@@ -76,14 +75,14 @@ def _plain(fn: Any, reason: str | None) -> Any:
 
 def _disable_class(cls: type, reason: str | None) -> type:
     for name in ("__init__", "__call__", "forward"):
-        # nn.Module's own `__call__` runs hooks and then `forward`, which is what gets the mark.
+        # nn.Module's own `__call__` runs hooks and then `forward`, which gets the mark.
         if isinstance(found := getattr(cls, name, None), FunctionType) and not found.__module__.startswith("torch."):
             setattr(cls, name, _plain(found, reason))
     return cls
 
 
 def is_disabled(fn: Any) -> bool:
-    """Whether ``burnish.disable`` or ``torch.compiler.disable`` was put on a function."""
+    """Whether a function has the mark of ``burnish.disable`` or ``torch.compiler.disable``."""
     marks = getattr(fn, "__dict__", {})
     return bool(marks.get("_burnish_disable") or marks.get("_torchdynamo_disable"))
 
@@ -96,9 +95,10 @@ graph_break._burnish_graph_break = True  # type: ignore[attr-defined]
 
 
 def allow_in_graph(fn: Callable[..., Any] | list[Any] | tuple[Any, ...]) -> Any:
-    """Put calls of ``fn`` into graphs as they are, without looking inside.
+    """Put calls of ``fn`` into graphs as they are, without tracing into them.
 
-    Only for functions of tensors that return tensors and do nothing else: what they read from elsewhere is not guarded.
+    Only for functions of tensors that return tensors and have no side effects: values they read from elsewhere are
+    not guarded.
     """
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(f) for f in fn]
@@ -107,7 +107,7 @@ def allow_in_graph(fn: Callable[..., Any] | list[Any] | tuple[Any, ...]) -> Any:
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Take the answer ``fn`` gave while tracing for the answer it always gives."""
+    """Assume that ``fn`` always returns the value it returned while tracing."""
     _mark(fn, "_burnish_constant", "assume_constant_result")
     return fn
 
@@ -126,7 +126,7 @@ def _mark(fn: Any, name: str, asked_by: str) -> None:
 
 
 def is_compiling() -> bool:
-    """True in code that is being traced, and in what it was compiled to; False in plain Python."""
+    """True in code that is being traced, and in the compiled result; False in plain Python."""
     return False
 
 
@@ -137,9 +137,9 @@ class SizeMarks(NamedTuple):
     open: frozenset[int]
     """Dimensions that vary."""
     static: frozenset[int]
-    """Those that never do."""
+    """Dimensions that never vary."""
     bounds: dict[int, tuple[int | None, int | None]]
-    """The least and the most that a dimension will be."""
+    """Minimum and maximum of a dimension."""
 
 
 OPEN, WEAKLY_OPEN, STATIC = "_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices"
@@ -150,12 +150,12 @@ NO_MARKS = SizeMarks(frozenset(), frozenset(), {})
 def mark_dynamic(
     tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...], *, min: int | None = None, max: int | None = None
 ) -> None:
-    """Say that a size varies: the first call with this tensor already compiles for all sizes of ``dim``.
+    """Mark a size as dynamic: the first call with this tensor already compiles for all sizes of ``dim``.
 
     dim: a dimension, or several.
-    min, max: the least and the most it will be. A call outside of that is compiled for again.
+    min, max: its bounds. A call outside of them is compiled again.
 
-    Sizes 0 and 1 are always compiled for by themselves: they mean something else to broadcasting.
+    Sizes 0 and 1 are always specialized: broadcasting treats them differently.
     """
     for k in _dimensions(tensor, dim, "mark_dynamic"):
         size = tensor.shape[k]
@@ -171,7 +171,7 @@ def mark_dynamic(
 
 
 def mark_static(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...] | None = None) -> None:
-    """Say that a size never varies: another one compiles again. ``dim``: a dimension, or several; left out, all."""
+    """Mark a size as static: another size is compiled again. ``dim``: a dimension, or several; all if left out."""
     for k in _dimensions(tensor, dim, "mark_static"):
         _put(tensor, STATIC, k)
         for name in (OPEN, WEAKLY_OPEN):

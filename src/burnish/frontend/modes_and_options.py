@@ -1,11 +1,11 @@
-"""What `compile` is told by `mode` and `options`: the names, what each does, and which are taken for torch's sake.
+"""`mode` and `options` of `compile`: their names, what each does, and which are accepted for compatibility with torch.
 
     burnish.list_options()                         {"cuda_graphs": False, "eager_random": False, …}
     burnish.list_mode_options("reduce-overhead")   {"cuda_graphs": True}
 
-An option is a setting for one compiled function. torch.compile's own options are taken as well, so that swapping the
-import is all a user does: what has a counterpart here sets it, and for each of the others there is a reason why nothing
-is left to do. Names that neither knows are errors.
+An option is a setting for one compiled function. Options of torch.compile are accepted too, so that users only
+change the import. An option with a counterpart here sets it; for each of the others, a reason says why it has no
+effect. Unknown names are errors.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune": {"cuda_graphs": True, "max_autotune": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
-"""A mode is a set of options. On a CPU the default makes as few calls as there can be, and `reduce-overhead` adds
-nothing: it is about GPUs."""
+"""A mode is a set of options. On a CPU the default already makes as few calls as possible, and `reduce-overhead` adds
+nothing: it is for GPUs."""
 
 COUNTERPARTS = {
     "fallback_random": "eager_random",
@@ -34,7 +34,7 @@ COUNTERPARTS = {
     "coordinate_descent_tuning": "max_autotune",
     "triton.cudagraphs": "cuda_graphs",
 }
-"""torch's name, and the setting that does the same here."""
+"""torch's name, and the equivalent setting here."""
 
 NOTHING_TO_DO = {
     "epilogue_fusion": "what follows a product is computed with it wherever that is faster",
@@ -43,7 +43,7 @@ NOTHING_TO_DO = {
     "guard_filter_fn": "all guards are kept: a call takes microseconds for them, and leaving one out may be wrong",
     "size_asserts": "results are checked with the setting `check`",
 }
-"""Options of torch's that ask for what is done anyway, or cannot be done here, and why."""
+"""Options of torch that ask for what is always done, or cannot be done here, and why."""
 
 NOTHING_TO_DO_IN = {
     "aot_inductor.": "`burnish.export` writes programs",
@@ -52,17 +52,17 @@ NOTHING_TO_DO_IN = {
     "trace.": "BURNISH_SHOW and BURNISH_DUMP show all",
     "triton.": "it is about code that TorchInductor makes for GPUs",
 }
-"""The same for all names that begin so."""
+"""The same for all names with this prefix."""
 
 
 def list_options() -> dict[str, Any]:
-    """The options that `compile` takes, each with its value here and now."""
+    """The options that `compile` takes, each with its current value."""
     now = settings.current()
     return {name: getattr(now, name) for name in OURS}
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
-    """The options that each mode stands for, or those of one mode. `dynamic` changes none."""
+    """The options of each mode, or of one mode. `dynamic` has no effect."""
     if mode is None:
         return {name: dict(options) for name, options in MODES.items()}
     return dict(MODES[checked_mode(mode)])
@@ -77,7 +77,7 @@ def checked_mode(mode: str) -> str:
 
 
 def check(mode: str | None, options: dict[str, Any] | None) -> None:
-    """Whether both can be what a user means, whatever the backend."""
+    """Check both for validity, whatever the backend."""
     if mode is not None:
         checked_mode(mode)
     if mode is not None and options is not None:
@@ -87,7 +87,7 @@ def check(mode: str | None, options: dict[str, Any] | None) -> None:
 
 
 def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
-    """The settings that a compiled function has of its own by its mode or options."""
+    """The settings that a compiled function gets from its mode or options."""
     found: dict[str, Any] = dict(MODES[mode]) if mode is not None else {}
     for name, value in (options or {}).items():
         setting = name if name in OURS else COUNTERPARTS.get(name)
@@ -102,12 +102,12 @@ def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
                 f"The options are: {', '.join(OURS)}."
             )
         events.emit("runtime", text=f"The option {name} has no effect here: {why}.", option=name)
-    settings.patch(**found)  # a value that cannot be used is an error here
+    settings.patch(**found)  # raises for a value that is not valid
     return found
 
 
 def why_nothing(name: str) -> str | None:
-    """Why an option of torch's has no effect, or None where it is unknown."""
+    """Why an option of torch has no effect, or None where it is unknown."""
     return NOTHING_TO_DO.get(name) or next(
         (why for prefix, why in NOTHING_TO_DO_IN.items() if str(name).startswith(prefix)), None
     )

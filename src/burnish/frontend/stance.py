@@ -1,11 +1,11 @@
-"""``set_stance``: what compiled functions do at the moment, for a whole program or a ``with`` block.
+"""``set_stance``: what compiled functions currently do, for a whole program or a ``with`` block.
 
     burnish.set_stance("fail_on_recompile")          # from here on
 
     with burnish.set_stance("force_eager"):          # inside the block
         model(x)
 
-Programs that say the same by ``torch.compiler.set_stance`` are heard as well.
+``torch.compiler.set_stance`` is respected as well.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 DYNAMO = "torch._dynamo.eval_frame"
 _current = "default"
 _dynamo: Any = None
-"""Dynamo's module that keeps its stance, once it has been met."""
+"""Dynamo's module that stores its stance, once it has been found."""
 
 
 def current() -> str:
-    """Ours; where that is the default, torch's."""
+    """Ours; if that is the default, torch's."""
     return _current if _current != "default" else of_torch()
 
 
 def of_torch() -> str:
-    """What ``torch.compiler.set_stance`` has set. It is kept in Dynamo, which a program that never asked for that has
-    not imported; and we do not. Stances that only say when to compile are the default to us."""
+    """The stance of ``torch.compiler.set_stance``. Dynamo stores it; a program that never called that has not imported
+    Dynamo, and neither do we. Stances that only say when to compile count as the default here."""
     dynamo = sys.modules.get(DYNAMO)
     if dynamo is None:
         return "default"
@@ -41,21 +41,21 @@ def of_torch() -> str:
 
 
 def forces_eager() -> bool:
-    """Also where Dynamo traces through a compiled function: it is to see the function, not how we run it. Asked on
-    every call, so the usual answers come without a further function."""
+    """Also True while Dynamo traces through a compiled function: it should see the original. Called on every call, so
+    the common cases return without another function call."""
     global _dynamo
     if _current != "default":
         return _current == "force_eager" or is_dynamo_compiling()
     if _dynamo is None:
         found = sys.modules.get(DYNAMO)
         if not hasattr(found, "_stance"):
-            return False  # it is not there, or has only begun to be imported
+            return False  # it is not loaded, or still being imported
         _dynamo = found
     return _dynamo._stance.stance == "force_eager" or is_dynamo_compiling()
 
 
 def run_plainly(program: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a compiled function does where ``forces_eager``."""
+    """What a compiled function does if ``forces_eager``."""
     if not is_dynamo_compiling():
         program.ran_compiled = False
     return original(*args, **kwargs)
@@ -85,8 +85,8 @@ class set_stance:  # noqa: N801  # a function to the user that also works with `
             raise UserError("set_stance(skip_guard_eval_unsafe=True) is not supported: guards are always checked.")
         global _current
         self.stance = stance
-        self._outer = [_current]  # what to go back to, a stack for a block inside the same block
-        self._is_fresh = True  # the construction has set the stance; `with` right after it must not note it as outer
+        self._outer = [_current]  # the stances to restore, a stack for nested blocks of the same object
+        self._is_fresh = True  # the constructor has set the stance; `with` right after it must not record it as outer
         _current = stance
 
     def __enter__(self) -> None:
@@ -101,7 +101,7 @@ class set_stance:  # noqa: N801  # a function to the user that also works with `
         _current = self._outer.pop()
 
     def __call__(self, fn: Any) -> Any:
-        """As a decorator: the stance holds while ``fn`` runs, and not before."""
+        """As a decorator: the stance holds only while ``fn`` runs."""
         if not callable(fn):
             raise UserError(f"set_stance({self.stance!r}) decorates a function, not {fn!r:.80}.")
         if self._is_fresh:

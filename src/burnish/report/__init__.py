@@ -1,1 +1,1 @@
-"""What a user reads about a compilation, made from the event stream. Imports only events and errors."""
+"""Reports on compilation for the user, made from the event stream. Imports only events and errors."""

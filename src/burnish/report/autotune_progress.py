@@ -1,10 +1,10 @@
-"""Max-autotune on a terminal: one line that says how far measuring is, and goes away at the end.
+"""Progress bar of max-autotune on a terminal: one line, removed at the end.
 
     stop = start(lambda: settings.current().max_autotune)
 
     ███████░░░░░░░░░░░░░  14/40 linear f32[128, 768] f32[3072, 768] bias f32[3072] frozen
 
-Nothing where stderr is no terminal.
+Prints nothing if stderr is not a terminal.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CELLS = 20
 
 
 def bar(part: float) -> str:
-    """A part of 1 as a bar."""
+    """A fraction of 1 as a bar."""
     filled = round(CELLS * min(1.0, part))
     return "█" * filled + "░" * (CELLS - filled)
 
 
 def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[], None]:
-    """`to` is stderr by default, the one of the moment. The result ends it."""
+    """`to` is the current stderr by default. The result ends it."""
 
     def show(event: Event) -> None:
         stream = to or sys.stderr

@@ -1,11 +1,11 @@
-"""Fallbacks: what runs slower than it was meant to, collected so that none passes unseen.
+"""Collect fallbacks: code that runs slower than intended, for example eagerly.
 
     with collect_fallbacks() as found:
         model(x)
     for fallback in found:
         print(fallback)                  refused (lower.refused): runs eagerly: a lazily conjugated tensor
 
-A fallback gives the right result, so that no comparison with eager notices it. The part that falls back marks its
+A fallback gives the right result, so a comparison with eager does not detect it. The part that falls back marks its
 event with the datum `fallback`, which is one of CAUSES. Tests and benchmarks fail on every fallback that they do not
 name.
 """

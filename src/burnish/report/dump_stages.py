@@ -1,16 +1,16 @@
-"""BURNISH_DUMP: writes what was made of each segment as files, in a directory of its own.
+"""BURNISH_DUMP: write each compilation stage of each segment to files, one directory per segment.
 
     stop = start(lambda: settings.current().dump)
 
     some/directory/0001-forward-12/     the first segment, from line 12 of a function `forward`
         graph.py      the torch calls, as Python that parses
-        check.py      when the segment is used again: the generated check, its constants as comments
-        finish.py     how results and effects are made from the graph's outputs
-        break.txt     why it ends where it does; absent where the function returns
-        1-trace.txt   what Burnish's own compiler made of it, a file for each step; `ir.parse_graph` reads them
+        check.py      the generated guard check of the segment, its constants as comments
+        finish.py     how results and side effects are made from the graph's outputs
+        break.txt     the graph break that ends it; absent where the function returns
+        1-trace.txt   the graph of Burnish's own compiler, a file for each step; `ir.parse_graph` reads them
         plan.txt      its kernels and calls in order; `schedule.loops.parse_loops` reads the kernels
 
-Numbers go on where an earlier run, or another process, stopped.
+Numbers continue those of an earlier run or another process.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _lock = threading.Lock()
 
 
 def start(directory: Callable[[], Path | None]) -> Callable[[], None]:
-    """Write each segment below the directory named at that moment. The result ends it."""
+    """Write each segment to a folder in the current dump directory. The result ends it."""
     stages = threading.local()
 
     def write(event: Event) -> None:
         target = directory()
         if target is None:
             return
-        # A segment is announced when it is complete: what the compiler makes of it comes before, in the same thread.
+        # The event of a segment comes when it is complete: the compiler's events precede it in the same thread.
         if event.kind == "lower":
             made = [] if event.data["stage"] == "trace" else getattr(stages, "made", [])
             stages.made = [*made, (f"{len(made) + 1}-{event.data['stage']}.txt", f"{event.data['graph']}\n")]
@@ -54,7 +54,7 @@ def start(directory: Callable[[], Path | None]) -> Callable[[], None]:
 
 
 def write_segment(directory: Path, segment: Any, where: Any = None) -> Path:
-    """Write one segment's files; answers the directory they are in."""
+    """Write one segment's files; returns their directory."""
     name = re.sub(r"\W+", "_", where.function.rpartition(".")[2]).strip("_") if where is not None else "segment"
     place = _next_directory(directory, f"{name}-{where.line}" if where is not None else name)
     heading = f"# {where}\n" if where is not None else ""
@@ -79,7 +79,7 @@ def _next_directory(directory: Path, name: str) -> Path:
             try:
                 place.mkdir()
                 return place
-            except FileExistsError:  # another process was faster
+            except FileExistsError:  # another process made it
                 number += 1
 
 
@@ -108,7 +108,7 @@ def _constant_text(value: Any) -> str:
 
 
 def _in_words(value: Any) -> str:
-    """A repr that neither reads a tensor's data nor runs code of the user's."""
+    """A repr that neither reads a tensor's data nor runs user code."""
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return f"a tensor, {tensor_type(value)}"

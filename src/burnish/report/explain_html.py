@@ -1,4 +1,4 @@
-"""The page behind ``ExplainOutput.html()``: one file, no scripts, nothing fetched. Everything shown is escaped."""
+"""HTML page of ``ExplainOutput.html()``: one file without scripts or external resources; all text is escaped."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def place(frame: FrameSummary) -> str:
 
 
 def excerpt(frame: FrameSummary) -> str:
-    """The line with its neighbours, marked; nothing when the source is not at hand."""
+    """The line with its neighbours, marked; empty if the source is not available."""
     lines = linecache.getlines(frame.filename)
     if not 0 < frame.lineno <= len(lines):
         return ""

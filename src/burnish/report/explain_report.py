@@ -1,7 +1,7 @@
-"""What ``explain`` returns: the graphs of a function, the breaks between them, and the cure for each.
+"""The report that ``explain`` returns: a function's graphs, the graph breaks between them, and what to do about each.
 
-``ExplainOutput`` has the fields of torch's class of that name, so code written for the one reads the other.
-``print(output)`` is meant for a person:
+``ExplainOutput`` has the fields of torch's class of that name, so code written for one reads the other.
+``print(output)`` is meant for people:
 
     2 graphs, 1 graph break, 14 operations, 31 guards; compiled in 132 ms (capture 84 ms, kernels 48 ms)
 
@@ -11,7 +11,7 @@
       linear = torch.nn.functional.linear(x, weight, bias)                     # float32[8, 64]
       ...
 
-``output.html()`` is the same as a page of its own. Breaks are taken as they are, whoever made them.
+``output.html()`` is the same as a web page. Break records of any origin are accepted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class BreakReason:
-    """A break in the form torch gives it, with Burnish's own account in ``render()`` and ``source``.
+    """A break in torch's form, with Burnish's own description in ``render()`` and ``source``.
 
     ``graph_break`` is False for a part that was not compiled at all: no graph ends there.
     """
@@ -128,7 +128,7 @@ class ExplainOutput:
         return "\n\n".join(parts) + "\n"
 
     def summary(self) -> str:
-        """One line: how many of what, and how long it took."""
+        """One line with the counts and the compile time."""
         counts = [
             count(self.graph_count, "graph"),
             count(self.graph_break_count, "graph break"),
@@ -157,7 +157,7 @@ def operation_nodes(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def census(graph: torch.fx.GraphModule) -> str:
-    """``9 operations (torch.nn.functional.linear ×6, torch.sin ×3)``, the commonest first."""
+    """``9 operations (torch.nn.functional.linear ×6, torch.sin ×3)``, most common first."""
     names = Counter(operation_name(node) for node in operation_nodes(graph))
     commonest = [f"{name} ×{times}" for name, times in names.most_common(COMMONEST_SHOWN)]
     more = [f"{len(names) - COMMONEST_SHOWN} more kinds"] if len(names) > COMMONEST_SHOWN else []
@@ -166,7 +166,7 @@ def census(graph: torch.fx.GraphModule) -> str:
 
 
 def list_operations(graph: torch.fx.GraphModule) -> list[str]:
-    """The graph as lines of Python, each with the type of its result where that is known."""
+    """The graph as lines of Python, each with the type of its result if known."""
     nodes = operation_nodes(graph)
     calls = [cut(f"{node.name} = {call_text(node)}", LINE_SHOWN) for node in nodes]
     width = min(max(map(len, calls), default=0), 72)
@@ -185,7 +185,7 @@ def operation_name(node: torch.fx.Node) -> str:
 
 
 def function_name(target: Any) -> str:
-    """The name under which a user knows a function: ``torch.sin``, ``torch.nn.functional.linear``."""
+    """The public name of a function: ``torch.sin``, ``torch.nn.functional.linear``."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     name, module = getattr(target, "__name__", None), getattr(target, "__module__", None)
@@ -198,7 +198,7 @@ def function_name(target: Any) -> str:
 
 
 def call_text(node: torch.fx.Node) -> str:
-    """The call as one would write it."""
+    """The call as a user would write it."""
     args = [argument_text(arg) for arg in node.args]
     words = [f"{key}={argument_text(value)}" for key, value in node.kwargs.items()]
     if node.op == "call_method" and args:
@@ -233,7 +233,7 @@ def argument_text(value: Any) -> str:
 
 
 def index_text(index: Any) -> str:
-    """What stands between square brackets: ``:, None, 1:``."""
+    """The text between square brackets: ``:, None, 1:``."""
     if type(index) is tuple and index:
         return ", ".join(map(index_text, index)) + ("," if len(index) == 1 else "")
     if isinstance(index, slice):
@@ -243,7 +243,7 @@ def index_text(index: Any) -> str:
 
 
 def result_type(node: torch.fx.Node) -> str:
-    """``float32[8, 64]``, from whatever note of the result the graph carries."""
+    """``float32[8, 64]``, from any metadata on the node that has it."""
     for key in ("example_value", "val", "tensor_meta"):
         note = node.meta.get(key)
         if isinstance(note, torch.Tensor) or (hasattr(note, "dtype") and hasattr(note, "shape")):

@@ -1,7 +1,7 @@
-"""Why compiled code could not be used again: the report of a guard miss.
+"""Report guard misses (recompiles): the nearest segment and its first guard that failed.
 
-A call found no segment whose guards hold. Of all segments the nearest is shown, the one with the fewest guards that
-failed, and of its guards the first: that is the value to look at.
+A call found no segment whose guards hold. The nearest segment is the one with the fewest failed guards; the first of
+these is shown with its values.
 
     No compiled segment of Model.forward fits this call; it is compiled once more.
       at model.py:12 in forward
@@ -70,7 +70,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A guard that did not hold. ``category`` is a key of ``ADVICE``; left empty, it is worked out from the rest."""
+    """A guard that failed. ``category`` is a key of ``ADVICE``; if empty, it is derived from the other fields."""
 
     segment: int
     source: str
@@ -96,7 +96,7 @@ def render_miss(function_name: str, location: Any, failures: Sequence[Failure]) 
 
 
 def by_nearness(failures: Iterable[Failure]) -> list[list[Failure]]:
-    """Failures grouped by segment, the segment with the fewest first; equal ones stay in the order given."""
+    """Failures grouped by segment, the segment with the fewest first; the sort is stable."""
     groups: dict[int, list[Failure]] = {}
     for failure in failures:
         groups.setdefault(failure.segment, []).append(failure)
@@ -125,7 +125,7 @@ def standing(segment: int, segments: int, also: int) -> str:
 
 
 def brief(failures: Sequence[Failure], numbered: bool = False) -> list[str]:
-    """One line a failure."""
+    """One line per failure."""
     lines = []
     for failure in failures[:ALSO_SHOWN]:
         owner = f"segment {failure.segment}: " if numbered else ""
@@ -141,7 +141,7 @@ def advice(failure: Failure) -> str:
 
 
 def categorize(failure: Failure) -> str:
-    """Which advice fits: what the guard looked at comes before what it saw."""
+    """Which advice fits. Rules on the guard's source come before those on its values."""
     for category, applies in RULES:
         if applies(failure):
             return category
@@ -154,17 +154,17 @@ def _source(pattern: str):
 
 
 def _says(pattern: str):
-    """A rule on the two values as they are shown; both or either, since one may be missing altogether."""
+    """A rule on the text of the two values. One match is enough, since one value may be missing."""
     return lambda failure: any(re.search(pattern, text) for text in (failure.expected, failure.found))
 
 
 def _both(types: type | tuple[type, ...]):
-    """A rule on the two values when they are literals of Python: both of these types."""
+    """A rule on the two values as Python literals: both have one of these types."""
     return lambda failure: all(type(literal(text)) in types for text in (failure.expected, failure.found))
 
 
 def literal(text: str) -> Any:
-    """The value of a Python literal, and an object of no interest for any other text."""
+    """The value of a Python literal, and a plain object for any other text."""
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,8 +1,8 @@
-"""Starts a listener when a setting first asks for it, and ends it when none does any longer.
+"""Start an event listener when a setting first asks for it, and stop it when no thread wants it any more.
 
     while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show.start(lambda: settings.current().show))
 
-Events cost more where somebody listens, so nobody does until asked.
+Events cost more with a subscriber, so there is none until a setting asks for it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Stop = Callable[[], None]
 def while_wanted(
     on_change: Callable[[Callable[[Any], None]], Stop], is_wanted: Callable[[Any], bool], start: Callable[[], Stop]
 ) -> Stop:
-    """Keep what ``start`` begins running while the settings of some thread want it. The result ends it for good.
+    """Keep the listener that ``start`` begins running while the settings of some thread want it. The result ends it for
+    good.
 
-    ``on_change`` tells in each thread what holds there; which events are for which thread is the listener's matter.
+    ``on_change`` reports the settings of each thread. The listener itself decides which thread's events it shows.
     """
     wanting: set[int] = set()
     running: list[Stop] = []

@@ -10,13 +10,13 @@
     segment                      calls      each  guards  kernels  library  Python    in and out   of copying
     model.py:12 in forward          20  1.549 ms    0.3%    41.2%    55.8%    2.7%       4.72 MB        0.05×
 
-When it begins, the functions of each segment are replaced by ones that look at the clock, and put back at the end: code
-that is not profiled runs as if there were no profiler. What runs inside of a graph is told apart by the names in its
-driver (see ``codegen.driver.generate_driver``): ``launch_0`` are kernels, ``call_0`` and ``run_0`` operators of torch
-and libraries.
+At its start, the functions of each segment are replaced by timed ones, and restored at the end. Code that is not
+profiled has no overhead. Calls inside a graph are classified by their names in its driver (see
+``codegen.driver.generate_driver``): ``launch_0`` are kernels, ``call_0`` and ``run_0`` operators of torch and
+libraries.
 
-"In and out" is the memory of a graph's inputs and outputs, which has to be moved at least; what lies between is not
-counted. The last column compares that with how fast this machine copies memory, which is measured when it is asked for.
+"In and out" is the memory of a graph's inputs and outputs, the minimum that has to be moved; intermediate values are
+not counted. The last column compares this with the machine's memory copy speed, which is measured on demand.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from .text_layout import count, duration
 
 KERNELS = ("launch_",)
 LIBRARY = ("call_", "run_", "prepare_")
-"""How the names begin that a driver calls native code and operators by."""
+"""Prefixes of the names by which a driver calls native code and operators."""
 
 COPIED = 1 << 26
-"""Bytes that are copied to find out how fast memory is: more than caches hold."""
+"""Bytes that are copied to measure memory speed: more than caches hold."""
 
 NAME_WIDTH = 48
 
 
 @dataclass(slots=True)
 class SegmentProfile:
-    """What became of one segment while the profile was on. All times are in seconds, and sums over its calls."""
+    """Times and counts of one segment while the profile was on. All times are in seconds, summed over its calls."""
 
     name: str
     """Where in the program it begins."""
     calls: int = 0
     misses: int = 0
-    """How often its guards were looked at and did not hold."""
+    """How often its guards were checked and did not hold."""
     guards: float = 0.0
     kernels: float = 0.0
     library: float = 0.0
     """Operators of torch and library calls; all of a graph that runs eagerly."""
     python: float = 0.0
-    """All else: the driver, autograd, effects, rebuilding the results."""
+    """Everything else: the driver, autograd, side effects, rebuilding the results."""
     backward: float = 0.0
-    """What of `kernels`, `library` and `python` was in backward."""
+    """The part of `kernels`, `library` and `python` that was in backward."""
     bytes: int = 0
     """Of the inputs and outputs of its graph, in all calls."""
 
@@ -70,14 +70,14 @@ class SegmentProfile:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes in and out for each second of kernels and library calls in forward; 0 where there are none."""
+        """Bytes in and out per second of kernels and library calls in forward; 0 where there are none."""
         busy = self.kernels + self.library
         return self.bytes / busy if busy > 0 and self.bytes and not self.backward else 0.0
 
 
 @dataclass(slots=True)
 class Inside:
-    """What the running thread has spent inside of native code since it began a graph."""
+    """The running thread's time in native code since it entered a graph."""
 
     kernels: float = 0.0
     library: float = 0.0
@@ -91,18 +91,18 @@ class Here(threading.local):
 
 @dataclass(slots=True, eq=False)
 class Profile:
-    """``programs`` answers those there are: (segment, place) of everything compiled so far."""
+    """``programs`` returns (segment, place) for everything compiled so far."""
 
     programs: Callable[[], Iterable[tuple[Any, Any]]]
     segments: list[SegmentProfile] = field(default_factory=list)
-    """In the order in which they were met; those that nobody asked for are left out at the end."""
+    """In the order in which they were found; those without calls or misses are dropped at the end."""
     _undo: list[Callable[[], None]] = field(default_factory=list)
     _watched: set[int] = field(default_factory=set)
     _keep: list[Any] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _here: Here = field(default_factory=Here)
 
-    # ---- beginning and end
+    # ---- start and end
 
     def __enter__(self) -> Profile:
         self._undo.append(events.subscribe(self._on_event))
@@ -126,7 +126,7 @@ class Profile:
             if id(thing) in self._watched:
                 return False
             self._watched.add(id(thing))
-            self._keep.append(thing)  # so that its id stays its own
+            self._keep.append(thing)  # so that its id is not reused
             return True
 
     def _replace(self, owner: Any, name: str, made: Any) -> None:
@@ -192,8 +192,8 @@ class Profile:
                 seconds = perf_counter() - start
                 self._here.inside = outer
                 if not inside.programs:
-                    inside.library = seconds  # a graph that runs as it stands, with torch's operators
-                    self._watch_programs(record, graph)  # it may have been compiled just now
+                    inside.library = seconds  # a graph that runs uncompiled, with torch's operators
+                    self._watch_programs(record, graph)  # it may have been compiled during this call
                 with self._lock:
                     record.kernels += inside.kernels
                     record.library += inside.library
@@ -249,7 +249,7 @@ class Profile:
 
         return timed
 
-    # ---- telling
+    # ---- report
 
     def __str__(self) -> str:
         met = [record for record in self.segments if record.calls or record.misses]
@@ -285,13 +285,13 @@ class Profile:
 
 
 def end_of(name: str) -> str:
-    """Of a place in a file, what tells it from others."""
+    """The end of a long place name, which distinguishes it from others."""
     return name if len(name) <= NAME_WIDTH else f"…{name[1 - NAME_WIDTH :]}"
 
 
 def programs_in(thing: Any, is_backward: bool = False, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
-    """The drivers that a compiled graph is made of, and whether they run in backward. What lies around them (contests,
-    frozen weights, closures) is looked through by structure: this module does not know its classes."""
+    """The drivers in a compiled graph, and whether they run in backward. Wrappers (contests, frozen weights, closures)
+    are searched by structure: this module does not know their classes."""
     seen = set() if seen is None else seen
     if id(thing) in seen or isinstance(thing, (torch.nn.Module, torch.Tensor, type)):
         return
@@ -342,7 +342,7 @@ def bytes_of(values: Any) -> int:
 
 @functools.cache
 def copy_bandwidth() -> float:
-    """Bytes a second that this machine moves when it copies memory, read and written counted: the best of a few."""
+    """Bytes per second, read and written, when this machine copies memory: the best of a few measurements."""
     source = torch.zeros(COPIED, dtype=torch.uint8)
     target = torch.zeros_like(source)
     best = min(_seconds(lambda: target.copy_(source)) for _ in range(5))

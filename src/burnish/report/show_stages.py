@@ -1,11 +1,11 @@
-"""BURNISH_SHOW: prints events of the stages that are asked for to stderr, as they happen.
+"""BURNISH_SHOW: print the events of the requested stages to stderr, as they happen.
 
     stop = start(lambda: settings.current().show)
 
     [breaks] model.py:12  if y.sum() > 0:  needs the value of a tensor
     [guards.missed] self.scale: expected 2.0, found 3.0
 
-An event belongs to the stage its kind starts with. Its datum `text` is printed; without one, all its data.
+The first part of an event's kind is its stage. Its datum `text` is printed; without one, all its data.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _lock = threading.Lock()
 
 
 def start(wanted: Callable[[], Collection[str]], to: TextIO | None = None) -> Callable[[], None]:
-    """Print events of the stages `wanted` names at the moment of each event. The result ends it.
+    """Print events of the stages that `wanted` returns at the time of each event. The result ends it.
 
-    `to` is stderr by default, the one of the moment, so that redirecting it works.
+    `to` is the current stderr by default, so that redirecting it works.
     """
 
     def show(event: Event) -> None:
         if stage_of(event.kind) in wanted():
-            # One write at a time: threads compile side by side.
+            # One write at a time: threads compile concurrently.
             with _lock:
                 print(render(event), file=to or sys.stderr, flush=True)
 
@@ -38,12 +38,12 @@ def start(wanted: Callable[[], Collection[str]], to: TextIO | None = None) -> Ca
 
 
 def stage_of(kind: str) -> str:
-    """The stage an event belongs to: "guards" for "guards.missed"."""
+    """The stage of an event: "guards" for "guards.missed"."""
     return kind.partition(".")[0]
 
 
 def render(event: Event) -> str:
-    """An event as text, with the lines after the first indented below it."""
+    """An event as text, with the lines after the first indented."""
     text = event.data.get("text")
     if text is None and "failures" in event.data:
         failures = [Failure(*failure) for failure in event.data["failures"]]
@@ -54,5 +54,5 @@ def render(event: Event) -> str:
 
 
 def _short(value: Any) -> str:
-    # A tensor's repr would read its data, which on a GPU waits for every kernel before it.
+    # A tensor's repr would read its data, which on a GPU waits for all preceding kernels.
     return f"{type(value).__name__}{list(value.shape)}" if hasattr(value, "shape") else cut(repr(value), 80)

@@ -1,4 +1,4 @@
-"""How reports lay out text: wrapping, indenting, and leaving out the middle of what is long."""
+"""Text layout of reports: wrapping, indenting, and leaving out the middle of long lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def count(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits are plenty: ``0.4 ms``, ``84 ms``, ``1.32 s``."""
+    """With three digits: ``0.4 ms``, ``84 ms``, ``1.32 s``."""
     if seconds >= 0.9995:
         return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
     return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1e3:.1f} ms"

@@ -1,1 +1,1 @@
-"""What runs after compilation: segments and their continuations. Imports nothing of the compiler."""
+"""What runs after compilation: segments, continuations and compiled programs. Imports nothing from the compiler."""

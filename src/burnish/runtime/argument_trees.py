@@ -1,4 +1,4 @@
-"""Arguments as they are nested: tuples, lists, dictionaries and slices, with other things in between."""
+"""Map a function over nested arguments: tuples, lists, dictionaries and slices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def mapped(tree: Any, sought: type, change: Callable[[Any], Any]) -> Any:
-    """The same arguments with everything of the type `sought` changed."""
+    """Returns the same arguments with every value of type `sought` replaced by `change(value)`."""
     kind = type(tree)
     if kind is sought:
         return change(tree)

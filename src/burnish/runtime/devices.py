@@ -1,4 +1,4 @@
-"""Where tensors are.
+"""The GPUs that input tensors are on.
 
 gpus_of([x, 2.0, w])        {device(type='cuda', index=0)}
 """
@@ -12,7 +12,7 @@ import torch
 
 
 def gpus_of(inputs: Sequence[Any]) -> set[torch.device]:
-    """The GPUs that tensors are on. A class with rules of its own is not asked."""
+    """The GPUs that the tensors are on. A tensor subclass's `__torch_function__` is not called."""
     with torch._C.DisableTorchFunctionSubclass():
         return {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
 

@@ -1,9 +1,9 @@
-"""Graphs that raise where plain Python does not: given up after a few calls, so that not every call runs twice.
+"""Give up compiled graphs that raise repeatedly where eager does not, so that not every call runs twice.
 
-    failing = Failing.of(segment)      stands in for the segment's graph from here on, until the graph runs once
+    failing = Failing.of(segment)      replaces the segment's graph until the graph succeeds once
     failing.in_a_row += 1
 
-A graph that runs again costs nothing for it. Errors that the program meets as well are not counted: they are of the
+A graph that succeeds again has no further cost. Errors that eager raises as well are not counted: they come from the
 data.
 """
 

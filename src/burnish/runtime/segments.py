@@ -1,16 +1,16 @@
-"""Segments and continuations: a captured program as data.
+"""Segments and continuations: a captured program as data, and which segment's guards to check first.
 
-    Continuation  = a point of the program; keeps the segments that were traced from there, most recent first
+    Continuation  = a point of the program; keeps the segments traced from there, most recent first
     Segment       = check(slots) -> inputs and values, or None; a compiled graph; finish(values, outputs) -> slots
 
-A loop with a break inside comes to one continuation again and again in a call, with a segment for each round where the
-rounds differ. What came after a segment last time is asked first then, so that a call does not look through all rounds
-for each of them.
+A loop with a graph break in its body reaches one continuation repeatedly in a call. It has a segment for each
+iteration where the iterations differ. The segment that followed the current one last time is checked first, so that
+a call does not check all of them in each iteration.
 
-Nothing here knows how they were made.
+This module does not depend on how segments are made.
 
-Threads run one program at once and wait for nobody: one of them traces from a continuation, and the others go on as
-plain Python until there is a segment for them. There is no lock, which a process forked meanwhile would find taken.
+Threads run one program concurrently and never wait. One thread traces from a continuation; the others run plain
+Python until a segment is there. No lock is used: a process forked while one is held would find it locked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_IN_ONE_CALL = 8
-"""So many times the limit of calls that may bring new segments is the limit of the segments of one continuation."""
+"""A continuation may hold this many times `segment_limit` segments, while fewer than `segment_limit` calls added
+some."""
 
 
 class ResultsChanged(Exception):
-    """Python that a graph runs as it is returned other tensors than when the graph was made: nothing behind it holds.
-    It is raised before anything behind it has run."""
+    """Python code called by a graph returned different tensors than when the graph was made, so the rest of the graph
+    is invalid. Raised before anything after that code has run."""
 
 
 class Segment:
@@ -73,20 +74,20 @@ class Segment:
         self.call: Callable | None
         self.on: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
-        self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to go on with
+        self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to continue with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
-        self.state = state  # torch's global switches as the guards found them: put back when the graph fails half way
-        self.draws = draws  # and may fail: torch's random state is put back then
-        # Where a run of the graph may stop half way with ResultsChanged, it does not begin under saved-tensor hooks:
-        # these would see the tensors of both runs, and checkpointing counts them.
+        self.state = state  # torch's global state as the guards found it: restored when the graph raises
+        self.draws = draws  # draws random numbers and may raise: torch's random state is restored then
+        # A run of the graph that may stop with ResultsChanged does not start under saved-tensor hooks: they would see
+        # the tensors of both runs, and checkpointing counts them.
         self.reruns_watched = compares_results
         self.nests = nests  # autocast is entered or left in the graph
         self.looks_first = nests or compares_results or draws
-        self.is_step = is_step  # what it does makes its own guards fail
-        self.has_effects = has_effects  # finish changes what was there before
-        self.contest: Any = None  # who makes the whole calls that begin here, where eager may be the faster one
+        self.is_step = is_step  # its own effects make its guards fail
+        self.has_effects = has_effects  # finish has side effects on objects that existed before
+        self.contest: Any = None  # runs the whole calls that begin here, where eager may be faster
         self.writes_inputs = writes_inputs
-        self.followed_by: weakref.ref[Segment] | None = None  # what held there the next time
+        self.followed_by: weakref.ref[Segment] | None = None  # the segment whose guards held next, last time
         for part in check, graph:
             holders = getattr(part, "holders", None)
             if isinstance(holders, Holders):
@@ -98,14 +99,13 @@ class Segment:
 
     @graph.setter
     def graph(self, graph: Callable | None) -> None:
-        """``call``: the same. ``on``: as a function of the tuple of its inputs, where it can be had so. Then hundreds
-        of parameters are not packed into a tuple once more."""
+        """Also sets `call`, the same function, and `on`, the same as a function of the tuple of its inputs, if the
+        graph has one. `on` avoids packing hundreds of parameters into a tuple again."""
         self.call, self.on = graph, getattr(graph, "__burnish_on__", None)
 
 
 class Holders:
-    """The segments that call a graph, or ask by a check, which stands for another one for a time only: as a contest
-    does."""
+    """The segments that call a graph or use a check which will be replaced later, as a contest is."""
 
     def __init__(self) -> None:
         self.segments: list[weakref.ref[Segment]] = []
@@ -114,21 +114,21 @@ class Holders:
         self.segments.append(weakref.ref(segment))
 
     def hand_over(self, graph: Callable, other: Callable) -> None:
-        """From here on they call the other one."""
+        """Make these segments call `other` instead of `graph`."""
         for reference in self.segments:
             segment = reference()
-            if segment is not None and segment.graph is graph:  # else somebody watches what it calls
+            if segment is not None and segment.graph is graph:  # else a listener wraps what it calls
                 segment.graph = other
 
     def ask_by(self, check: Callable) -> None:
-        """From here on they ask by this check, which has these holders too."""
+        """Make these segments use this check, which has the same holders."""
         for reference in self.segments:
             segment = reference()
             if (
                 segment is not None
                 and getattr(segment.check, "holders", None) is self
                 and not hasattr(segment.check, "__wrapped__")
-            ):  # else somebody watches it
+            ):  # else a listener wraps it
                 segment.check = check
 
 
@@ -150,19 +150,20 @@ class Continuation:
     def __init__(self, layout: Any, label: str, location: Any):
         self.layout, self.label, self.location = layout, label, location
         self.segments: list[Segment] = []
-        self.made_in = 0  # how many calls have added segments: a loop may add many in one, and knows them in the next
-        self.races = 0  # how many traces in a row were lost to another thread that changed what they read
-        self.waits = 0  # how many calls go by until it is traced again after that
-        self.last: weakref.ref[Segment] | None = None  # which one held, where there are several
+        self.made_in = 0  # how many calls added segments: a loop may add many in one call and reuse them in the next
+        self.races = 0  # how many traces in a row were discarded because another thread changed what they read
+        self.waits = 0  # how many calls to skip before tracing again after that
+        self.last: weakref.ref[Segment] | None = None  # the segment whose guards held last, where there are several
         self.given_up = False
         self.why_given_up = ""
         self.claims: dict[str, threading.Thread] = {}
 
     def claim(self) -> bool:
-        """Whether the running thread is the one to trace from here, until it lets go. False where another one is."""
+        """Whether the running thread may trace from here, until it calls `let_go`. False while another thread
+        traces."""
         me = threading.current_thread()
-        owner = self.claims.setdefault("tracing", me)  # one step, whatever other threads do
-        if owner is not me and not owner.is_alive():  # it was killed, or left behind by a fork
+        owner = self.claims.setdefault("tracing", me)  # atomic
+        if owner is not me and not owner.is_alive():  # the thread was killed, or does not exist after a fork
             owner = self.claims["tracing"] = me
         return owner is me
 
@@ -171,22 +172,22 @@ class Continuation:
             self.claims.clear()
 
     def add(self, segment: Segment) -> None:
-        """Called by the thread that has claimed it."""
+        """Called by the thread that has claimed this continuation."""
         self.segments = [segment, *self.segments]
 
     def drop(self, segment: Segment) -> None:
         self.segments = [each for each in self.segments if each is not segment]
 
     def likeliest_first(self, segments: list[Segment]) -> list[Segment]:
-        """Its segments, several of them, in the order to ask them in."""
+        """The segments, several of them, in the order to check their guards in."""
         last = None if self.last is None else self.last()
         likeliest = None if last is None or last.followed_by is None else last.followed_by()
         if likeliest is None or likeliest is segments[0] or likeliest not in segments:
             return segments
-        return [likeliest, *segments]  # twice in the list: it costs less to ask it again than to take it out
+        return [likeliest, *segments]  # appears twice in the list: checking it again costs less than removing it
 
     def note(self, segment: Segment) -> None:
-        """It held. Only where there are several of them."""
+        """Record that this segment's guards held. Called only where there are several segments."""
         held = weakref.ref(segment)
         last = None if self.last is None else self.last()
         if last is not None:
@@ -194,5 +195,5 @@ class Continuation:
         self.last = held
 
     def is_full(self, limit: int) -> bool:
-        """Whether calls bring ever new cases. Those that one call brings by itself, in a loop, count as one."""
+        """Whether calls keep bringing new cases. The segments that one call adds in a loop count as one."""
         return len(self.segments) >= (limit if self.made_in >= limit else limit * MOST_IN_ONE_CALL)

@@ -1,1 +1,1 @@
-"""Never slower: compiled code is measured against eager, and the faster one runs."""
+"""Never slower than eager: compiled code is timed against eager, and the faster one runs."""

@@ -1,20 +1,20 @@
-"""Never slower: compiled code has to prove itself against eager.
+"""Contest in inference: time compiled code against eager in the first calls and keep the faster one.
 
     call = Contest(compiled, eager, name)
     call(x)          the first calls run one or the other, some of them timed; then the faster one stays
 
     c e c  E C  c  E C  c c c  E C  c c c c c c  E C  c c c …       compiled code and eager, timed in capitals
 
-Both compute the same from the same inputs, so a call runs just one of them and every call is useful. What writes to
-its inputs, draws random numbers or raises does so once.
+Both compute the same from the same inputs, so each call runs only one of them and no call is wasted. Writes to
+inputs, random draws and exceptions happen once.
 
-A round times one after the other, each of them where the other one has just been: both find the caches full of
-somebody else's data. Rounds lie further and further apart, so that no single disturbance spoils all of them; two of
-them decide where the difference is clear. A call that another thread's call overlaps is not timed.
+A round times one after the other, each right after the other has run: both find the caches filled with other data.
+The distance between rounds grows, so that one disturbance cannot spoil all of them. Two rounds decide where the
+difference is clear. A call that overlaps with a call of another thread is not timed.
 
-Where compiled code has a large arena, that goes back to the system before eager runs, and what eager needed after it
-(`arenas`): a process needs memory for one of them. Pages that were given back take time when they are touched again, so
-each then runs twice, and is timed the second time.
+A process should need memory for only one of them (`arena_memory`). So a large arena of compiled code is returned to
+the system before eager runs, and eager's memory afterwards. Touching returned pages again takes time, so each then
+runs twice and is timed the second time.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from . import warmup_status
 from .synchronized_clock import is_recorded
 
 ORDER, LARGE_ORDER = "cecECcECcccECccccccEC", "ceEcCceEcCccceEcCcccccceEcC"
-"""Who runs: C is compiled code, E is eager. Capitals are timed. The first calls of each are not: compiled code makes
-its arena, packs weights, brings code into the caches; eager's code is generated. Behind the last, compiled code
+"""Which one runs: C is compiled code, E is eager. Capitals are timed. The first calls of each are not timed: compiled
+code allocates its arena, packs weights and fills the caches; eager's code is generated. After the last, compiled code
 runs."""
 
 FEW = 2
-"""So many timed calls of each may decide, if the difference is clear."""
+"""This many timed calls of each may decide, if the difference is clear."""
 
 CLEAR = 1.3
-"""Nobody who takes so many times as long is still thought to be the faster one."""
+"""If one takes more than this many times as long as the other, the difference is clear."""
 
 SLOWER = 1.03
-"""Eager takes over where compiled code takes more than this much of its time. Less is noise."""
+"""Eager is kept if compiled code takes more than this factor of its time. Smaller differences are noise."""
 
 SIMILAR = 1.25
-"""Calls whose work differs by no more than this factor may be compared, by their seconds for a unit of it."""
+"""Calls whose work differs by no more than this factor may be compared, by their seconds per unit of work."""
 
 COMPILED, EAGER = 0, 1
 
 
 class Contest:
-    """Calls `compiled` or `eager`. Once it is decided, `decided` is the one that stays, and the other is let go."""
+    """Calls `compiled` or `eager`. After the decision, `decided` is the one that is kept; the other is released."""
 
     orders, few = (ORDER, LARGE_ORDER), FEW
 
@@ -63,7 +63,7 @@ class Contest:
         clock: Callable[[], float] = perf_counter,
         work: Callable[[Sequence[Any]], float] | None = None,
     ):
-        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        """`work` returns the amount of work for some inputs, if it differs between calls."""
         self.work, self.last = work, 0.0
         self.players: tuple[Callable, Callable] | None = (compiled, eager)
         self.name, self.clock = name, clock
@@ -81,7 +81,7 @@ class Contest:
     def take_turn(self, inputs: Sequence[Any]) -> Any:
         players = self.players
         if players is not None and is_recorded():
-            return players[COMPILED](*inputs)  # its time would be that of recording
+            return players[COMPILED](*inputs)  # the measured time would be that of CUDA graph capture
         with self.lock:
             turn, players = self.calls, self.players
             if players is not None:
@@ -103,7 +103,7 @@ class Contest:
             with self.lock:
                 self.running -= 1
                 if self.calls == turn + 1 and getattr(players[which], "served", 0) != served:
-                    self.calls = turn  # it packed the weights of one more module: the turn is taken again
+                    self.calls = turn  # it packed the weights of another module: repeat the turn
                 is_timed = seconds is not None and is_alone and self.calls == turn + 1
                 if self.work is not None and seconds is not None:
                     amount = self.work(inputs)
@@ -113,12 +113,12 @@ class Contest:
                     self.times[which].append(seconds)  # type: ignore[arg-type]
                 told = self.decide(turn) if who == "C" or turn >= len(self.order) else None
         if told is not None:
-            # A listener may call what is compiled: nothing is locked meanwhile.
+            # A listener may call compiled code, so the lock is not held here.
             events.emit("runtime.contest", **told)
         return result
 
     def prepared(self, turn: int) -> str:
-        """Who runs now, when the memory that the other one needed has been given back."""
+        """Which one runs now. The memory that the other one needed has been returned to the system."""
         if turn == 0:
             self.made_before = arena_memory.made()
         elif turn == 1 and arena_memory.made() > self.made_before:
@@ -132,8 +132,8 @@ class Contest:
         return who
 
     def is_pair(self, who: str, amount: float) -> bool:
-        """Whether a call may be compared with that of the other player. Eager's, which comes first, is taken back where
-        compiled code had far less or far more to do."""
+        """Whether a call may be compared with the preceding one of the other player. Eager's call comes first; its time
+        is removed if compiled code had far less or far more work."""
         if who == "E":
             self.last = amount
         elif who == "C" and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
@@ -143,7 +143,7 @@ class Contest:
         return True
 
     def decide(self, turn: int) -> dict[str, Any] | None:
-        """At the end of a round: settle it if that can be done, and answer what there is to tell of it."""
+        """Called at the end of a round: decide if possible, and return the fields of the event to emit."""
         if self.players is None:
             return None
         is_last = turn >= len(self.order) - 1
@@ -164,14 +164,14 @@ class Contest:
         return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}
 
     def is_slower(self, is_last: bool) -> bool | None:
-        """Whether compiled code is, by what has been timed of both. None: that is not clear yet."""
+        """Whether compiled code is slower, by the times so far. None: not clear yet."""
         compiled, eager = map(min, self.times)
         if not is_last and compiled <= CLEAR * eager and eager <= CLEAR * compiled:
             return None
         return compiled > SLOWER * eager
 
     def hand_over(self, decided: Callable) -> None:
-        """Whoever called this contest is to call the winner."""
+        """The callers of this contest call the winner from now on."""
         self.holders.hand_over(self, decided)
 
 

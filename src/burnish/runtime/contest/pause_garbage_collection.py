@@ -1,12 +1,12 @@
-"""Looking for garbage waits while we work.
+"""Pause Python's cyclic garbage collector while Burnish captures and compiles.
 
     with paused() as resume:
         ...
-        resume()        # where somebody else's code runs before the end
+        resume()        # before user code runs inside the block
 
-Capture and the compiler make many small objects, most of which stay. Each seven hundred of them would be looked at to
-see whether they are garbage, which takes a fifth of the time; and sooner or later all objects of the process would be,
-which takes longer than many a graph takes to compile.
+Capture and the compiler make many small objects, most of which stay alive. The collector would scan each 700 new
+ones, which takes a fifth of the time. Sooner or later it would scan all objects of the process, which takes longer
+than compiling many a graph.
 """
 
 from __future__ import annotations

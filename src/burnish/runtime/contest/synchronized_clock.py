@@ -1,4 +1,4 @@
-"""What time it is, for measuring calls: on a GPU a call returns before its work is done.
+"""Clocks that wait for the GPU: a call with GPU inputs returns before its work is done.
 
 clock = clock_for(inputs)
 start = clock(); call(*inputs); seconds = clock() - start
@@ -16,7 +16,7 @@ from ..devices import gpus_of
 
 
 def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
-    """One that waits for the GPUs that the inputs are on, if they are on any."""
+    """A clock that waits for the GPUs that the inputs are on, if any."""
     devices = gpus_of(inputs)
     if not devices:
         return perf_counter
@@ -31,14 +31,14 @@ def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:
 
 
 def synchronized_clock() -> float:
-    """What time it is when the current GPU has done its work, where one is in use."""
+    """The time when the current GPU has finished its work, if a GPU is in use."""
     if torch.cuda.is_initialized() and not is_recorded():
         torch.cuda.synchronize()
     return perf_counter()
 
 
 def is_recorded() -> bool:
-    """Whether what is launched now is recorded by the user: nothing is computed, and nobody may wait for it."""
+    """Whether the user is capturing a CUDA graph: launches compute nothing, and synchronizing is an error."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

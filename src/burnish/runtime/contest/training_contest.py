@@ -1,10 +1,10 @@
-"""Never slower, in training: forward and backward together have to prove themselves against eager.
+"""Contest in training: time forward and backward together against eager and keep the faster one.
 
     call = TrainingContest(compiled, eager, name)
     call(x, w).backward()       the first calls run one or the other, timed, in turns; then the faster one stays
 
-Backward is somebody else's call. It is timed by autograd's own hooks: from where it enters the outputs to where it goes
-on to what the inputs were made of, or ends. Both contestants are timed so, and neither is changed by it.
+The caller starts backward, so autograd hooks time it: from entering the outputs until it leaves for what the inputs
+were computed from, or until it ends. Both contestants are timed like this; the hooks change neither.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from . import warmup_status
 from .synchronized_clock import is_recorded
 
 WARM_CALLS = 2
-"""Compiled code's first calls, untimed."""
+"""Compiled code's first calls, which are not timed."""
 
 ROUNDS = 3
 """Timed calls of each."""
 
 PATIENCE = 24
-"""After so many calls those count whose backward never came: forward alone decides."""
+"""After this many calls, calls without a backward count too: forward alone decides."""
 
 SLOWER = 1.03
-"""Eager takes over where compiled code takes more than this much of its time. Less is noise."""
+"""Eager is kept if compiled code takes more than this factor of its time. Smaller differences are noise."""
 
 
 SLOWER_BY_WORK = 1.2
-"""The same where calls have not the same to do, and seconds for a unit of work are compared."""
+"""The same where the amount of work differs between calls, and seconds per unit of work are compared."""
 
 
 class Run:
-    """One timed call: seconds of its forward, and of its backward once that has come."""
+    """One timed call: seconds of its forward, and of its backward once that has run."""
 
     def __init__(self, work: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
         self.work, self.clock = max(work, 1.0), clock
@@ -78,7 +78,7 @@ class TrainingContest:
         work: Callable[[Sequence[Any]], float] | None = None,
         clock: Callable[[], float] = perf_counter,
     ):
-        """`work` tells how much there is to do for some inputs, where that is not the same for all."""
+        """`work` returns the amount of work for some inputs, if it differs between calls."""
         self.work, self.clock = work, clock
         self.compiled, self.eager, self.name = compiled, eager, name
         self.calls = 0
@@ -91,7 +91,7 @@ class TrainingContest:
         if self.decided is not None:
             return self.decided(*inputs)
         if is_recorded():
-            return self.compiled(*inputs)  # its time would be that of recording
+            return self.compiled(*inputs)  # the measured time would be that of CUDA graph capture
         with self.lock:
             turn = self.calls
             self.calls += 1
@@ -112,7 +112,7 @@ class TrainingContest:
         return result
 
     def outcome(self, turn: int) -> tuple[float, float] | None:
-        """The seconds of compiled code and of eager, once they tell who stays."""
+        """The seconds of compiled code and of eager, once they decide the contest."""
         if self.decided is not None:
             return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]

@@ -1,6 +1,6 @@
-"""Whether what runs is still becoming what it will be: functions are traced, graphs compiled, or compared with eager.
+"""Count warm-up steps: a function was traced, a graph was compiled or compared with eager.
 
-before = settling.so_far(); call(); is_settled = settling.so_far() == before
+before = warmup_status.so_far(); call(); is_settled = warmup_status.so_far() == before
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _steps = [0]
 
 
 def goes_on() -> None:
-    """Told by whatever takes part of a call for such a thing."""
+    """Called for each such step."""
     _steps[0] += 1
 
 

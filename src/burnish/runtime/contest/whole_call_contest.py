@@ -1,17 +1,18 @@
-"""Never slower, for calls with breaks in them: the whole call has to prove itself against plain Python.
+"""Contest of whole calls with graph breaks: time all segments of a call together against plain Python.
 
     segment.contest = CallContest(compiled, eager, name)
     segment.contest(slots, args, kwargs)          the first calls run one or the other, timed; then the faster one stays
 
-Each graph has had a contest of its own. What lies between the graphs is nobody's there: looking up the next segment,
-executing the instruction at the break, many small graphs where the program has one loop. A function that reads a value
-in every turn of a loop may lose more by that than its graphs gain.
+Each graph has had its own contest, which does not count the time between graphs: finding the next segment, executing
+the instruction at the break, many small graphs where the program has one loop. A function that reads a value in each
+iteration of a loop may lose more there than its graphs gain.
 
-It begins when its graphs are settled. What one call has to do may depend on the data, unlike a graph's, so it takes
-more rounds, and eager has to be the faster one in all of them; or, at the end, both in the best case and in the usual.
+It begins when the contests of the graphs are decided. Unlike a graph's work, that of a call may depend on the data.
+So there are more rounds, and eager has to be faster in all of them; or, at the end, both in the best case and in the
+median.
 
-Where results carry gradients the better part of the work comes later, in backward: such calls are not judged by the
-time they take, and compiled code stays.
+Where results require gradients, most of the work comes later, in backward. The time of such calls decides nothing,
+and compiled code stays.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .inference_contest import COMPILED, SLOWER, Contest
 from .synchronized_clock import synchronized_clock
 
 ORDER, LARGE_ORDER = "cecECcECcECcECccccECcccccccEC", "ceEcCceEcCceEcCceEcCcccceEcCcccccceEcC"
-"""As a contest's, with more rounds."""
+"""As those of `Contest`, with more rounds."""
 
 EAGER_STAYS = object()
-"""In the place of a contest that eager has won: it is called as it is."""
+"""Replaces a contest that eager has won: the function is called as it is."""
 
 ROUNDS = 4
-"""So many timed calls of each may decide, if one of them was always the faster."""
+"""This many timed calls of each may decide, if one of them was always faster."""
 
 USUALLY_SLOWER = 1.1
-"""Eager takes over, where it was not always the faster, if compiled code's median takes more than this much of its."""
+"""Where eager was not always faster: it is kept if compiled code's median takes more than this factor of its median."""
 
 
 class CallContest(Contest):
@@ -51,13 +52,13 @@ class CallContest(Contest):
         settle: Callable[[object], object],
         clock: Callable[[], float] = synchronized_clock,
     ):
-        """`settle` is told what is to be in this one's place from now on: `EAGER_STAYS`, or nothing."""
+        """`settle` is called with what replaces this contest: `EAGER_STAYS` or None."""
         super().__init__(Compiled(compiled, self.withdraw), eager, name, clock)
         self.settle, self.eager = settle, eager
 
     def prepared(self, turn: int) -> str:
         if turn == 0 and arena_memory.made():
-            self.order = LARGE_ORDER  # they were made by earlier calls
+            self.order = LARGE_ORDER  # large arenas were made by earlier calls
         return super().prepared(turn)
 
     def is_slower(self, is_last: bool) -> bool | None:
@@ -74,7 +75,7 @@ class CallContest(Contest):
         self.settle(EAGER_STAYS if decided is self.eager else None)
 
     def withdraw(self) -> None:
-        """Compiled code stays, and nothing more is measured."""
+        """Keep compiled code and stop measuring."""
         with self.lock:
             if self.players is not None:
                 self.decided, self.players = self.players[COMPILED], None
@@ -82,14 +83,14 @@ class CallContest(Contest):
 
 
 class Compiled:
-    """A compiled function's whole call, as one of two players."""
+    """The whole call of a compiled function, as one of two players."""
 
     def __init__(self, call: Callable[..., Any], withdraw: Callable[[], object]):
         self.call, self.withdraw = call, withdraw
 
     @property
     def served(self) -> int:
-        """Differs before and after a call in which something was not settled: that turn is taken again."""
+        """Changes during a call that is still warming up: that turn is repeated."""
         return warmup_status.so_far()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -100,11 +101,11 @@ class Compiled:
 
 
 def carries_gradients(result: Any, depth: int = 3) -> bool:
-    """Whether somebody may go backward from a result, or from something in it."""
+    """Whether the caller may run backward from a result, or from something in it."""
     if isinstance(result, torch.Tensor):
         return result.requires_grad
     if depth == 0:
-        return True  # who knows
+        return True  # nested too deeply: assume so
     if isinstance(result, dict):
         parts = [*dict.values(result)]
     elif isinstance(result, (tuple, list)):

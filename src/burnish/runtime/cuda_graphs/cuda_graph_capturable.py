@@ -1,11 +1,11 @@
-"""Whether a run could be recorded as a CUDA graph, told from a run that is not: a recording that fails half way costs
-more than one that is never begun.
+"""Find out in an ordinary run whether a program can be captured as a CUDA graph.
 
     made, why = witnessed(program, inputs, device)          why: "aten._local_scalar_dense.default waits for the GPU"
 
-What waits for the GPU cannot be recorded. What the CPU computes can, and would be wrong: it would be done once, when it
-is recorded, and never again. Operators pass by here on their way to be run; kernels of our own do not, but what they
-store is made by an operator.
+A capture that fails half way costs more than one that is never started. Operators that synchronize with the GPU
+cannot be captured. Operators on the CPU can, and would be wrong: they would run once, at capture, and not in
+replays. A dispatch mode sees each operator. It does not see our own kernels, but an operator allocates what they
+store to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 WAITING = ("data_dependent_output", "cudagraph_unsafe")
-"""Torch's own marks of operators."""
+"""Torch's own tags of operators."""
 
 MASKS = (torch.bool, torch.uint8)
 
@@ -37,9 +37,9 @@ class Witness:
             return f"{func} waits for the GPU"
         if func.__name__.startswith("index") and any(x.dtype in MASKS for x in tensors_in(args[1:2])):
             return f"{func} waits for the GPU: one of its indices is a mask"
-        # A number may be given as a tensor on the CPU: it becomes a part of the recording.
+        # A number may be passed as a CPU tensor of no dimensions: its value becomes part of the graph.
         given = [x for x in tensors_in((args, list(kwargs.values()))) if x.ndim]
-        # The state of attention's random numbers is on the GPU where it is recorded, and on the CPU elsewhere.
+        # The state of attention's random numbers is on the GPU in a capture, and on the CPU otherwise.
         is_attention = func.__name__.startswith("_scaled_dot_product_")
         for x in (*given, *(x for x in tensors_in(made) if x.ndim or not is_attention)):
             if x.device != self.device:
@@ -56,7 +56,7 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> tuple[Any, str | None]:
-    """What it gives, and why such a run cannot be recorded; None where it can."""
+    """The program's result, and why such a run cannot be captured; None where it can."""
     witness = Witness(device)
     modes = torch._C._len_torch_dispatch_stack()
     try:

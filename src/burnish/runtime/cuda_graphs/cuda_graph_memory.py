@@ -1,12 +1,11 @@
-"""The memory that a CUDA graph works on: what is copied in before a replay, and out behind it.
+"""Memory of CUDA graphs: copies inputs in before a replay and results out after it.
 
-    place = place_of(x)                     memory in which x may lie, strides and all
+    place = place_of(x)                     memory for x, with its strides
     copy([place], [x])
-    outcome = Outcome(result, places)       how the results come from the graph's memory, told once
-    outcome.handed_out(inputs)              the results, as the program would give them for these inputs
+    outcome = Outcome(result, places)       how results are made from the graph's memory, computed once
+    outcome.handed_out(inputs)              the results, as the program would return them for these inputs
 
-Results are copies, in memory of their own. A result that is an input, or shows a part of one, does so of the input that
-was given.
+Results are copies in their own memory. A result that is an input, or a view of one, is that of the actual input.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from .cuda_graph_recording import Refused
 
 
 def place_of(x: torch.Tensor) -> torch.Tensor:
-    """Written to in every mode: by a call under `inference_mode` and by the next one, which is not."""
+    """An ordinary tensor that is written to in every mode: by a call under `inference_mode` and by the next one
+    outside."""
     if x.is_conj() or x.is_neg():
         raise Refused("a conjugate or negative among its inputs has not been computed")
     with torch.inference_mode(False):
@@ -28,13 +28,13 @@ def place_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def copy(into: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> None:
-    """Each in one go with the others: models have hundreds of gradients."""
+    """All in one call: models have hundreds of gradients."""
     if into:
         torch._foreach_copy_([once(x) for x in into], [once(x) for x in given])
 
 
 def once(x: torch.Tensor) -> torch.Tensor:
-    """Without repetition: of an expanded tensor, whose elements lie in one place, each of these."""
+    """An expanded tensor without its repeated elements; they share one address."""
     if 0 not in x.stride():
         return x
     return x.as_strided(
@@ -51,13 +51,13 @@ class Given(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What shows a part of an input, or of another result."""
+    """A view of an input, or of another result."""
 
     of: int
     shape: torch.Size
     stride: tuple[int, ...]
     offset: int
-    """Of elements, from where that begins."""
+    """In elements, from the base's start."""
 
     def shown(self, x: torch.Tensor) -> torch.Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not x.requires_grad):
@@ -73,14 +73,14 @@ class PartOfCopy(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A number, None, or what stays in the graph's memory."""
+    """A number, None, or a value that stays in the graph's memory."""
 
     value: Any
 
 
 class Outcome:
-    """The first `count` results, or all, leave the graph's memory. The others stay there, but for those that share
-    memory with something that the user sees: they do so with what he sees of this call."""
+    """The first `count` results, or all, are copied out of the graph's memory. The others stay there, unless they share
+    memory with a tensor that the user sees: then they share it with that tensor of this call."""
 
     def __init__(self, result: Sequence[Any], places: Sequence[Any], device: torch.device, count: int | None = None):
         self.device = device
@@ -126,7 +126,7 @@ class Outcome:
         return Constant(x)
 
     def home(self, k: int, places: Mapping[int, torch.Tensor]) -> Any:
-        """Where the graph has the kth result; None where that is in an input that stays where it is."""
+        """Where the graph stores the kth result; None where it is in an input that stays in place."""
         match self.rules[k]:
             case Copied(at):
                 return self.copied[at]
@@ -151,7 +151,7 @@ class Outcome:
                 case Part(k):
                     found.append(rule.shown(inputs[k]))
                 case PartOfCopy(part):
-                    # Detached, so that it does not hold the node that holds it.
+                    # Detached, so that it does not reference the autograd node that references it.
                     found.append(part.shown(copies[part.of].detach()))
         return tuple(found)
 
@@ -163,7 +163,7 @@ def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def storage_of(x: torch.Tensor) -> int:
-    """Where the memory begins that it lies in; 0 where it has none."""
+    """The address of its storage; 0 where it has no elements."""
     return x.untyped_storage().data_ptr() if x.numel() else 0
 
 
@@ -174,7 +174,7 @@ def part_of(x: torch.Tensor, k: int, base: torch.Tensor) -> Part:
 
 
 def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether each element of one is also an element of the other, which lies in one piece."""
+    """Whether each element of `x` is also an element of `base`, which is contiguous in memory."""
     begin = x.storage_offset() - base.storage_offset()
     return (
         x.dtype == base.dtype

@@ -1,12 +1,12 @@
-"""What records a CUDA graph: torch's own, for one GPU.
+"""Capture CUDA graphs with torch, on one GPU.
 
     engine = engine_of(device)
     replay, result = engine.capture(lambda: program(*places))       nothing has been computed yet
-    replay()                                                        what lies in `result` has been, now
+    replay()                                                        now `result` has been computed
 
-Whoever records or replays is alone on its GPU until the results are copied out (`Alone`). Each stream of the user's has
-a stream to record in and memory that its graphs share: what libraries keep for a stream, cuBLAS its scratch space, goes
-into the graphs, and those of two streams may run at once.
+A thread that captures or replays excludes others on its GPU until the results are copied out (`Alone`). Each user
+stream has a capture stream, and memory that its graphs share. Per-stream state of libraries, such as cuBLAS's
+workspace, becomes part of the graphs, so graphs of two streams may run at once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..contest import pause_garbage_collection
 
 
 class Refused(Exception):
-    """There will be no graph, and why."""
+    """No graph can be made, and why."""
 
 
 class Alone:
-    """A lock that does not let a thread wait for itself: it is told that it is in there already. A finalizer, which may
-    run anywhere, may call what is compiled."""
+    """A lock that a thread does not wait for when it holds it already; `begin` then returns False. A finalizer may run
+    anywhere and call compiled code."""
 
     def __init__(self) -> None:
         self.lock = fork_safe_locks.lock()
         self.owner: int | None = None
 
     def begin(self) -> bool:
-        """Whether this thread is alone now, which it is until it says `end`."""
+        """Whether this thread has exclusive use now, until it calls `end`."""
         if self.owner == threading.get_ident():
             return False
         self.lock.acquire()
@@ -51,14 +51,14 @@ class Alone:
 class Engine(Protocol):
     device: torch.device
     alone: Alone
-    """Whoever records, and whoever replays, until the results have been copied."""
+    """Held while capturing, and while replaying until the results have been copied."""
 
     def stream(self) -> int:
-        """What tells the current stream from others."""
+        """Identifies the current stream."""
         ...
 
     def is_recording(self) -> bool:
-        """Whether the current stream is recorded, by the user: then nothing is to be recorded or replayed in it."""
+        """Whether the user is capturing the current stream: then nothing may be captured or replayed in it."""
         ...
 
     def new_memory(self) -> Any:
@@ -66,8 +66,8 @@ class Engine(Protocol):
         ...
 
     def capture(self, run: Callable[[], Any], memory: Any = None) -> tuple[Callable[[], None], Any]:
-        """Record what `run` starts, and what it gives, without doing it; and what does it. Without `memory` it goes on
-        in that which the graphs of the stream share."""
+        """Capture what `run` launches without running it. Returns the replay function and the result of `run`. Without
+        `memory` it uses the memory that the graphs of the stream share."""
         ...
 
 
@@ -77,9 +77,9 @@ class TorchGraphs:
     def __init__(self, device: torch.device):
         self.device, self.alone = device, Alone()
         self.sides: dict[int, torch.cuda.Stream] = {}
-        """The streams to record in, by the stream that the graphs run in."""
+        """The capture streams, by the stream that the graphs run in."""
         self.pools: dict[int, Any] = {}
-        """Of memory, likewise."""
+        """The memory pools, by the same."""
         self.broken: list[Any] = []
 
     def stream(self) -> int:
@@ -108,9 +108,9 @@ class TorchGraphs:
         return graph.replay, result
 
     def recorded(self, graph: Any, side: torch.cuda.Stream, memory: Any, run: Callable[[], Any]) -> Any:
-        # Garbage that is collected meanwhile may be tensors and graphs, and to free them is not allowed here. Other
-        # threads may do what this one may not. Where torch fails to end a recording, it may leave the stream that it
-        # made the current one: the second `stream` is to go back from there.
+        # Garbage collection could free tensors and graphs, which is not allowed during capture. The restriction applies
+        # to this thread only. If torch fails to end a capture, it may leave its own stream current: the outer `stream`
+        # context restores the previous one.
         with (
             pause_garbage_collection.paused(),
             torch.cuda.device(self.device),
@@ -120,21 +120,21 @@ class TorchGraphs:
             return run()
 
     def new_side(self, stream: int) -> torch.cuda.Stream:
-        """Torch hands out its streams in turn, and so this one may be the user's."""
+        """Torch reuses its streams in turn, so a new one may be the user's."""
         while True:
             found = torch.cuda.Stream(self.device)
             if found.cuda_stream != stream:
                 return found
 
     def break_off(self, graph: Any, side: torch.cuda.Stream, memory: Any) -> None:
-        """After a recording that failed. Where its end failed as well, torch (2.11, say) takes it to go on: memory, and
-        the random numbers of the whole process, would be those of a recording."""
-        self.broken.append(graph)  # the allocator may ask it yet which stream it records
+        """Clean up after a capture that failed. If ending it failed too, torch (2.11, for example) assumes it goes on:
+        memory, and the random numbers of the whole process, would be those of a capture."""
+        self.broken.append(graph)  # the allocator may still ask it which stream it captures
         self.pools = {stream: pool for stream, pool in self.pools.items() if pool != memory}
-        with contextlib.suppress(RuntimeError):  # where it has ended
+        with contextlib.suppress(RuntimeError):  # if it has ended
             torch._C._cuda_endAllocateToPool(self.device.index, memory)
         graph.reset()
-        # One that succeeds leaves the generators as it should.
+        # A successful capture resets the generators.
         self.recorded(
             torch.cuda.CUDAGraph(), side, torch.cuda.graph_pool_handle(), lambda: torch.zeros((), device=self.device)
         )

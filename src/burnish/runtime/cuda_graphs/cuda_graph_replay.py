@@ -1,20 +1,20 @@
-"""CUDA graphs: all launches of a call recorded once, and started as one from then on.
+"""CUDA graph replay for inference: capture all launches of a call once, then replay them.
 
     call = Graphed(program, fixed, written, engine, name)
-    call(x)      the first time as it is, the second time recorded, then replayed
+    call(x)      the first call runs as it is, the second one is captured, then it is replayed
 
-A graph works on the memory that it was recorded with. Parameters and what is written to stay where they are: a call in
-which they lie elsewhere is recorded anew. Any other input is copied to its place before a replay. Results are copied
-out behind it, so that they are the caller's for good and `g(f(x))` needs no care: what is between lives in memory that
-all graphs of a stream share, as one runs after the other there. So a replay and the copies behind it are one step: no
-other thread's replay comes between.
+A graph uses the memory it was captured with. Parameters and tensors that are written to stay in place: a call where
+they have other addresses is captured again. Other inputs are copied into the graph's memory before a replay. Results
+are copied out after it, so the caller owns them and `g(f(x))` is safe. Intermediate values are in memory that all
+graphs of a stream share, since they run one after the other. So a replay and its copies are one step, which no other
+thread's replay may interrupt.
 
-The first call is looked at: what in it cannot be recorded is a reason not to try (`cuda_graph_witness`). It also makes
-what is made once, and cannot be while something is recorded: libraries' handles and plans, kernels for buffers that lie
-anywhere. Libraries keep such things for each thread, so that first call is one of the thread that records.
+The first call is checked: an operator that cannot be captured rules out a graph (`cuda_graph_capturable`). That call
+also makes what cannot be made during capture: library handles and plans, kernels for unaligned buffers. Libraries
+keep those per thread, so the capturing thread makes a first call of its own.
 
-Numbers are part of what is recorded. Where there is no graph for a call it runs as it stands; `why_not` says why there
-never will be one. Calls that gradients flow through are those of `cuda_graphs_of_training`.
+Numbers are part of the graph. A call without a graph runs as it is; `why_not` says why there will never be one.
+`training_cuda_graphs` handles calls with gradients.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from .cuda_graph_memory import Outcome, copy, place_of
 from .cuda_graph_recording import Engine, Refused
 
 MOST = 64
-"""Graphs of one program: for the parameters of several models, or of a model's equal blocks, and for several numbers.
-Calls beyond run without."""
+"""Graphs of one program: for the parameters of several models or repeated blocks, and for several numbers. Calls beyond
+this run without one."""
 
 T = TypeVar("T")
 
 
 class Graphs(Generic[T]):
-    """What has been recorded of one program, by what must be the same in a call. `fixed` are the inputs that stay where
-    they are."""
+    """The graphs captured for one program, by what must be the same in a call. `fixed` are the inputs that stay in
+    place."""
 
     def __init__(self, fixed: Collection[int], engine: Engine, name: str):
         self.fixed, self.engine, self.name = sorted(fixed), engine, name
         self.recorded: dict[tuple, T] = {}
         self.begun: dict[tuple, int] = {}
-        """By the same, the thread that has made such a call."""
+        """By the same key, the thread that has made such a call."""
         self.why_not: str | None = None
 
     def key_of(self, inputs: Sequence[Any]) -> tuple:
-        # As texts: 2, 2.0 and True are equal, and so are 0.0 and -0.0.
+        # As text: 2, 2.0 and True are equal, and so are 0.0 and -0.0.
         numbers = tuple(repr(x) for x in inputs if not isinstance(x, torch.Tensor))
         return (self.engine.stream(), numbers, *(inputs[k].data_ptr() for k in self.fixed))
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether something may be recorded or replayed now; nobody else does so meanwhile. That it cannot be recorded
-        is told once, and where that came up the call runs as it stands."""
+        """Whether a graph may be captured or replayed now; other threads are excluded meanwhile. If the body raises
+        `Refused`, the reason is reported once and the call runs as it is."""
         is_alone = self.why_not is None and not self.engine.is_recording() and self.engine.alone.begin()
         refused = None
         try:
@@ -72,11 +72,11 @@ class Graphs(Generic[T]):
             self.refuse(refused)
 
     def is_first(self, key: tuple) -> bool:
-        """Whether it is this thread's first such call, which is to be looked at."""
+        """Whether this is this thread's first such call, which is to be checked."""
         if self.begun.get(key) == threading.get_ident():
             return False
         if key not in self.begun and len(self.begun) >= MOST:
-            # A number that is another one in each call, as a learning rate may be, is not to keep others out.
+            # A number that differs in each call, such as a learning rate, should not use up the limit.
             once = next((old for old in self.begun if old not in self.recorded), None)
             if once is None:
                 return False
@@ -85,13 +85,13 @@ class Graphs(Generic[T]):
         return True
 
     def found(self, key: tuple, record: Callable[[], T]) -> T | None:
-        """For such a call, recorded now if it has not been."""
+        """The graph for such a call, captured now if there is none yet."""
         if key not in self.recorded and key in self.begun:
             self.recorded[key] = record()
         return self.recorded.get(key)
 
     def looked_at(self, program: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-        """Run it as it stands, and see whether it can be recorded."""
+        """Run it as it is, and check whether it can be captured."""
         device = self.engine.device
         far = [
             f"input {k} is on {x.device}"
@@ -120,10 +120,10 @@ class Graphs(Generic[T]):
 class Recorded:
     replay: Callable[[], None]
     places: dict[int, torch.Tensor]
-    """Where the graph finds the inputs that do not stay where they are."""
+    """Where the graph reads the inputs that do not stay in place."""
     outcome: Outcome
     counted: list[int]
-    """The inputs that it writes to, of which autograd counts that."""
+    """The inputs that it writes to and whose versions autograd counts."""
 
     def replayed(self, inputs: Sequence[Any]) -> tuple:
         with torch.no_grad():
@@ -142,7 +142,7 @@ def recorded(
     count: int | None = None,
     memory: Any = None,
 ) -> Recorded:
-    """`count` of the results leave the graph's memory, or all of them."""
+    """`count` of the results, or all, are copied out of the graph's memory."""
     places, moving = list(inputs), {}
     before = versions(inputs, written)
     try:
@@ -163,14 +163,14 @@ def versions(inputs: Sequence[Any], written: Sequence[int]) -> list[int]:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """What went wrong before all else did: a recording that fails also fails to end."""
+    """The first error: a capture that fails also fails to end."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return error
 
 
 class Graphed:
-    """`fixed` are the inputs that stay where they are, `written` those of them that are written to."""
+    """`fixed` are the inputs that stay in place, `written` those of them that are written to."""
 
     takes_gradients = False
 
@@ -198,7 +198,7 @@ class Graphed:
 
 
 def lies_apart_in(program: Any) -> Callable[[Sequence[Any]], bool]:
-    """Whether what a program writes to lies apart from its other inputs in a call, so that it runs at all."""
+    """Whether a program's written inputs do not overlap its other inputs in a call. Otherwise it runs eagerly."""
     found: Callable[[Sequence[Any]], bool] = getattr(program, "lies_apart", lambda inputs: True)
     return found
 

@@ -1,22 +1,23 @@
-"""CUDA graphs of forward and backward, which are calls of their own.
+"""CUDA graphs for training: forward and backward are captured as a pair and replayed separately.
 
     call = GraphedTraining(step, fixed, written, engine, name)          step: a Differentiable
-    y = call(x, w)              replays forward, if nobody waits for what the last replay saved
+    y = call(x, w)              replays forward, if no backward still needs what the last replay saved
     y.sum().backward()          replays backward
 
-What forward saves stays in the graph's memory, and there backward reads it. So the next replay of forward has to wait
-until that is no longer needed. A `Turn` tells: autograd's node holds it, as it is what runs backward, and lets go of it
-when backward is done with for good, or dies. While there is one, calls run as they stand, in memory of their own, and
-so do their backwards. A turn's own backward may be replayed twice (`retain_graph=True`), or run as it stands.
+Saved values stay in the graph's memory, where backward reads them. So the next replay of forward is not allowed
+until they are no longer needed. A `Turn` tracks that: autograd's node references it, since it runs backward, and
+releases it when backward is finished or the node is freed. While a turn exists, calls and their backwards run
+without graphs, in their own memory. The backward of a turn may be replayed twice (`retain_graph=True`), or run
+without a graph.
 
-    loss = call(x, w); call(x2, w)              the second one runs as it stands: the backward of the first may come
-    loss.backward()                             now it may not
+    loss = call(x, w); call(x2, w)              the second one runs as it is: the first may still run backward
+    loss.backward()                             now it cannot any more
 
-The two graphs have memory that no other graph uses: those of other programs may be replayed before backward comes.
+The pair has memory that no other graph uses: graphs of other programs may be replayed before backward runs.
 
-What the user sees of what is saved is checked by autograd as ever, for he has copies and autograd saves these; but he
-may have written to them past autograd (`y.data`). So backward is given them anew, and inputs likewise, as a backward
-that is not recorded would be: parameters are where they were, others are copied to their places.
+Autograd checks the saved tensors that the user can see as usual: the user has copies, and autograd saves those. But
+he may have written to them in ways autograd does not see (`y.data`). So backward gets them and the inputs again, as
+a backward without a graph would: parameters stay in place, others are copied in.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ WAITS = "an earlier call's backward is still to come, and what it saved is where
 class RecordedBackward:
     replay: Callable[[], None]
     places: dict[int, torch.Tensor]
-    """Where the graph finds what it is given; of the rest the addresses are the same in each call."""
+    """Where the graph reads its arguments; the addresses of the others are the same in each call."""
     addresses: dict[int, int]
     gradients: list[Any]
 
@@ -49,7 +50,7 @@ class RecordedBackward:
         return all(given[k].data_ptr() == address for k, address in self.addresses.items())
 
     def replayed(self, given: list[Any]) -> tuple:
-        # What forward has left in the graph's memory lies in its place.
+        # Values that forward left in the graph's memory are in place already.
         moved = [k for k, place in self.places.items() if given[k].data_ptr() != place.data_ptr()]
         copy([self.places[k] for k in moved], [given[k] for k in moved])
         given.clear()
@@ -58,7 +59,8 @@ class RecordedBackward:
 
 
 def handed_out(gradients: Sequence[Any]) -> tuple:
-    """Copies, all of them: what is added to `.grad` may be that tensor itself. A gradient of two inputs stays one."""
+    """Copies of all gradients, since autograd may take a gradient as `.grad` itself. A gradient of two inputs stays one
+    tensor."""
     originals = {id(x): x for x in gradients if isinstance(x, torch.Tensor)}
     copies = dict(zip(originals, copies_of(list(originals.values())), strict=True))
     return tuple([copies.get(id(x), x) for x in gradients])
@@ -66,16 +68,16 @@ def handed_out(gradients: Sequence[Any]) -> tuple:
 
 @dataclass(eq=False)
 class Pair:
-    """Forward and backward as they were recorded for one set of parameters. Backward is when its first call has run."""
+    """Forward and backward, captured for one set of parameters. Backward is captured after its first call."""
 
     forward: Recorded
     stream: int
     memory: Any
     saved: list[Any]
-    """Where the graph has the saved inputs, outputs and other values; None for an input that stays where it is."""
+    """Where the graph stores the saved inputs, outputs and other values; None for an input that stays in place."""
     turn: weakref.ref[Turn] | None = None
     begun: int | None = None
-    """The thread that has run backward as it stands."""
+    """The thread that has run backward without a graph."""
     backward: RecordedBackward | None = None
 
     def is_waiting(self) -> bool:
@@ -83,14 +85,14 @@ class Pair:
 
 
 class Turn:
-    """One replay of forward, and what runs its backward."""
+    """One replay of forward, and the function that runs its backward."""
 
     def __init__(self, training: GraphedTraining, pair: Pair, made: tuple):
         self.training, self.pair, self.made = training, pair, made
         pair.turn = weakref.ref(self)
 
     def forward(self, *inputs: Any) -> tuple:
-        """It has run: this is what autograd takes for it."""
+        """Returns the results of the replay to autograd, as forward."""
         made, self.made = self.made, ()
         return made
 
@@ -99,8 +101,8 @@ class Turn:
 
 
 class GraphedTraining:
-    """`program` is a Differentiable, or an Apart of one. `fixed` are the inputs that stay where they are, `written`
-    those of them that forward writes to."""
+    """`program` is a Differentiable, or an Apart of one. `fixed` are the inputs that stay in place, `written` those of
+    them that forward writes to."""
 
     takes_gradients = True
 
@@ -157,7 +159,7 @@ class GraphedTraining:
         with graphs.alone() as is_alone:
             if is_alone:
                 if pair.stream != graphs.engine.stream():
-                    # It would still read when the next replay of forward writes.
+                    # It could still read when the next replay of forward writes.
                     raise Refused("its backward runs in another stream than its forward")
                 if pair.backward is None:
                     is_first, pair.begun = pair.begun != threading.get_ident(), threading.get_ident()
@@ -185,7 +187,7 @@ class GraphedTraining:
             raise Refused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
         staying = [
             k for k, home in enumerate(pair.saved, tangents) if home is None and isinstance(given[k], torch.Tensor)
-        ]  # numbers are what the graph is chosen by
+        ]  # numbers are part of the graph's key
         return RecordedBackward(
             replay,
             {k: x for k, x in enumerate(places) if k not in staying and isinstance(x, torch.Tensor)},

@@ -1,1 +1,1 @@
-"""What is kept on disk between processes, and whose files are trusted."""
+"""The disk cache shared between processes, and the check that only this user can write its files."""

@@ -1,15 +1,16 @@
-"""The cache on disk: entries (bytes by kind and cache key) for later processes.
+"""Disk cache: entries found by kind and cache key, with trimming of the least recently used.
 
     shelf = DiskCache(folder)
     shelf.put("kernel", text, object_code)
     shelf.get("kernel", text)                  the bytes, or None
 
-The first line of a key says by what and for what an entry was made; it is kept beside it, for `cache_file`.
-Anything may happen to a file: it is cut short, comes from elsewhere, stands under another one's name, two processes
-write it at once, the disk is full. So an entry is written aside and renamed, begins with the digest of what follows,
-and holds the digest of its own kind and key. One that does not fit is no entry. Entries hold machine code: they are
-only read where no other user can have written them (`file_trust`), and else a warning says so once. What was used
-least lately goes first when there is too much. Nothing here ever raises, and nothing is unpickled.
+The first line of a key says what made the entry and for what. It is stored in the entry, for `cache_archive`.
+
+A file may be truncated, copied from elsewhere, renamed or written by two processes at once; the disk may be full. So
+an entry is written to a temporary file and renamed. It starts with the digest of the rest, and contains the digest
+of its own kind and key. An entry that does not match is ignored. Entries hold machine code: they are read only if no
+other user can have written them (`file_trust`); otherwise a warning says so once. When the cache is too large, the
+least recently used entries are deleted. Nothing here raises, and nothing is unpickled.
 
     burnish cache 3 | SHA-256 of the rest | ["kernel", first line of the key, SHA-256 of kind and key] | data
 """
@@ -38,16 +39,17 @@ LIMIT = 256 << 20
 """Bytes on disk."""
 
 KEPT = 0.8
-"""So much of it stays when there is too much."""
+"""The fraction of the limit that is left after trimming."""
 
 LOOK_EVERY = 200
-"""Entries that a process writes between two looks at how much there is."""
+"""A process checks the cache's size each time it has written this many entries."""
 
 LOOK_AGAIN = 3600.0
-"""Seconds after which the next process looks as it writes its first entry. With 14,000 entries, a look takes 0.1 s."""
+"""Seconds after which the next process checks the size when it writes its first entry. With 14,000 entries, a check
+takes 0.1 s."""
 
 LOOKED = "looked"
-"""The file whose time is that of the last look."""
+"""The file whose modification time is that of the last check."""
 
 
 class Entry(NamedTuple):
@@ -55,8 +57,8 @@ class Entry(NamedTuple):
     made: str
     """The first line of its key."""
     name: str
-    """The digest of its kind and its whole key, which is what it is found by. The key itself would make the cache four
-    times as large: that of a kernel is its text."""
+    """The digest of its kind and its whole key, by which it is found. Storing the key would make the cache four times
+    as large: a kernel's key is its text."""
     data: bytes
 
 
@@ -71,8 +73,8 @@ def written_entry(kind: str, key: str, data: bytes) -> bytes:
 
 
 def read_entry(content: bytes) -> Entry | None:
-    """What a file holds. None where it is damaged or of another version; ValueError where it is whole, and was not
-    written by `written_entry`."""
+    """Parses a file. None where it is damaged or of another version; ValueError where it is intact but `written_entry`
+    did not write it."""
     body = content[len(MAGIC) + DIGEST :]
     if content[: len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != content[len(MAGIC) : len(MAGIC) + DIGEST]:
         return None
@@ -91,9 +93,9 @@ class DiskCache:
         self.folder, self.limit = folder, limit
         self.written = 0
         self.is_distrusted = False
-        """Whether that is because other users can write there."""
+        """Whether it is not used because other users can write there."""
         self.why_not = self._why_not()
-        """Why it is not used, in words; None where it is."""
+        """Why it is not used, in words; None where it is used."""
         self.refused: set[str] = set()
         """What was not loaded because another user may have written it, in words."""
 
@@ -138,7 +140,7 @@ class DiskCache:
         return entry.data
 
     def read(self, path: Path) -> bytes | None:
-        """What is in a file that is this user's."""
+        """The contents of a file, if it is this user's."""
         try:
             return read_trusted(path, self.folder, path.parent)
         except OSError:
@@ -148,7 +150,7 @@ class DiskCache:
             return None
 
     def refuse(self, why: str) -> None:
-        """Say it once, and not for each of a thousand entries."""
+        """Warn once, not for each of a thousand entries."""
         is_first = not self.refused
         self.refused.add(why)
         if is_first:
@@ -174,7 +176,7 @@ class DiskCache:
                 file.write(content)
             os.replace(aside, path)
         except OSError as error:
-            # Once is enough: a full or read-only disk will not be another one for the next entry.
+            # Stop after the first error: a full or read-only disk will fail for the next entry too.
             self.why_not = f"{self.folder} cannot be written to: {error.strerror}"
             events.emit("cache.off", text=self.why_not)
             if aside is not None:
@@ -186,7 +188,7 @@ class DiskCache:
             self.trim()
 
     def is_time_to_look(self) -> bool:
-        """Also notes that somebody looks now."""
+        """Also records that this process checks now."""
         mark = self.folder / LOOKED
         with contextlib.suppress(OSError):
             if abs(time.time() - mark.stat().st_mtime) < LOOK_AGAIN:
@@ -196,14 +198,14 @@ class DiskCache:
         return True
 
     def entries(self) -> Iterator[tuple[float, int, Path]]:
-        """(when it was last used, bytes, path) of each."""
+        """(time of last use, bytes, path) of each."""
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
                 yield status.st_mtime, status.st_size, path
 
     def trim(self) -> None:
-        """Delete what was used least lately, where there is too much."""
+        """Delete the least recently used entries, where there are too many."""
         found = sorted(self.entries())
         total = sum(size for _, size, _ in found)
         if total <= self.limit:
@@ -216,7 +218,7 @@ class DiskCache:
             total -= size
 
     def clear(self) -> int:
-        """How many entries there were."""
+        """Returns how many entries there were."""
         count = 0
         for _, _, path in list(self.entries()):
             with contextlib.suppress(OSError):
@@ -226,7 +228,7 @@ class DiskCache:
 
 
 def disk_cache() -> DiskCache | None:
-    """The one in force, or None where the setting `cache` is off."""
+    """The cache in use, or None where the setting `cache` is off."""
     current = settings.current()
     return _opened(current.cache_dir or default_folder()) if current.cache else None
 
@@ -242,7 +244,7 @@ def _opened(folder: Path) -> DiskCache:
 
 
 def default_folder() -> Path:
-    """Where programs of this system keep what they can make anew."""
+    """This system's folder for caches."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "burnish"
     if sys.platform == "win32":

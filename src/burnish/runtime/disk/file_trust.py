@@ -1,17 +1,17 @@
-"""Whose files are believed: code is only loaded from files that no other user can have written.
+"""File trust: code is loaded only from files that no other user can have written.
 
     why_not_trusted(path)          None, or "… belongs to another user", "… can be written to by others"
     read_trusted(path)             the bytes of a file, or Distrusted
 
-The rules, for a file and the folders it is asked for in:
+The rules, for a file and for the folders that the caller names:
 
-* it belongs to this user, or to root, who can do everything anyway;
-* neither its group nor everybody can write to it;
-* a file is a plain one: no link to somewhere else, no device, no pipe that a reader would wait at.
+* it belongs to this user, or to root, who has all rights anyway;
+* neither its group nor others can write to it;
+* a file is a regular one: no symbolic link, no device, no pipe that would block a reader.
 
-The file is looked at after it has been opened, so that it cannot be exchanged in between. On systems without user
-numbers (Windows) a folder below the user's own is protected by the system's rights, which Python does not tell: there
-all files count as this user's.
+The checks run on the opened file, so that it cannot be exchanged in between. Systems without user numbers (Windows)
+protect folders below the user's own by access rights that Python does not show: there all files count as this
+user's.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Distrusted(Exception):
 
 
 def read_trusted(path: Path, *folders: Path, private: bool = False) -> bytes:
-    """What is in a file, if it and the folders are this user's. `private`: nor may others read it. OSError where it
-    cannot be read at all."""
+    """The contents of a file, if it and the folders are this user's. With `private`, others must not be able to read
+    it. OSError where it cannot be read at all."""
     for folder in folders:
         if (why := why_not_trusted(folder, os.stat(folder))) is not None:
             raise Distrusted(why)
@@ -61,7 +61,7 @@ def read_trusted(path: Path, *folders: Path, private: bool = False) -> bytes:
 
 
 def why_not_trusted(path: Path, status: os.stat_result) -> str | None:
-    """Why other users may have written what is there."""
+    """Why other users may have written it; None if they cannot."""
     if not has_users():
         return None
     if status.st_uid not in (os.geteuid(), ROOT):

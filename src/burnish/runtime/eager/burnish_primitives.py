@@ -1,4 +1,4 @@
-"""Our own operators, run one at a time with torch: for where they are not part of a kernel."""
+"""Burnish's own operators in eager torch, one at a time: for those that are not part of a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from . import random_numbers, recurrent_layers
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
-    """A copy of what `maps` show of x; they are applied by name, so that this needs nothing of the compiler."""
+    """A copy of the view that `maps` make of x. The maps are matched by name, so that this does not import the
+    compiler."""
     for step in maps:
         match type(step).__name__:
             case "Reshape":
@@ -44,7 +45,7 @@ def put(x: torch.Tensor, value: torch.Tensor, maps: Sequence[Any]) -> torch.Tens
     if torch._C._is_alias_of(made, shown):
         shown.copy_(value)
         return made
-    # It lies otherwise than in eager, and torch has copied what it cannot show: written where that came from.
+    # Its layout differs from eager's, so torch had to copy where no view is possible: write to the original positions.
     places = view(torch.arange(x.numel(), device=x.device).view(x.shape), maps)
     return made.copy_(x.flatten().index_put((places,), value.expand(places.shape)).view(x.shape))
 
@@ -133,7 +134,7 @@ def _kept_shape(x: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
 
 
 def _is_over_nothing(x: torch.Tensor, dims: tuple[int, ...]) -> bool:
-    """Then a reduction gives its identity, where torch raises."""
+    """Then a reduction returns its identity, where torch raises."""
     return any(x.shape[k] == 0 for k in dims)
 
 
@@ -142,8 +143,8 @@ def _limits(x: torch.Tensor) -> torch.iinfo:
 
 
 def check(wrong: torch.Tensor, name: str, args: tuple, kwargs: Sequence[tuple[str, Any]], about: tuple) -> None:
-    """Where data is wrong the operator itself, "aten.index.Tensor" say, complains of it; before its arguments are
-    there, the check does."""
+    """If data is wrong, the operator itself raises, such as "aten.index.Tensor". Before its arguments are computed,
+    this check raises."""
     if not wrong.item():
         return
     if args:

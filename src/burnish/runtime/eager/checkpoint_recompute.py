@@ -1,9 +1,9 @@
-"""A checkpointed region that runs eagerly: it keeps what it was given, and runs again when backward asks for the rest.
+"""Activation checkpointing of regions that run eagerly: save the inputs, recompute the region in backward.
 
-    region = Steps(...)                            calls in order, over places
-    y = checkpointed(forward, region, x, weight)   of `forward`, which makes these calls, nothing is saved for backward
+    region = Steps(...)                            calls in order; arguments refer to earlier values
+    y = checkpointed(forward, region, x, weight)   `forward` makes these calls; none of its values is saved for backward
 
-It runs again with the random numbers of the first time. What a region writes (running statistics) is written again.
+The second run draws the same random numbers. Writes of a region (running statistics) happen again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _autograd = torch._C._autograd
 
 
 class RandomState:
-    """Torch's random state, of the devices of some tensors too."""
+    """Torch's random state, including that of the devices of some tensors."""
 
     def __init__(self, tensors: Sequence[Any] = ()):
         self.cpu = torch.get_rng_state()
@@ -48,7 +48,7 @@ class RandomState:
 
     @contextlib.contextmanager
     def again(self, tensors: Sequence[Any] = ()) -> Iterator[None]:
-        """The same numbers are drawn in here, and afterwards those that would have come."""
+        """Draws inside give the same numbers again; afterwards the previous state is restored."""
         before = RandomState(tensors)
         self.put_back()
         try:
@@ -73,18 +73,18 @@ class Step(NamedTuple):
     args: tuple
     kwargs: dict[str, Any]
     over: tuple[int, ...]
-    """Places that nobody reads after this step."""
+    """Values that are not read after this step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Calls, each of which makes one value: the inputs have the first places, and the results those that follow."""
+    """Calls, each of which makes one value: the inputs come first, followed by the results."""
 
     inputs: int
     steps: tuple[Step, ...]
     draws: bool = False
     saves: tuple[bool, ...] = ()
-    """Of each input: whether it is kept as autograd keeps what it saves. Anything else is what it is by then."""
+    """For each input: whether it is saved as autograd saves tensors. Others are read as they are in backward."""
 
     def run(self, inputs: Sequence[Any], is_done: Callable[[], bool]) -> None:
         values: dict[int, Any] = dict(enumerate(inputs))
@@ -106,7 +106,7 @@ class Steps:
 
 
 def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool, saves: tuple[bool, ...]) -> Steps:
-    """Of calls whose arguments hold `StepValue`s."""
+    """Made from calls whose arguments contain `StepValue`s."""
     last: dict[int, int] = {}
 
     def note(at: int) -> Callable[[StepValue], Any]:
@@ -128,7 +128,7 @@ def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: 
 
 
 class Saver(torch.autograd.Function):
-    """A step of autograd that does nothing but save a tensor, which its node hands out."""
+    """An autograd function that only saves a tensor; its node returns it."""
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -137,7 +137,7 @@ class Saver(torch.autograd.Function):
 
 
 class SavedByNode:
-    """`torch._C._autograd.SavedTensor` where torch (2.11, say) cannot make one of a tensor alone."""
+    """`torch._C._autograd.SavedTensor` where torch (2.11, for example) cannot make one from a tensor alone."""
 
     def __init__(self, x: torch.Tensor):
         with torch.enable_grad():
@@ -157,7 +157,7 @@ saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
 
 
 class Kept:
-    """What a region was given, for when it is computed again."""
+    """The inputs of a region, for its recomputation."""
 
     def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
         self.inputs = [
@@ -170,7 +170,7 @@ class Kept:
 
 
 def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any:
-    """`forward(*inputs)`, which makes the calls that `steps` are. Nothing of it is saved for backward."""
+    """`forward(*inputs)`, which makes the calls in `steps`. None of its values is saved for backward."""
     if not torch.is_grad_enabled():
         return forward(*inputs)
     recomputation = Recomputation(again_of(steps, inputs))
@@ -179,7 +179,7 @@ def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any
 
 
 def again_of(steps: Steps, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
-    """How the region that is about to run, or has run from that random state, is computed again."""
+    """Recomputes a region that is about to run, or has run from that random state."""
     kept = Kept(inputs, steps.saves)
     switches = Switches(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))
     if random is None and steps.draws:

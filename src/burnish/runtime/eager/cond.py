@@ -1,11 +1,11 @@
-"""``torch.cond`` in a graph: both sides are graphs, and a tensor says which one runs.
+"""``torch.cond`` in a graph: both branches are graphs, and a tensor selects the one that runs.
 
     chosen = Branches(on_true, on_false)
     chosen(x.sum() > 0, x)                          (x.sin(),) or (x.cos(),)
 
-As in torch, its results require gradients where any of what goes in does, and what the side that ran made no use of
-gets a gradient of zeros. What that side saves for backward is saved, so it does not run a second time; only for
-gradients of gradients it does, and where somebody has written to what it answered.
+As in torch, its results require gradients if any operand does, and operands that the chosen branch does not use get
+gradients of zeros. The branch's values for backward are saved, so it does not run twice. It does run again for
+gradients of gradients, and if its results have been written to.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Side = Callable[..., tuple[torch.Tensor, ...]]
 
 
 class Branches:
-    """A callable with a name a graph can print. Its operands are all that either side reads."""
+    """A callable with a name that a graph can print. Its operands are all values that either branch reads."""
 
     stands_alone = True
-    """In a graph it is run as it is: see ``tensor_state.stands_alone``."""
+    """In a graph it runs as it is: see ``tensor_object_state.stands_alone``."""
 
     def __init__(self, on_true: Side, on_false: Side):
         self.on_true, self.on_false = on_true, on_false
@@ -38,7 +38,7 @@ class Branches:
 
 
 class Chosen(torch.autograd.Function):
-    """The side that runs, as one step of autograd."""
+    """The branch that runs, as one autograd function."""
 
     @staticmethod
     def forward(ctx: Any, side: Side, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -66,7 +66,7 @@ class Chosen(torch.autograd.Function):
                 ctx.made = ctx.inside = None
         if found is None:
             with torch.enable_grad():
-                # Views, so that no way leads from one operand through another.
+                # Views, so that no operand depends on another one.
                 again = [
                     operand.view_as(operand) if twice else operand.detach().requires_grad_(operand.requires_grad)
                     for operand in operands
@@ -80,7 +80,7 @@ class Chosen(torch.autograd.Function):
 
 
 def gradients_of(made: Any, gradients: Any, inputs: list[torch.Tensor], keep: bool, twice: bool) -> tuple[Any, ...]:
-    """``torch.autograd.grad``, which would import much to check its arguments."""
+    """``torch.autograd.grad``, without the imports of its argument checks."""
     pairs = [(out, gradient) for out, gradient in zip(made, gradients, strict=True) if out.requires_grad]
     if not pairs:
         return (None,) * len(inputs)

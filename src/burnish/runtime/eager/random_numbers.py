@@ -1,9 +1,9 @@
-"""Random numbers, run one operator at a time with torch: for where they are no part of a kernel.
+"""Philox random numbers in eager torch, one operator at a time: for those that are not part of a kernel.
 
-    bits = random_bits(random_seed(), (2, 3))        the same bits that kernels compute, see codegen.mathematics.philox
+    bits = random_bits(random_seed(), (2, 3))        the same bits that kernels compute, see codegen.math.philox
     uniform(bits, 0.0, 1.0, torch.float32)
 
-`random_seed` is how compiled code draws from torch's generator. All else follows from the seed.
+`random_seed` is how compiled code draws from torch's generator. Everything else follows from the seed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def random_seed(device: torch.device | None = None) -> torch.Tensor:
 
 
 def random_seeds(count: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """On a CPU those that would be drawn one after the other. On a GPU others: each lies at a multiple of 16 bytes,
-    where kernels read it as they read one that was drawn by itself."""
+    """On a CPU, the seeds that single draws would give. On a GPU they differ: each is aligned to 16 bytes, so that
+    kernels read it like a seed drawn alone."""
     if device.type == "cpu":
         return torch.empty(count, dtype=torch.int64).random_().unbind()
     return torch.empty((count, 2), dtype=torch.int64, device=device).random_().select(1, 0).unbind()

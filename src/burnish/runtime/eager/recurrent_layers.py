@@ -1,10 +1,10 @@
-"""Recurrent layers that eager has no kernel for: run by eager, forward and backward, as two library calls.
+"""Recurrent layers without a kernel in eager: run eagerly, forward and backward, as two library calls.
 
     out, hidden, ticket = recurrent("gru", x, [h], weights, …, wanted=(True, …))
     gradients = recurrent_backward(ticket, [out_gradient, None], [x, h, *weights], (True, …))
 
-A layer is thousands of small steps, which as a graph take longer to compile than they are worth. What autograd keeps of
-them goes from forward to backward with the `ticket`, a tensor without elements.
+A layer is thousands of small steps; compiling them as a graph takes longer than it saves. The `ticket`, an empty
+tensor, carries autograd's saved values from forward to backward.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def recurrent(
     batch_first: bool,
     wanted: Sequence[bool] | None,
 ) -> tuple:
-    """`wanted`: of the tensors, in order, those that gradients are wanted for; None where they are for none."""
+    """`wanted`: for each tensor, in order, whether its gradient is wanted; None where no gradient is."""
     given = [x, *state, *weights]
     if wanted is not None:
-        # `.data` has a version of its own: what else lies in the same memory may be written to. That this is not is
-        # seen to by the program, to whose backward call it is an operand.
+        # `.data` has a version counter of its own: other tensors in the same memory may be written to. The program
+        # ensures that this one is not, since it is an operand of its backward call.
         given = [t.data.requires_grad_(is_wanted) for t, is_wanted in zip(given, wanted, strict=True)]
     count = 1 + len(state)
     before = given[1:count] if kind == "lstm" else given[1]
@@ -45,7 +45,7 @@ def recurrent(
         return tuple(made)
     ticket = torch.empty(0, dtype=torch.uint8)
     ticket.kept = made, [t for t in given if t.requires_grad]  # type: ignore[attr-defined]
-    # The states may be what autograd keeps. The output is laid together from it on a CPU; cuDNN keeps it itself.
+    # Autograd may save the states. On a CPU the output is assembled from them; cuDNN saves the output itself.
     out = made[0].detach()
     return out.clone() if out.is_cuda else out, *(t.detach().clone() for t in made[1:]), ticket
 
@@ -56,7 +56,7 @@ def recurrent_backward(
     inputs: Sequence[torch.Tensor],
     wanted: Sequence[bool],
 ) -> tuple:
-    """`inputs` are what forward was given: autograd keeps some of it, so it must not be written to before."""
+    """`inputs` are those of forward: autograd saves some of them, so they must not be written to before."""
     made, leaves = ticket.kept  # type: ignore[attr-defined]
     pairs = [(out, gradient) for out, gradient in zip(made, gradients, strict=True) if gradient is not None]
     found = torch.autograd.grad(

@@ -1,15 +1,14 @@
-"""Steps of a graph that change a tensor object: hooks on it, whether its gradient is kept, what data it shows. And
-those that make an object which is more than its data: gradients begin at it. Operators of somebody else's that write to
-their arguments are steps as well.
+"""Graph nodes with side effects on tensor objects: hooks, `retain_grad`, `.data`, new leaves.
 
     slot, handle = register_hook(y)        y's gradient passes through slot(gradient)
-    fill(slot, function)                   once the graph has run: what the hook is, made of this run's values
+    fill(slot, function)                   after the graph has run: the hook, made from this run's values
     retain_grad(y)
     set_data_(p, value)                    p.data = value
     p = torch.nn.Parameter(y)              a leaf of its own class
     z = torch.zeros(3, requires_grad=True)
 
-They are run as they are, each at its place, and compilers compile what is between them (``stands_alone``).
+Operators of other libraries that write to their arguments belong here as well. These nodes run as they are, each at
+its place, and the parts of the graph between them are compiled (``stands_alone``).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ...tensors.collective_operators import is_collective_operator
 
 
 class Slot:
-    """A hook whose function comes later, but before anybody goes backward."""
+    """A hook whose function is set later, before backward runs."""
 
     def __init__(self) -> None:
         self.function: Any = None
@@ -53,13 +52,13 @@ def set_data_(tensor: torch.Tensor, value: torch.Tensor) -> None:
 for _step in (register_hook, retain_grad, set_data_):
     _step.stands_alone = True  # type: ignore[attr-defined]
 WATCHING = (register_hook, retain_grad)
-"""They see all of a tensor's gradient, that of earlier uses too: no piece that is compiled may hold one of its uses
-together with what makes it."""
+"""They see a tensor's whole gradient, including that of earlier uses: a compiled part must not contain both the
+tensor's definition and one of its uses."""
 
 
 def stands_alone(node: Node) -> bool:
-    """Whether a node is run as it is, between what is compiled. What makes a leaf is: whoever differentiates a
-    graph asks which of its inputs need gradients."""
+    """Whether a node runs as it is, between compiled parts. This includes nodes that make a leaf: differentiating a
+    graph checks which of its inputs need gradients."""
     return (
         getattr(node.target, "stands_alone", False) is True
         or node.target is torch.nn.Parameter
@@ -74,7 +73,7 @@ OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 @once
 def is_foreign_and_writes(operator: Any) -> bool:
-    """Of operators that are not torch's own there are no forms that leave their arguments alone."""
+    """Operators of other libraries that write to arguments: they have no functional variants."""
     family = operator if isinstance(operator, torch._ops.OpOverloadPacket) else operator._overloadpacket
     if family._qualified_op_name.partition("::")[0] in ("aten", "prims") or is_collective_operator(family):
         return False

@@ -1,1 +1,1 @@
-"""Machine code into memory, and the addresses of the functions it calls."""
+"""Load machine code into memory and resolve the addresses of the functions it calls."""

@@ -1,16 +1,16 @@
-"""Kernels on NVIDIA GPUs: machine code loaded through the driver, launched by one native function for all of them.
+"""Load CUDA modules through the driver and launch their kernels from one native launcher function.
 
     words = words_of(Function(address, shared=0), grid=512, threads=128, kinds=(POINTER, POINTER), unaligned=…)
     kernel = CudaKernel("softmax", launcher, words, device=0)
 
-A launch is a step of a native sequence like any other (`runtime.program.native_call_sequence`): the launcher is told by
-a few words what to start, takes the stream and the addresses from the table, and calls the driver. No C compiler is
-needed, no argument is looked at twice, and a chain of launches is one call from Python.
+A launch is a step of a native sequence like any other (`runtime.program.native_call_sequence`). The launcher reads
+what to launch from a few words, takes the stream and the addresses from the table, and calls the driver. This needs
+no C compiler, processes no argument twice, and makes a chain of launches one call from Python.
 
-Kernels are compiled for buffers that begin at a multiple of 16 bytes, as torch's do. For one that does not, a view of a
-view say, the launcher asks Python for another form of the kernel, once.
+Kernels are compiled for buffers aligned to 16 bytes, as torch's are. For an unaligned buffer, such as some views,
+the launcher asks Python once for another variant of the kernel.
 
-The driver's library is opened when the first kernel comes. Nothing here touches a GPU before.
+The driver's library is opened when the first kernel is loaded. Nothing here uses a GPU before.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ...concurrency.compute_once import once
 from ..program.native_kernels import NativeKernel, Words
 
 POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3
-"""What a parameter of a kernel is: an address, a number that lies at the address in the table, null, or a number that
-stands in the words."""
+"""What a kernel parameter is: an address, a number stored at the address in the table, null, or a number in the
+words."""
 
 OLDEST = (7, 0)
-"""The first architecture whose kernels Triton makes."""
+"""The first architecture that Triton compiles kernels for."""
 
 OLDEST_TRITON = (3, 5)
 
 failure = ctypes.c_int64(0)
-"""What the driver answered to a launch that it did not take. Launchers write it, drivers of programs look at it."""
+"""The driver's error code for a launch that failed. Launchers write it; drivers of programs read it."""
 
 LAUNCH = "cuLaunchKernel"
 MOST_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 MISALIGNED = -1
-"""A failure of ours: there is no function for buffers that lie anywhere."""
+"""An error code of ours: there is no kernel variant for unaligned buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CudaKernel:
 class Function:
     address: int
     shared: int
-    """Bytes that the threads of a program share."""
+    """Bytes of shared memory per thread block."""
 
 
 def words_of(
@@ -69,9 +69,9 @@ def words_of(
     unaligned: Callable[[], Function],
     sizes: Sequence[int] = (),
 ) -> LocalWords:
-    """Two functions with the bytes they share, programs, threads of each, where a failure is told, who makes the second
-    function, how many parameters there are, and their kinds; then the `sizes`, for the parameters of that kind. The
-    second function is for buffers that lie anywhere, and null until it is needed."""
+    """The words of a launch: two functions with their shared bytes, the grid, threads per block. Then the address for
+    an error, the callback that makes the second function, the number of parameters, their kinds. Then `sizes`, for
+    parameters of kind SIZE. The second function is for unaligned buffers, and null until it is needed."""
     words = LocalWords(
         [
             function.address,
@@ -92,18 +92,18 @@ def words_of(
 
 
 _unaligned: dict[int, Callable[[], Function]] = {}
-"""What makes the second function of a kernel, by the address of its words."""
+"""Makes the second function of a kernel, by the address of its words."""
 
 
 class LocalWords(Words):
-    """They mean something in this process alone, and are not written to disk."""
+    """Valid in this process only, and not written to disk."""
 
     def __del__(self, makers: dict[int, Callable[[], Function]] = _unaligned) -> None:
         makers.pop(self.address, None)
 
 
 class OpenWords:
-    """Words of a kernel that is told sizes: each frame has its own, for its sizes, and holds them."""
+    """Words of a kernel with size parameters: each frame has its own for its sizes, and keeps them alive."""
 
     def __init__(self, at: Callable[[tuple[int, ...]], LocalWords]):
         self.at = at
@@ -115,7 +115,7 @@ _errors: list[Exception] = []
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _prepare(address: int) -> None:
-    """Called by a launcher that has to do with buffers that lie anywhere. It cannot raise: `complain` does."""
+    """Called by a launcher that got unaligned buffers. It cannot raise: `complain` does."""
     try:
         function = _unaligned[address]()
     except Exception as error:
@@ -126,13 +126,13 @@ def _prepare(address: int) -> None:
 
 
 def load(code: bytes, name: str, shared: int, device: int) -> Function:
-    """Machine code onto a GPU. It stays there as long as the process does: a launch may still be under way."""
+    """Load machine code onto a GPU. It is never unloaded: a launch may still be running."""
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
-        torch.cuda.synchronize()  # makes the context that torch uses the current one
+        torch.cuda.synchronize()  # makes torch's context current
         checked("cuModuleLoadData", ctypes.byref(module), code)
         checked("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
-        if shared > 48 << 10:  # more than every kernel may have: it has to be asked for
+        if shared > 48 << 10:  # above the default limit: it has to be requested
             checked("cuFuncSetAttribute", found, ctypes.c_int(MOST_SHARED), ctypes.c_int(shared))
     assert found.value is not None
     return Function(found.value, shared)
@@ -151,7 +151,7 @@ def explained(result: int) -> str:
 
 
 def complain() -> None:
-    """Raise what a launch has failed with."""
+    """Raise the error of a failed launch."""
     result, failure.value = failure.value, 0
     if result == MISALIGNED:
         cause = _errors.pop() if _errors else None
@@ -173,14 +173,14 @@ def launch_address() -> int:
     return found
 
 
-# ---- what drivers of programs call
+# ---- called by drivers of programs
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: 0)
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
 
 
 def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
-    """One kernel by itself, in the stream that is current on its GPU."""
+    """Launch one kernel by itself, in the current stream of its GPU."""
     on(
         kernel.device,
         kernel.launcher,
@@ -193,19 +193,19 @@ def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
 
 
 def on(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
-    """Kernels are started by a thread for which their GPU is the current one."""
+    """Kernels are launched from a thread whose current GPU is theirs."""
     return run(*arguments) if current_device() == index else elsewhere(index, run, *arguments)
 
 
 def elsewhere(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
-    """The same on its own GPU, where another one is the current one."""
+    """The same if another GPU is current."""
     with torch.cuda.device(index):
         return run(*arguments)
 
 
 @once
 def why_not() -> str | None:
-    """Why no kernels are made for the GPUs of this machine, in a sentence; None if they are."""
+    """Why no kernels are compiled for the GPUs of this machine, in a sentence; None if they are."""
     if not torch.cuda.is_available():
         return "torch sees no GPU"
     if torch.version.cuda is None:

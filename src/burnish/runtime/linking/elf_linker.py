@@ -1,11 +1,11 @@
-"""The linker for x86-64 Linux: object code is loaded into memory and its relocations are applied.
+"""ELF linker for x86-64 Linux: load object code into memory and apply its relocations.
 
     linked = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
-    linked.address                             where the function lies, for as long as `linked` is held
+    linked.address                             the function's address, valid while `linked` is alive
 
-What the code generator leaves open in an object file is little: the addresses of its own constants and functions, and
-of the functions outside that it calls, each as a whole word. Putting them in takes some tens of microseconds, a library
-to do it takes fifteen milliseconds to come into the process. Anything but that is None: then LLVM's linker is asked.
+Object files from the code generator need few relocations: 64-bit addresses of their own constants and functions, and
+of the external functions they call. Applying them takes some tens of microseconds; loading a linker library takes
+fifteen milliseconds. `link` returns None for anything else, and LLVM's linker is used.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ HEADER, SECTION, SYMBOL, RELOCATION = (
     struct.Struct(form) for form in ("<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq")
 )
 MAGIC = b"\x7fELF\2\1\1"
-"""64 bits, little end first."""
+"""64 bits, little-endian."""
 
 OBJECT_FILE, X86_64 = 1, 62
 SYMBOLS, RELOCATIONS, NOBITS, RELOCATIONS_WITHOUT_ADDENDS = 2, 4, 8, 9
 WRITTEN, LOADED, THREADS = 1, 2, 0x400
 ABSOLUTE_64, RELATIVE_32, RELATIVE_64 = 1, 2, 24
-"""Kinds of relocation: a symbol's address; how far it is from here, in 32 or 64 bits."""
+"""Kinds of relocation: a symbol's address; its distance from here, in 32 or 64 bits."""
 
 OUTSIDE = 0
-"""The section of a symbol that is not in this file."""
+"""The section of a symbol that is not defined in this file."""
 
 LARGEST_ALIGNMENT = mmap.PAGESIZE
 
 
 class Linked:
-    """Code in memory of its own, which may not be written to any more."""
+    """Code in memory of its own, which is read-only from now on."""
 
     __slots__ = ("_view", "address")
 
     def __init__(self, address: int, view: Any):
         self.address = address
-        self._view = view  # keeps the memory
+        self._view = view  # keeps the memory alive
 
 
 def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linked | None:
@@ -58,7 +58,7 @@ def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linke
 
 
 class Unknown(Exception):
-    """Something in an object file that this linker does not do."""
+    """Something in an object file that this linker does not support."""
 
 
 @once
@@ -94,7 +94,7 @@ def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
 
 
 class Symbols:
-    """Where the functions and constants of an object file come to lie."""
+    """The addresses of an object file's functions and constants once loaded."""
 
     def __init__(
         self, code: bytes, sections: list[tuple[int, ...]], places: Mapping[int, int], outside: Mapping[str, int]
@@ -139,13 +139,13 @@ def _sections(code: bytes) -> list[tuple[int, ...]]:
 
 
 def _places(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], int]:
-    """Where each section goes that has to be in memory, and how much that is in all."""
+    """The offset of each section to load, and the total size."""
     places: dict[int, int] = {}
     size = 0
     for at, (_, _, flags, _, _, length, _, _, alignment, _) in enumerate(sections):
         if flags & LOADED and length:
             if flags & (WRITTEN | THREADS) or alignment > LARGEST_ALIGNMENT:
-                raise Unknown  # variables; there are none
+                raise Unknown  # writable variables: the code generator makes none
             size += -size % max(alignment, 1)
             places[at] = size
             size += length
@@ -155,7 +155,7 @@ def _places(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], int]:
 
 
 def _put_in(memory: mmap.mmap, at: int, end: int, kind: int, value: int, base: int) -> None:
-    """One address, at so many bytes from `base` on; what may be written to ends at `end`."""
+    """Write one address at `at` bytes after `base`; writes must end before `end`."""
     width = 4 if kind == RELATIVE_32 else 8
     if kind != ABSOLUTE_64:
         value -= base + at
@@ -175,7 +175,7 @@ def _process() -> ctypes.CDLL:
 
 
 def _in_process(name: str) -> int:
-    """A function of a library that is loaded, such as memset."""
+    """A function of a loaded library, such as memset."""
     try:
         return ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value or 0
     except AttributeError:

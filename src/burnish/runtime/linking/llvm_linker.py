@@ -1,9 +1,9 @@
-"""LLVM's linker, for object files that `elf` does not take: other machines, other systems.
+"""LLVM's JIT linker, for object files that `elf_linker` does not support: other processors, other systems.
 
     found = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
     found.address
 
-LLVM keeps some ten kilobytes of every link, also when the code is gone.
+LLVM leaks some ten kilobytes for every link, even after the code is freed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _linker() -> llvm.LLJIT:
 
 @once
 def fork_between_calls() -> None:
-    """A fork waits until no other thread is inside of LLVM, so that the child may go on with it. llvmlite has one lock
-    around its calls."""
+    """Make a fork wait until no other thread is inside LLVM, so that the child can use it. llvmlite has one lock around
+    its calls."""
     lock = getattr(ffi.lib, "_lock", None)
     if lock is not None and hasattr(os, "register_at_fork"):
         os.register_at_fork(

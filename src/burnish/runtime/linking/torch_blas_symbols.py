@@ -1,9 +1,9 @@
-"""The products of torch's own BLAS, for native code: where they lie.
+"""Addresses of the BLAS matrix products that torch links, for native code.
 
     symbols()    {"sgemm_": 0x7f…, "cblas_sgemm_compute": 0x7f…, …}
 
-libtorch_cpu on x86-64 brings MKL along and exports it. Called there, a product is the one that eager computes, without
-a dispatcher and without Python. Other libraries are left to torch, which may know better ones than their plain product.
+libtorch_cpu on x86-64 contains MKL and exports it. A product called there is the one that eager computes, without
+dispatcher and Python. Other BLAS libraries are called through torch, which may choose better functions of theirs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""torch's own threads, for native code: where the functions lie that share work out among them.
+"""Addresses of torch's parallel-for and thread pool functions, for native code.
 
     addresses()    {"torch_parallel_for": 0x7f…}
 
-Native kernels run on the pool that eager operators run on, so that `torch.set_num_threads` holds for both, nothing is
-started twice, and a kernel inside a parallel region stays on its thread. `torch_parallel_for` is of libtorch's stable
-C interface and does all of that. A torch without it still brings the OpenMP library along that its own loops use.
+Native kernels run on the thread pool of eager operators. So `torch.set_num_threads` applies to both, no second pool
+is started, and a kernel inside a parallel region stays on its thread. `torch_parallel_for` is part of libtorch's
+stable C interface and does all of that. A torch without it still contains the OpenMP library that its own loops use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPENMP_FUNCTIONS = (
 
 @once
 def addresses() -> dict[str, int]:
-    """Of `torch_parallel_for`, or else of what it can be written with on OpenMP, or of nothing."""
+    """The address of `torch_parallel_for`; else those of OpenMP functions to implement it with; else none."""
     folder = Path(torch.__file__).parent / "lib"
     found = addresses_in([folder / name for name in LIBTORCH], (PARALLEL,))
     return found or openmp_addresses()
@@ -48,12 +48,12 @@ def openmp_addresses() -> dict[str, int]:
 
 
 def addresses_in(files: list[Path], names: tuple[str, ...]) -> dict[str, int]:
-    """Of all the names, in the first of the files that has them; else nothing."""
+    """The addresses of all names, in the first of the files that has them all; else none."""
     for file in files:
         if not file.exists():
             continue
         try:
-            library = ctypes.CDLL(str(file))  # loaded already: torch did it
+            library = ctypes.CDLL(str(file))  # loaded already by torch
             return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names}
         except (OSError, AttributeError):
             continue

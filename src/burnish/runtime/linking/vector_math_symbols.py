@@ -1,9 +1,9 @@
-"""The vector functions that eager itself computes with, for native code: where they lie.
+"""Addresses of the Sleef vector math functions that eager computes with, for native code.
 
     addresses(16, "f32")    {"sin": ("Sleef_sinf16_u10", 0x7f…), …}
 
-libtorch_cpu on x86-64 brings Sleef along and exports it. Its functions take and give whole vectors. Where they are not
-there, native code computes with expansions of its own, and without one lane by lane.
+libtorch_cpu on x86-64 contains Sleef and exports it. Its functions take and return whole vectors. Where they are
+missing, native code uses its own expansions, or computes lane by lane if there is none.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import torch
 from ...concurrency.compute_once import once
 
 ACCURACY = {"erfc": "u15"}
-"""In tenths of a last place, half way through the names. What is not here comes as u10."""
+"""In tenths of a unit in the last place, part of the symbol. The default is u10."""
 
 FUNCTIONS = "sin cos tan asinh acosh atanh erfc pow lgamma".split()
 
 
 @once
 def addresses(lanes: int, dtype: str) -> dict[str, tuple[str, int]]:
-    """By operation, the symbol and its address. Empty where torch exports none for vectors of so many lanes."""
+    """Symbol and address by operation. Empty where torch exports none for vectors of this many lanes."""
     file = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not file.exists():
         return {}
-    library = ctypes.CDLL(str(file))  # loaded already: torch did it
+    library = ctypes.CDLL(str(file))  # loaded already by torch
     found = {}
     for function in FUNCTIONS:
         symbol = f"Sleef_{function}{'f' if dtype == 'f32' else 'd'}{lanes}_{ACCURACY.get(function, 'u10')}"

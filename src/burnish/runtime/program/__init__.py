@@ -1,1 +1,1 @@
-"""A compiled graph as it runs: driver, kernels, arena, autograd function."""
+"""A compiled graph at run time: driver, kernels, arena, autograd function."""

@@ -1,11 +1,11 @@
-"""The memory of compiled code between its calls, and what eager has left: neither stays resident for nothing.
+"""Allocate arenas, and return the memory of idle arenas and of malloc to the system.
 
-    memory = new_arena(size)        and what malloc keeps of memory that eager needed goes back to the system first
-    give_back()                     large arenas that nobody uses now lose their pages, not their addresses
-    trim()                          what malloc keeps goes back
+    memory = new_arena(size)        first returns memory that malloc keeps from eager to the system
+    give_back()                     frees the pages of large idle arenas, not their addresses
+    trim()                          returns free memory that malloc keeps
 
-A program needs one or the other. Malloc keeps what was freed, though, and a frame its arena: without this a process
-whose code is compiled has room for eager's intermediates and for its own, twice what eager had.
+A program needs either eager's memory or an arena. But malloc keeps freed memory, and a frame keeps its arena.
+Without this module, a process with compiled code would hold both: twice the memory of eager.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ...concurrency import fork_safe_locks
 from ...concurrency.compute_once import once
 
 LARGE = 32 << 20
-"""Bytes. Smaller arenas are not worth the time that the system takes to clear pages."""
+"""Bytes. Returning smaller arenas is not worth the system's time to clear pages."""
 
 DONTNEED = 4
-"""Of Linux: the pages go at once, and are zeros when they are touched again."""
+"""Linux's MADV_DONTNEED: frees the pages at once; they read as zeros when touched again."""
 
 
 class Owner(Protocol):
     """A program."""
 
     def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
-        """Those in which nothing runs now, nor begins to meanwhile."""
+        """Call `do` for each arena in which nothing runs; no run starts in it during the call."""
         ...
 
 
@@ -43,11 +43,12 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
-"""The arena of who needs none, a program for a GPU say: a run that makes nothing on the CPU can be a CUDA graph."""
+"""The arena of programs that need none, such as those for a GPU: a run that makes nothing on the CPU can be a CUDA
+graph."""
 
 
 def new_arena(size: int) -> torch.Tensor:
-    """Memory in which so many bytes begin at a multiple of 64, as torch's own does."""
+    """Memory in which `size` bytes start at a multiple of 64, like torch's own."""
     if size == 0:
         return NOTHING
     if size >= LARGE:
@@ -58,18 +59,18 @@ def new_arena(size: int) -> torch.Tensor:
 
 
 def made() -> int:
-    """How many large ones so far."""
+    """The number of large arenas so far."""
     return len(_made)
 
 
 def watch(owner: Owner) -> None:
-    """Its arenas are large."""
+    """Register an owner of large arenas."""
     with _lock:
         _owners.add(owner)
 
 
 def give_back() -> bool:
-    """Whether there were any."""
+    """Returns whether there were any."""
     advise = _system("madvise")
     found: list[torch.Tensor] = []
 
@@ -95,5 +96,5 @@ def trim() -> None:
 
 @once
 def _system(name: str) -> Callable[..., int] | None:
-    """A function of the C library, where it does what is said here."""
+    """A function of the C library, on the systems where it behaves as described here."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

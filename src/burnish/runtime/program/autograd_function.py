@@ -1,11 +1,11 @@
-"""A compiled graph that gradients flow through: forward and backward, joined for autograd.
+"""Autograd function of a compiled graph: joins its compiled forward and backward.
 
     step = Differentiable(forward, backward, layout, eager)
     y = step(x, w)              y.grad_fn is ours
     y.sum().backward()          runs the compiled backward
 
-Saved inputs and outputs are watched by autograd: to write to them before backward is an error, as it is in eager. The
-other saved values are known to nobody else and are dropped one by one as backward reads them.
+Autograd checks the versions of saved inputs and outputs: writing to them before backward is an error, as in eager.
+The other saved values are private and are freed one by one as backward reads them.
 """
 
 from __future__ import annotations
@@ -29,66 +29,65 @@ TWICE = (
     "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
     "after calling backward."
 )
-"""Torch's own words."""
+"""Torch's own message."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientLayout:
-    """Which tensors stand where. Forward answers the outputs that are not made anew (`shown`, `views`), then the values
-    to be saved.
-    Backward takes the tangents, `again`, the saved inputs, outputs and other values, and answers the gradients of
-    `gradients`.
-    """
+    """The positions of inputs, outputs, saved values and gradients. Forward returns the outputs that are computed (not
+    in `shown`, `views`), then the saved values. Backward takes the tangents, `again`, the saved inputs, outputs and
+    other values. It returns the gradients of the inputs in `gradients`."""
 
     outputs: int
     shown: dict[int, Shown]
-    """The others, by their position among all outputs."""
+    """Outputs that are inputs or views of them, by their position among all outputs."""
     flows: tuple[int, ...]
-    """Positions of the outputs that gradients flow into, among forward's."""
+    """Positions among forward's outputs: those that gradients flow into."""
     closed: tuple[tuple[int, str], ...]
-    """Of those the ones by which backward cannot come in, and torch's words for it."""
+    """Outputs in `flows` through which backward may not start, and torch's error message."""
     tangents: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
-    """Shape, stride and dtype that backward expects of each."""
+    """Shape, stride and dtype that backward expects of each tangent."""
     saved_inputs: tuple[int, ...]
     saved_outputs: tuple[int, ...]
     watched: tuple[int, ...]
-    """Among the values to be saved: those that share memory with an input or output."""
+    """Positions among the saved values: those that share memory with an input or output."""
     gradients: tuple[int, ...]
-    """Positions of inputs."""
+    """Positions of the inputs that get gradients."""
     inputs: int
     why_not_twice: str | None
-    """Why gradients of gradients cannot be had; None where they can."""
+    """Why double backward is not supported; None where it is."""
     views: dict[int, Shown] = field(default_factory=dict)
-    """Outputs that show a part of another one, by their positions. `Shown.input` is that one's among forward's."""
+    """Outputs that are views of other outputs, by position. `Shown.input` is the base's position among forward's
+    outputs."""
     hidden: int = 0
-    """How many of the outputs, the last ones, the program does not answer with."""
+    """The number of outputs, at the end, that the program does not return."""
     again: tuple[int, ...] = ()
     """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
     reached: tuple[int, ...] = ()
-    """Of each gradient: from which of `flows` it comes, a bit for each; empty where there is one."""
+    """For each gradient, a bit mask of the `flows` that it depends on; empty where there is one gradient."""
     gradient_views: tuple[tuple[int, Shown], ...] = ()
-    """Positions among backward's results of gradients that are views of what stands there."""
+    """Positions among backward's results of gradients that are views of other results, and the views."""
     of_tangents: tuple[PassedOn, ...] = ()
     """The gradients that are tangents, or views of them."""
     held: tuple[tuple[int, bool], ...] = ()
-    """Positions among backward's results of gradients that something else holds in eager when a leaf gets them, and
-    whether it is a tangent. The memory of that is seen elsewhere if it is a view."""
+    """Positions among backward's results of gradients that eager references elsewhere when a leaf gets them, and
+    whether each is a tangent. A view's memory is visible elsewhere."""
     order: tuple[int, ...] = ()
-    """In which order autograd is given the inputs; empty for their own."""
+    """The order in which autograd gets the inputs; empty for their own order."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
-        """Of the gradients those that nothing flows to, for the loss does not use the outputs that they come from."""
+        """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
         if not self.reached or all(tangent is not None for tangent in flowing):
             return []
         used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
         return [at for at, reached in zip(self.gradients, self.reached, strict=True) if not reached & used]
 
     def ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """As autograd is given them."""
+        """The inputs in autograd's order."""
         return [inputs[k] for k in self.order] if self.order else inputs
 
     def as_given(self, ordered: Sequence[Any]) -> Sequence[Any]:
-        """The inputs in their own order, of those that autograd was given."""
+        """The inputs in their own order, given those in autograd's order."""
         return [x for _, x in sorted(zip(self.order, ordered, strict=True), key=first)] if self.order else ordered
 
 
@@ -96,18 +95,18 @@ first = operator.itemgetter(0)
 
 
 def saving_is_watched() -> bool:
-    """Whether there are hooks for what autograd saves."""
+    """Whether there are saved-tensor hooks."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def autograd_is_watched() -> bool:
-    """Whether somebody looks at each step of autograd: at what it saves, or for the function of the program that made a
-    NaN (anomaly detection). Then nothing is to be compiled, nor to run compiled."""
+    """Whether each step of autograd is observed: by saved-tensor hooks, or by anomaly detection, which reports the
+    function that made a NaN. Then nothing is compiled and nothing runs compiled."""
     return saving_is_watched() or torch.is_anomaly_enabled()
 
 
 class Differentiable:
-    """`eager` is the graph as it stands: gradients of gradients come from there."""
+    """`eager` is the uncompiled graph, used for gradients of gradients."""
 
     takes_gradients = True
 
@@ -120,7 +119,7 @@ class Differentiable:
 
     def __call__(self, *inputs: Any) -> tuple:
         if autograd_is_watched():
-            # Checkpointing counts what is saved, and the first run, the recording, was eager's.
+            # Checkpointing counts the saved tensors, and its first run was eager.
             return tuple(self.eager(*inputs))
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
@@ -128,7 +127,7 @@ class Differentiable:
         given = layout.ordered(inputs) if layout.order else inputs
         if torch.is_grad_enabled():
             made = Compiled.apply(self, layout, forward, backward, *given)
-        else:  # it is the graph itself that turns gradients on
+        else:  # the graph itself enables gradients
             with torch.enable_grad():
                 made = Compiled.apply(self, layout, forward, backward, *given)
         if not layout.shown and not layout.views:
@@ -146,7 +145,7 @@ class Differentiable:
 
 
 class OpenDifferentiable(Differentiable):
-    """The same for programs whose sizes are told by their inputs: the layout is another one for other sizes."""
+    """The same for programs with symbolic sizes: the layout depends on the sizes."""
 
     def __init__(
         self,
@@ -183,14 +182,14 @@ MOST_LAYOUTS = 1000
 
 
 class Aside:
-    """A program over tensors that require gradients, none of which leave it: the step of an optimizer, say."""
+    """A program over tensors that require gradients, whose results do not: an optimizer step, for example."""
 
     takes_gradients = False
 
     def __init__(self, program: Any):
         self.program = program
         self.views: tuple[int, ...] | None = None
-        """The outputs that show a part of an input; known when it has run once."""
+        """The outputs that are views of inputs; known after the first run."""
 
     @property
     def source(self) -> str:
@@ -203,7 +202,7 @@ class Aside:
             self.views = tuple(k for k, x in enumerate(made) if is_view_of_constant(x, inputs))
         if not self.views:
             return made
-        # Autograd forbids to write to views that were made while it was off.
+        # Autograd forbids writes to views that were made while gradients were off.
         return tuple(
             x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
             for k, x in enumerate(made)
@@ -220,15 +219,16 @@ def is_view_of_constant(x: Any, inputs: Sequence[Any]) -> bool:
 
 
 NOT_INPUTS = 4
-"""Arguments of `Compiled` that come before the program's inputs."""
+"""The number of arguments of `Compiled` before the program's inputs."""
 
 
 HANDS_OVER = hasattr(torch.autograd.Function, "boxed_grads_call")
-"""Whether torch can give the tangents away, in a list: by arguments it keeps them until backward is done."""
+"""Whether torch can pass the tangents in a list that we can clear. As arguments, torch keeps them until backward is
+done."""
 
 
 class Compiled(torch.autograd.Function):
-    """What autograd sees."""
+    """The function that autograd records."""
 
     boxed_grads_call = True
 
@@ -242,7 +242,7 @@ class Compiled(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         made = forward(*inputs)
         count = layout.outputs - len(layout.shown) - len(layout.views)
-        # A view that was made in here could not be written to outside. It shares its version with what it shows.
+        # A view made here could not be written to outside. `detach()` shares the version of its base.
         outputs = tuple(x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x for x in made[:count])
         kept = list(made[count:])
         ctx.save_for_backward(
@@ -256,7 +256,7 @@ class Compiled(torch.autograd.Function):
         if constant:
             flowing = {id(outputs[k]) for k in layout.flows}
             if not flowing.isdisjoint(map(id, constant)):
-                # `return loss, loss.detach()`: one value, but two tensors, and only one of them takes gradients.
+                # `return loss, loss.detach()`: one value but two tensors, and only one of them requires gradients.
                 outputs = tuple(
                     x.detach() if k not in layout.flows and id(x) in flowing else x for k, x in enumerate(outputs)
                 )
@@ -278,7 +278,8 @@ class Compiled(torch.autograd.Function):
             if tangents[k] is not None:
                 raise RuntimeError(words)
         if all(tangent is None for tangent in flowing):
-            # Autograd walks on through what the loss reaches by other ways, with no gradient. Noughts would be one.
+            # Autograd continues to what the loss reaches by other paths, with no gradient. Zeros would count as a
+            # gradient.
             if not torch._C._autograd._get_current_graph_task_keep_graph():
                 ctx.kept = ctx.run = None
             return (None,) * (layout.inputs + NOT_INPUTS)
@@ -298,11 +299,11 @@ class Compiled(torch.autograd.Function):
         given += [ctx.inputs[k] for k in layout.again]
         given += [
             ctx.inputs[k] if x is None else x for k, x in zip_longest(layout.saved_inputs, watched)
-        ]  # a number of Python's is kept as it is
+        ]  # Python numbers are kept as they are
         given += ctx.kept
         run = ctx.run
         if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.kept = ctx.run = None  # by what runs it is told that what was saved is done with
+            ctx.kept = ctx.run = None  # tells the caller that the saved values may be freed
         del watched
         found = run(given)
         if layout.gradient_views:
@@ -333,15 +334,15 @@ def as_expected(
             if not shape
             else torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
         )
-    if x.is_conj() or x.is_neg():  # kernels read memory, and there stands something else
+    if x.is_conj() or x.is_neg():  # kernels read memory, which holds the unresolved values
         x = x.resolve_conj().resolve_neg()
-    # Where it is laid out as expected it stays the tensor it is, whatever its strides along dimensions of one element.
-    # Returned as a gradient, a second tensor of the same memory would be taken over by autograd, not copied.
+    # A tangent in the expected layout stays the same tensor, whatever its strides along dimensions of size 1. As a
+    # gradient, a second tensor over the same memory would be stolen by autograd, not copied.
     return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)
 
 
 def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """By the eager graph, run once more: its gradients can be differentiated again."""
+    """Gradients from a second run of the eager graph: they can be differentiated again."""
     layout = step.layout
     if layout.why_not_twice is not None:
         raise RuntimeError(

@@ -1,23 +1,23 @@
-"""A program with work that is done once for a module's state, and done again when the state has changed.
+"""Weight packing at run time: run a frozen prologue once per module state, again after the state has changed.
 
     program = FrozenProgram(main, prologue, state=[1, 2], sampler, eager)
     program(x, weight, bias)        packs weight and bias
-    program(x, weight, bias)        uses what was packed
+    program(x, weight, bias)        uses the packed ones
     weight.add_(1)
     program(x, weight, bias)        packs again
 
-A tensor is the same if it lies at the same address, its version counter has not moved, and a few of its elements,
-spread over all of it, have not changed. The counter sees every edit that goes through a tensor; the elements see what
-goes past it, as `weight.data -= rate * weight.grad` does.
+A tensor is unchanged if its address, its version counter and a sample of its elements, spread over all of it, are
+the same. The counter sees every write through a tensor. The sample sees writes that bypass it, such as
+`weight.data -= rate * weight.grad`.
 
-Where torch keeps these things is known (`state_watch`), a module that has been served a few times is asked about by one
-native call.
+Where the layout of torch's objects is known (`state_watch`), one native call checks a module that has been used a
+few times.
 
-One program may serve many modules, as repeated blocks of a model do. So what was made is kept for each of them, for as
-long as its tensors live where they lay.
+One program may serve many modules, as the repeated blocks of a model. So the prologue's results are kept for each of
+them, as long as its tensors are alive at the same addresses.
 
-Where the prologue makes None of some of it, the kernels that were chosen are not right for these numbers (an infinite
-weight, say): the graph runs eagerly as long as they are there.
+If the prologue returns None for some result, the chosen kernels are wrong for these numbers, such as an infinite
+weight. The graph then runs eagerly for this state.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from .native_kernels import NativeKernel
 from .program import LinkedProgram
 
 SAMPLES = 16
-"""Elements that are looked at in each tensor. They cost about a nanosecond each."""
+"""Elements compared in each tensor. They cost about a nanosecond each."""
 
 WORD = 4
-"""Bytes that are compared at each place."""
+"""Bytes compared at each place."""
 
 
 WATCHED_AFTER = 8
-"""Calls that find the state as it was, before a watch is made of it; and so many times more before another one is."""
+"""Calls with unchanged state before a native watch is made; this factor times more before another one is."""
 
 
 class Samples:
-    """Words of memory, as they were. After `look()`, `found` tells whether they no longer are."""
+    """Copies of words of memory. After `look()`, `found` is nonzero if one has changed."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
         places = self.places = [place for tensor in tensors for place in sampled_places(tensor)]
@@ -69,40 +69,42 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     words = reach * tensor.element_size() // WORD
     if words <= SAMPLES:
         return [tensor.data_ptr() + WORD * k for k in range(words)]
-    # Not at even distances: those would meet the same column of a matrix again and again.
+    # Not at even distances: those could all be in one column of a matrix.
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """What was made, from which state. The old tensors are held, so that nothing else comes to lie there."""
+    """The prologue's results and the state they were made from. It keeps the old tensors alive, so that their addresses
+    are not reused."""
 
     stamp: tuple
     samples: Samples
     made: tuple | None
-    """None where the graph is to run eagerly."""
+    """None where the graph runs eagerly."""
     state: list[torch.Tensor]
     owners: list[weakref.ref[torch.Tensor]]
     """The tensors themselves, as the caller holds them."""
     bound: tuple
-    """Where that of `made` lies which the main program binds, and what it is handed."""
+    """Addresses of the results in `made` that the main program binds; then (`handed`) those that it takes as
+    arguments."""
     handed: tuple
     token: object
-    """By which a frame knows what it has been bound for. It holds nothing, unlike this."""
+    """Identifies what a frame has been bound to. Unlike this object, it keeps nothing alive."""
     wait: int
     calls: int = 0
-    """That found it as it was, without a watch."""
+    """The number of calls that found it unchanged without a watch."""
     same: Callable[..., Any] | None = None
-    """Its watch, a function of all inputs."""
+    """Its native watch, a function of all inputs."""
 
     def is_current(self) -> bool:
-        """Whether its tensors live, and lie where they did."""
+        """Whether its tensors are alive at the same addresses."""
         tensors = [owner() for owner in self.owners]
         return all(x is not None and x.data_ptr() == old.data_ptr() for x, old in zip(tensors, self.state, strict=True))
 
 
 class FrozenProgram:
-    """`main`'s last inputs are what `prologue` makes of the inputs at the positions `state`."""
+    """The last inputs of `main` are the results of `prologue` for the inputs at the positions `state`."""
 
     takes_gradients = False
 
@@ -119,15 +121,15 @@ class FrozenProgram:
         self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
-        self.first = state[0] if state else 0  # of constants alone nothing is watched
+        self.first = state[0] if state else 0  # with constants only, nothing is watched
         self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
         self.takes = getattr(main, "takes", None)
-        """The inputs that the main program is handed, of which what was made are the last. None: all."""
+        """The inputs that the main program takes, with the prologue's results last. None: all."""
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
         self.lock = fork_safe_locks.lock()
         self.kept: dict[tuple, Kept] = {}  # by the addresses of the tensors
-        self.by_stamp: dict[tuple, Kept] = {}  # the same for a call to find, by versions as well
-        self.served = 0  # the most there have been at a time: a call that raised it has done more than it will again
+        self.by_stamp: dict[tuple, Kept] = {}  # the same by address and version, for lookups
+        self.served = 0  # the maximum size of `kept`: a call that raised it did extra work
 
     @property
     def source(self) -> str:
@@ -137,7 +139,7 @@ class FrozenProgram:
         return self.__burnish_on__(inputs)
 
     def __burnish_on__(self, inputs: tuple) -> tuple:
-        """The same, of the tuple of its inputs."""
+        """The same, as a function of the tuple of its inputs."""
         kept = self.watched.get(id(inputs[self.first])) if self.watched else None
         if kept is None or kept.same(*inputs) is None:  # type: ignore[misc]
             kept = self.looked_up(inputs)
@@ -161,7 +163,8 @@ class FrozenProgram:
         return kept
 
     def watch(self, kept: Kept, inputs: tuple) -> None:
-        """What was just found as it was. Should it have changed meanwhile, it is looked up again."""
+        """Make a native watch for a state that was just found unchanged. If it has changed since, it is looked up
+        again."""
         owners = [inputs[k] for k in self.positions]
         kept.same = state_watch(self.new_watch(), owners, kept.samples.places, self.positions, len(inputs))
         kept.samples.look()
@@ -172,9 +175,9 @@ class FrozenProgram:
         with self.lock:
             owners = [inputs[k] for k in self.positions]
             state = [x.detach() for x in owners]
-            # Looked at before it is used: what changes meanwhile is noticed by the next call.
+            # Sampled before it is used: the next call notices changes made since.
             samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
-            self.kept.pop(stamp[1::2], None)  # what is made anew does not lie beside the old
+            self.kept.pop(stamp[1::2], None)  # so that old and new results are not in memory together
             self.by_stamp = {}
             made = self.prologue(*inputs)
             count = len(inputs)

@@ -1,10 +1,10 @@
-"""Compiled code that writes to its inputs takes them to lie apart. Where they do not, the graph runs as it stands.
+"""Alias check at run time: compiled code that writes to inputs runs only if they do not overlap other inputs.
 
     call = Apart(program, eager, written, reaches)
     call(x, y)                        x is written to: runs the program
-    call(base[:4], base[2:])          runs eagerly: y shows a part of x
+    call(base[:4], base[2:])          runs eagerly: y overlaps x
 
-What the addresses were is remembered: parameters stay where they are, and looking again costs little.
+The addresses of the last call are remembered, since parameters do not move. Comparing them costs little.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 
 class Apart:
-    """`reaches` are the bytes over which each input that is a tensor lies, by its position. `open_inputs` are
-    contiguous, and may be of another size in each call."""
+    """`reaches` gives the number of bytes each input tensor spans, by its position. `open_inputs` are contiguous and
+    may have a different size in each call."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Apart:
         return True
 
     def any_shared(self, addresses: tuple) -> bool:
-        """Whether something that is written to lies where something else does."""
+        """Whether an input that is written to overlaps another input."""
         count, reaches = len(self.positions), list(self.reaches)
         for at, size in zip(self.open, addresses[count:], strict=True):
             reaches[at] = size

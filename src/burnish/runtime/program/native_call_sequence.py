@@ -1,12 +1,12 @@
-"""Native functions that follow one another: the driver calls them at once, with one table of addresses.
+"""Sequences of native calls: one driver call runs several kernels from one table of addresses.
 
     calls = NativeCalls()
     calls.add(add, [InArena(0), Moving("x_p"), Moving("y_p")])
     calls.add(product, [InArena(256), InArena(0), Moving("w_p"), Fixed(plan)])
     calls.table(), calls.launch(compile_sequence)
 
-The table's entries say what its places are: what moves is put there by the driver before each call, the rest is there
-from the start.
+The table's entries say what its slots hold. The driver fills in moving addresses before each call; the others are
+filled in when the frame is made.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Fixed(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Elsewhere in every run."""
+    """An address that differs in every run."""
 
     text: str
-    """How the driver calls the address where it begins."""
+    """The driver's expression for the base address."""
     offset: int = 0
 
 
@@ -56,7 +56,7 @@ class NativeCalls:
         return len(self.calls) == 1 and not any(isinstance(e, Moving) and e.offset for e in self.calls[0][1])
 
     def moving(self) -> list[str]:
-        """The addresses that move, each once."""
+        """The moving addresses, each once."""
         return list(dict.fromkeys(e.text for _, entries in self.calls for e in entries if isinstance(e, Moving)))
 
     def table(self) -> list[Entry]:

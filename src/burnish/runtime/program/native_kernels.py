@@ -1,12 +1,12 @@
-"""Native kernels: machine code in memory, and the cheapest way to call it from Python.
+"""Native kernels: machine code in memory, launched from Python with little overhead.
 
     kernel = bind("add", object_code, "kernel", symbols, buffers=3, cycles=400.0)
     table = kernel.table(x.data_ptr(), y.data_ptr(), z.data_ptr())        once
     kernel.launch(table)                                                  each time: about 0.2 µs and the kernel itself
 
 Machine code comes as the bytes of an object file, from `codegen.llvm` or from a cache. It stays in memory as long as
-its NativeFunction does. Nothing here is known by its address alone: code, and the words that it walks through, can be
-written down and made again elsewhere (`compiler.program_cache`).
+its NativeFunction. Nothing here is identified by its address only: code, and the words that it reads, can be
+serialized and made again elsewhere (`compiler.program_cache`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ...concurrency import fork_safe_locks
 from ..linking import elf_linker
 
 LONG = 60_000
-"""Cycles from which on native code lets other Python threads run meanwhile: handing the lock over and taking it back
-costs some 300, and more where another thread has taken it."""
+"""From this many cycles on, native code releases the GIL. Releasing and taking it again costs some 300 cycles, and more
+where another thread has taken it."""
 
 
 class NativeFunction:
@@ -36,13 +36,13 @@ class NativeFunction:
 
 
 class Words:
-    """Numbers in memory, 64 bits each, that native code walks through. A word that is a function, or other words, is
-    the address where they lie."""
+    """An array of 64-bit numbers that native code reads. A word that is a function, or other words, holds their
+    address."""
 
     __slots__ = ("_memory", "address", "numbers")
 
     def __init__(self, numbers: Sequence[int | Words | NativeFunction]):
-        self.numbers = tuple(numbers)  # holds on to what lies at the addresses, too
+        self.numbers = tuple(numbers)  # also keeps what the addresses refer to alive
         self._memory = (ctypes.c_int64 * max(len(self.numbers), 1))(*map(word, self.numbers))
         self.address = ctypes.addressof(self._memory)
 
@@ -59,14 +59,14 @@ class NativeKernel:
     def __init__(self, name: str, function: NativeFunction, buffers: int, cycles: float):
         self.name, self.function, self.buffers, self.cycles = name, function, buffers, cycles
         self.launch: Callable[[Any], None] = _prototype(cycles, 1)(function.address)
-        """Takes the table: a ctypes array, or its address as an int, which is quicker by 0.1 µs."""
+        """Takes the table: a ctypes array, or its address as an int, which is faster by 0.1 µs."""
 
     @property
     def address(self) -> int:
         return self.function.address
 
     def table(self, *pointers: int) -> ctypes.Array:
-        """A table for `launch`. It may be filled anew between launches; threads need one each."""
+        """A table for `launch`. It may be refilled between launches; each thread needs its own."""
         assert len(pointers) == self.buffers, f"{self.name} takes {self.buffers} buffers, not {len(pointers)}"
         return (ctypes.c_void_p * self.buffers)(*pointers)
 
@@ -83,8 +83,8 @@ class NativeSequence:
     __slots__ = ("launch", "slots")
 
     def __init__(self, runner: NativeFunction, steps: Sequence[tuple[NativeKernel, Sequence[Operand]]]):
-        """`runner` is void(program, table). The program: the most operands of a step; then for each step its function,
-        the count of its operands, and for each operand its slot and the bytes behind it; then 0."""
+        """`runner` is void(program, table). The program is the maximal number of operands of a step. Then for each
+        step: its function, its number of operands, and for each operand its slot and a byte offset. Then 0."""
         program: list[int | Words | NativeFunction] = [max((len(operands) for _, operands in steps), default=0) or 1]
         most = -1
         for kernel, operands in steps:
@@ -98,7 +98,7 @@ class NativeSequence:
         self.slots = most + 1
         words = Words(program)
         run = _prototype(sum(kernel.cycles for kernel, _ in steps), 2)(runner.address)
-        run.kept = (words, runner)  # read and called by address, for as long as somebody holds `launch`
+        run.kept = (words, runner)  # read and called by address, while `launch` is alive
         self.launch: Callable[[Any], None] = functools.partial(run, words.address)
         """Takes the table: a ctypes array, or its address as an int."""
 
@@ -111,18 +111,18 @@ class NativeSequence:
 
 
 def _prototype(cycles: float, arguments: int) -> Any:
-    """A foreign function without a result. Short ones keep the interpreter's lock."""
+    """A foreign function without a result. Short ones keep the GIL."""
     return (ctypes.CFUNCTYPE if cycles >= LONG else ctypes.PYFUNCTYPE)(None, *[ctypes.c_void_p] * arguments)
 
 
 Operand = int | tuple[int, int | Words]
-"""A slot of the table, or a slot and how many bytes behind its address."""
+"""A slot of the table, or a slot and a byte offset from its address."""
 
 
 def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> NativeFunction:
-    """A function of an object file. `symbols` are the functions it calls that are not in it.
+    """A function of an object file. `symbols` are the external functions it calls.
 
-    What was linked lately is held, and linked again only if it comes back later than that.
+    Recently linked functions are cached; a function is linked again only after its eviction.
     """
     key = (function, object_code, tuple(symbols.items()))
     with _lock:

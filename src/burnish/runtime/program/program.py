@@ -1,10 +1,10 @@
-"""A compiled graph as it runs: a Python driver that launches kernels and calls operators.
+"""A compiled program: a Python driver that launches kernels and calls operators, with a pool of frames.
 
-    program = Program(source, constants, frame)
+    program = LinkedProgram(source, constants, make_frame)
     outputs = program(*inputs)
 
-The driver is generated text, kept in `source` for reading. What a run needs besides its inputs (the arena, views of it,
-tables of pointers) is a `frame`: each run takes one from a pool, so that threads may run one program at once.
+The driver is generated source text, kept in `source`. A frame holds what a run needs besides its inputs: the arena,
+views of it, tables of pointers. Each run takes one from a pool, so that threads may run one program concurrently.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .restore_inputs_on_error import half_done
 
 
 class LinkedProgram:
-    """`make_frame()` gives what one run at a time needs. The driver is `run(frame, *inputs)`."""
+    """`make_frame()` returns what one run at a time needs. The driver is `run(frame, *inputs)`."""
 
     takes_gradients = False
-    """Whether autograd goes through it."""
+    """Whether autograd records it."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LinkedProgram:
         takes: tuple[int, ...] | None = None,
         binds: tuple[int, ...] = (),
     ):
-        """`takes` and `binds`: the inputs for `run` and for `bind`, where the driver has that."""
+        """`takes` and `binds`: positions of the inputs for `run` and for `bind`, if the driver has a `bind`."""
         self.source, self.make_frame, self.takes, self.binds = source, make_frame, takes, binds
         self.frames: list[Any] = []
         namespace = {**BUILT_IN, **constants}
@@ -42,7 +42,7 @@ class LinkedProgram:
         return self.__burnish_on__(inputs)
 
     def __burnish_on__(self, inputs: tuple) -> tuple:
-        """The same, of the tuple of its inputs."""
+        """The same, as a function of the tuple of its inputs."""
         try:
             frame = self.frames.pop()
         except IndexError:
@@ -62,8 +62,8 @@ class LinkedProgram:
         self.frames += frames
 
     def run_bound(self, token: object, bound: Sequence[int], taken: Sequence[Any]) -> tuple:
-        """With the inputs that `run` takes, and the addresses of those that `bind` does. What these are goes by the
-        token: a frame that has been bound for the same one is not bound again."""
+        """Run with the inputs that `run` takes and the addresses that `bind` takes. The token identifies the addresses:
+        a frame bound for the same token is not bound again."""
         try:
             frame = self.frames.pop()
         except IndexError:
@@ -77,8 +77,7 @@ class LinkedProgram:
 
 
 class Half(LinkedProgram):
-    """One of two programs of which the other runs before or after it, forward and backward: they have one arena, so a
-    frame of one is taken together with a frame of the other."""
+    """A forward or backward program. The two share one arena, so a run takes a pair of frames, one of each."""
 
     def __init__(
         self, whole: LinkedProgram, side: int, pairs: list[tuple[Any, Any]], make_pair: Callable[[], tuple[Any, Any]]
@@ -104,7 +103,7 @@ class Half(LinkedProgram):
 
 
 def taken(pool: list[Any]) -> list[Any]:
-    """All that is there. Other threads may take and put back meanwhile."""
+    """All that is in the pool. Other threads may take and put back at the same time."""
     found = []
     while True:
         try:
@@ -114,7 +113,7 @@ def taken(pool: list[Any]) -> list[Any]:
 
 
 def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """The same contents in the memory layout that the kernels were made for."""
+    """The same contents in the memory layout that the kernels were compiled for."""
     if is_laid_out(x, shape, stride):
         return x.as_strided(shape, stride)
     made = torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
@@ -123,14 +122,14 @@ def restrided(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) 
 
 
 def is_laid_out(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the elements lie in that layout: the step along a dimension of one element leads nowhere."""
+    """Whether the elements have that memory layout: the stride of a dimension of size 1 is ignored."""
     return all(size <= 1 or is_ == step for size, is_, step in zip(shape, x.stride(), stride, strict=True))
 
 
 def within(
     host: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], at: int
 ) -> torch.Tensor:
-    """A tensor in the memory that was made for another, so many bytes behind its start."""
+    """A tensor in the memory of another one, `at` bytes after its start."""
     start = at // dtype.itemsize
     if host.dtype is dtype:
         return host.as_strided(shape, stride, start)
@@ -138,8 +137,8 @@ def within(
 
 
 def empty_on(device: str) -> Callable[..., torch.Tensor]:
-    """What makes memory on the CPU, or on the GPU that is the current one, for (shape, stride, dtype). Torch has a
-    function that asks nobody else first: half a microsecond in place of one and a half."""
+    """A function that allocates on the CPU, or on the current GPU, for (shape, stride, dtype). Torch has one that
+    bypasses the dispatcher: half a microsecond instead of one and a half."""
 
     def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device)
@@ -148,12 +147,12 @@ def empty_on(device: str) -> Callable[..., torch.Tensor]:
 
 
 def shown(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
-    """The same memory in another shape, so many elements further on."""
+    """A view of the same memory in another shape, `offset` elements further on."""
     return x.as_strided(shape, stride, x.storage_offset() + offset)
 
 
 FOR_COMPILERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-"""A module of torch's in C++."""
+"""One of torch's C++ modules."""
 
 BUILT_IN: dict[str, Any] = {
     "half_done": half_done,

@@ -1,16 +1,16 @@
-"""A graph that raises has written to none of its inputs, or says so.
+"""Restore inputs when a graph raises, or mark the error: the caller can then run the graph's code again in Python.
 
-    b.add_(1)                  b is copied before, and is given its old contents when `10 // x` raises
+    b.add_(1)                  b is copied before; its old contents are restored when `10 // x` raises
     y = 10 // x
     b.add_(10)
 
-The caller then runs the program from the graph's beginning as plain Python. It writes, prints and appends what comes
-before the error, and raises at the user's line, under the user's handlers. Compiled code writes to inputs when nothing
-can raise any more (`schedule.partition.order_error_checks`). A graph that runs as it stands writes in the program's
-order: here the inputs that are written before a call that may fail are copied first.
+The caller then runs the program from the graph's beginning as plain Python. This writes, prints and appends whatever
+precedes the error, and raises at the user's line, under the user's handlers. Compiled code writes to inputs after
+everything that can raise (`schedule.partition.order_error_checks`). A graph that runs uncompiled writes in the
+program's order: inputs written before a call that may raise are copied first.
 
-Where too much would have to be copied, or where a call raises that was not expected to, the error is marked: then
-nothing runs again, and the error is raised as it is.
+Where the copies would be too large, or a call raises unexpectedly, the error is marked: nothing runs again, and the
+error is raised as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 from ...concurrency.compute_once import once
 
 MOST_BYTES = 1 << 20
-"""Copying more than this would show in the time of a call."""
+"""Copying more than this would slow the call noticeably."""
 
 HALF_DONE = "__burnish_half_done__"
 
@@ -39,7 +39,7 @@ def is_half_done(error: BaseException) -> bool:
     return getattr(error, HALF_DONE, False)
 
 
-# -- which calls may raise for their data ------------------------------------------------------------------------------
+# -- which calls may raise depending on their data ---------------------------------------------------------------------
 
 FAILING = frozenset(
     """
@@ -55,7 +55,7 @@ FAILING = frozenset(
     fake_quantize_per_channel_affine searchsorted
 """.split()
 )
-"""By their names. It does no harm when one of them never fails: inputs that are written before it are copied."""
+"""By name. A name that never raises does no harm: inputs written before it are copied."""
 
 FAILING_PARTS = ("index_", "scatter", "cholesky", "linalg_", "inv_ex", "solve", "factor")
 INDEXING = ("__getitem__", "getitem", "__setitem__", "setitem")
@@ -86,7 +86,7 @@ def name_of(node: Node) -> str:
 
 
 def is_of_torch(target: Any) -> bool:
-    """Someone else's function may raise for any reason."""
+    """Functions of other libraries may raise for any reason."""
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return str(target).startswith(("aten.", "prims."))
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
@@ -123,12 +123,12 @@ def has_drawing_name(name: str) -> bool:
 
 
 def draws_and_may_fail(gm: GraphModule) -> bool:
-    """Whether torch's random state is to be put back when the graph raises."""
+    """Whether torch's random state has to be restored when the graph raises."""
     nodes = [node for node in gm.graph.nodes if node.op in ("call_function", "call_method")]
     return any(has_drawing_name(name_of(node)) for node in nodes) and any(map(may_fail, nodes))
 
 
-# -- what is written before them ---------------------------------------------------------------------------------------
+# -- inputs written before them ----------------------------------------------------------------------------------------
 
 VIEWS = frozenset(
     """
@@ -140,15 +140,15 @@ VIEWS = frozenset(
 """.split()
 )
 DATA = ("data", "get_data")
-"""A write through them is not counted by the tensor that they show."""
+"""Writes through them do not change the version of the tensor they are views of."""
 
 STATISTICS = {"batch_norm": (1, 2), "instance_norm": (1, 2)}
-"""The arguments that calls write to without saying so in their names."""
+"""The arguments that a call writes to although its name does not say so."""
 
 
 def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[list[int], bool]:
-    """The inputs that are written before a call that may fail, and whether there is such a call. `written` are those
-    whose versions say that they are. A write that is missed here is noticed when it has happened."""
+    """The inputs written before a call that may raise, and whether there is such a call. `written` are those whose
+    versions changed in a run. A write missed here is detected after it has happened."""
     nodes = list(gm.graph.nodes)
     last = next((k for k in range(len(nodes) - 1, -1, -1) if may_fail(nodes[k])), -1)
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -176,8 +176,7 @@ def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[lis
 
 
 def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
-    """For a graph that runs in the program's order: when it raises, its inputs are as they were, or the error is
-    marked."""
+    """For a graph that runs in the program's order: when it raises, its inputs are restored or the error is marked."""
     written = gm.meta.get("burnish_written", ())
     if not written and not any(name_of(node) in DATA for node in gm.graph.nodes):
         return call
@@ -218,7 +217,7 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def copies(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int | None]] | None:
-    """With their versions. None where they are too large, or of classes with rules of their own."""
+    """Copies with their versions. None where they are too large, or of tensor subclasses."""
     if sum(x.nbytes for x in tensors) > MOST_BYTES or any(type(x) not in PLAIN for x in tensors):
         return None
     with torch.no_grad():
@@ -236,5 +235,5 @@ PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def versions(x: Any) -> int | None:
-    """How often it was written to; None where that is not counted."""
+    """The number of writes to it; None where they are not counted."""
     return None if type(x) not in PLAIN or x.is_inference() else x._version

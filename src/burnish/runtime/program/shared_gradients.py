@@ -1,8 +1,8 @@
-"""Gradients that share memory with each other or with a tangent, as eager's autograd returns them.
+"""Gradients that alias each other or a tangent, made at run time as eager's autograd returns them.
 
     y = p.view(-1) + q        backward returns (tangent, tangent); `with_views` makes (tangent.as_strided(…), tangent)
 
-Which gradients these are, `lower.trace.shared_gradients` finds in the trace.
+`lower.trace.shared_gradients` finds these gradients in the trace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Shown:
     shape: tuple[int, ...] | None = None
     stride: tuple[int, ...] = ()
     offset: int = 0
-    """Of elements, from where the input begins."""
+    """In elements, from the input's start."""
     is_detached: bool = False
 
     def of(self, inputs: Sequence[Any]) -> torch.Tensor:
@@ -43,7 +43,7 @@ class PassedOn:
     flow: int
     """The position of the tangent among `flows`."""
     steps: tuple[tuple[str, tuple, int], ...]
-    """Of each view on the way: torch's operator, its further arguments, and which of its results."""
+    """Of each view on the way: torch's operator, its other arguments, and the index of the result."""
 
     def of(self, tangent: torch.Tensor) -> torch.Tensor:
         for name, args, position in self.steps:
@@ -54,8 +54,8 @@ class PassedOn:
 
 
 def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], of_tangents: Sequence[PassedOn]) -> list[Any]:
-    """Gradients of which some are views of others. A view holds the tensor that it shows, so autograd copies that one
-    and takes over the view alone. A view of a view would hold the base of both: what was made here is none."""
+    """Make some gradients views of others. A view keeps its base alive, so autograd copies the base and steals only the
+    view. A view of a view would keep the base of both alive, so the bases made here are not views."""
     came_in = {view.at for view in of_tangents}
     shown = {id(found[at]): found[at] for at, _ in views if at not in came_in}
     alone = {key: whole(x) for key, x in shown.items() if x._is_view()}
@@ -66,15 +66,15 @@ def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], of_tang
 
 
 def is_turned(tangent: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype) -> bool:
-    """Whether backward is given a copy of a tangent because it expects another memory layout."""
+    """Whether backward gets a copy of a tangent because it expects another memory layout."""
     return tangent is not None and tangent.stride() != stride and tangent.shape == shape
 
 
 def with_tangents(found: Sequence[Any], turned: Sequence[tuple[PassedOn, torch.Tensor]]) -> list[Any]:
-    """A tangent laid out otherwise than backward expects was copied for it. Gradients are views of the one that came
-    in, where its strides allow that."""
+    """Where a tangent was copied into another memory layout: make the gradients views of the original tangent, if its
+    strides allow that."""
     made = list(found)
-    again: dict[tuple[int, tuple], torch.Tensor] = {}  # one view for gradients that are one tensor
+    again: dict[tuple[int, tuple], torch.Tensor] = {}  # gradients that are one tensor share one view
     for view, tangent in turned:
         with contextlib.suppress(RuntimeError):
             key = view.flow, view.steps
@@ -86,12 +86,13 @@ def will_take_over(x: torch.Tensor) -> bool:
     """Whether this is a leaf that autograd accumulates a gradient in."""
     try:
         return x.is_leaf and torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
-    except RuntimeError:  # this is torch.autograd.grad, which returns the gradients
+    except RuntimeError:  # torch.autograd.grad, which returns the gradients
         return False
 
 
 def copied_if_held(found: Sequence[Any], held: Sequence[tuple[int, bool]], inputs: Sequence[Any]) -> list[Any]:
-    """A leaf copies a gradient that something else holds in eager. Here nothing else does: it gets a copy."""
+    """A leaf copies a gradient that eager references elsewhere. In compiled code nothing else does, so it is copied
+    here."""
     made = list(found)
     for at, is_tangent in held:
         if (not is_tangent or made[at]._is_view()) and will_take_over(inputs[at]):
@@ -100,7 +101,7 @@ def copied_if_held(found: Sequence[Any], held: Sequence[tuple[int, bool]], input
 
 
 def whole(x: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor that is no view."""
+    """The same memory as a tensor that is not a view."""
     return torch.empty(0, dtype=x.dtype, device=x.device).set_(
         x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
     )

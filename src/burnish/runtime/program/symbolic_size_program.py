@@ -1,11 +1,11 @@
-"""A compiled graph whose sizes are told by its inputs.
+"""A compiled program with symbolic sizes: reads the sizes from the inputs and runs in a frame for them.
 
     program = OpenProgram(source, constants, point_of, make_frame, ...)
     outputs = program(*inputs)              point_of(inputs) == (64, 2): a frame for these sizes is made or found
 
-As `Program`, but a frame belongs to sizes: they are numbers of its text, and of its tables. Frames for several sizes
-share one piece of memory, their room, which one run at a time has. That the program is right for sizes is checked
-the first time that one of them lies outside the range of those it has been checked for.
+Like `LinkedProgram`, but a frame belongs to sizes: they are numbers in it and in its tables. Frames for several
+sizes share one piece of memory, their room, which is used by one run at a time. The program's size check runs the
+first time that a size is outside the range of those checked before.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from ...tensors.symbolic_sizes import ALIGNMENT
 from .program import BUILT_IN
 
 MOST_FRAMES = 32
-"""Where there are more sizes, the frame that was made first goes, and is made anew when it is needed."""
+"""Where there are more sizes, the oldest frame is dropped, and made again when it is needed."""
 
 MOST_KNOWN = 10_000
 
 SLACK = 1.25
-"""A room that has to grow grows by more than asked for: the next size is often a little larger."""
+"""A room grows by more than requested: the next size is often a little larger."""
 
 
 class SizeCheck(Protocol):
-    """Whether a program is right for sizes."""
+    """Whether a program is valid for sizes."""
 
     bounds: tuple[tuple[int, ...], tuple[int, ...]] | None
-    """Between which it is known to be, but for special ones."""
+    """The range in which it is known to be valid, except for special sizes."""
 
     def __call__(self, point: tuple[int, ...]) -> bool: ...
 
     def is_special(self, point: tuple[int, ...]) -> bool:
-        """Whether these say nothing of the sizes around them, nor those of these."""
+        """Whether these sizes imply nothing for the sizes around them, and vice versa."""
         ...
 
 
 class Room:
-    """Memory for one run at a time, and the frames that lie in it."""
+    """Memory for one run at a time, and the frames in it."""
 
     __slots__ = ("address", "frames", "memory", "staying", "views")
 
@@ -57,7 +57,7 @@ class Room:
         """The parts that all frames share."""
 
     def reserve(self, size: int) -> int:
-        """The address where so many bytes begin. Frames made before are gone where that takes new memory."""
+        """The address where `size` bytes start. Drops the existing frames if that needs new memory."""
         if self.memory.numel() < size + ALIGNMENT or not self.address:
             first = not self.frames
             self.frames.clear()
@@ -117,7 +117,7 @@ class OpenProgram:
         return self.at(point, *inputs)
 
     def at(self, point: tuple[int, ...], *inputs: Any) -> Any:
-        """Run for sizes that it is right for."""
+        """Run for sizes that it is valid for."""
         try:
             room = self.rooms.pop()
         except IndexError:
@@ -126,7 +126,8 @@ class OpenProgram:
         if frame is None:
             try:
                 frame = self.make_frame(point, room)
-            except InternalError as error:  # a kernel has another form for these sizes, and nobody could compile it
+            # a kernel needs another variant for these sizes, and it could not be compiled
+            except InternalError as error:
                 self.rooms.append(room)
                 return self.refuse(point, error)(*inputs)
             if len(room.frames) >= MOST_FRAMES:
@@ -137,7 +138,7 @@ class OpenProgram:
         return outputs
 
     def refuse(self, point: tuple[int, ...], error: InternalError) -> Callable[..., Any]:
-        """Who runs for these sizes, from here on."""
+        """Stop using the program for these sizes, and return what runs instead."""
         self.known.discard(point)
         with self.lock:
             self.refused.add(point)
@@ -162,7 +163,8 @@ class OpenProgram:
             return self.check(point)
         if is_between(self.least, point, self.most):
             return True
-        # Twice as far at once: sizes that grow by one with every call are not to be checked with every call.
+        # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every
+        # call.
         for reach in (2, 1):
             wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
             if not self.check.is_special(wide) and self.check(wide):

@@ -1,10 +1,11 @@
-"""A driver before it is bound to memory: text, tables, and what the text calls.
+"""A driver before it is bound to memory: source text, tables and the functions it calls, ready for serialization.
 
     draft = write_driver(plan, kernels, constants)          codegen
     program = draft.program(compile_sequence)
     forward, backward = halves(draft, other, compile_sequence)
 
-It holds no address, so that it can be written to disk and made a program in another process (`compiler.program_cache`).
+It contains no address, so it can be written to disk and made a program in another process
+(`compiler.program_cache`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .program import Half, LinkedProgram
 
 
 class FunctionOf:
-    """A function of something that can be found again by other means than the function itself."""
+    """A function that can be found again as an attribute of its owner."""
 
     __slots__ = ("attribute", "owner")
 
@@ -31,7 +32,7 @@ class FunctionOf:
 
 
 def called(things: Mapping[str, Any]) -> dict[str, Any]:
-    """What the driver's text calls, by name."""
+    """The functions and values that the driver's text uses, by name."""
     return {
         name: getattr(thing.owner, thing.attribute) if isinstance(thing, FunctionOf) else straight(thing)
         for name, thing in things.items()
@@ -39,8 +40,8 @@ def called(things: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def straight(thing: Any) -> Any:
-    """Torch's own function for an operator that it takes the same arguments for: its parser is written in C++ for this
-    one, and takes half the time (a microsecond less for each call)."""
+    """Torch's own function for an operator that takes the same arguments: its C++ argument parser is specific to it and
+    takes half the time (a microsecond less for each call)."""
     if isinstance(thing, torch._ops.OpOverload) and thing.namespace == "aten":
         return STRAIGHT.get(str(thing), thing)
     return thing
@@ -55,7 +56,7 @@ STRAIGHT["aten.convolution.default"] = torch._C._VariableFunctions.convolution
 
 
 class View(NamedTuple):
-    """A tensor in the arena, `offset` elements behind its start."""
+    """A tensor in the arena, `offset` elements after its start."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -66,31 +67,31 @@ class View(NamedTuple):
 class Draft(NamedTuple):
     source: str
     things: dict[str, Any]
-    """What the text uses, by name, but for the native calls."""
+    """What the text uses, by name, except for the native calls."""
     launches: dict[str, NativeCalls]
     """By the name of the function; the frame has a table for each, numbered in this order."""
     arena: int
     """Bytes."""
     views: dict[str, View]
     numbers: dict[str, torch.dtype]
-    """Places in the frame from which kernels read a number."""
+    """Slots of the frame from which kernels read a number."""
     takes: tuple[int, ...] | None = None
-    """The inputs that the driver is handed, where it is not all of them; the others it needs are bound."""
+    """The inputs that the driver takes, where it does not take all; the others it needs are bound."""
     binds: tuple[int, ...] = ()
-    """The inputs that `bind` is handed."""
+    """The inputs that `bind` takes."""
 
     def program(self, join: Join) -> LinkedProgram:
         """`join` makes one native function of several."""
         namespace = called(self.things)
         namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
-        namespace["_launches"] = self.launches  # whose code is called by address
+        namespace["_launches"] = self.launches  # keeps code alive that is called by address
         made = LinkedProgram(self.source, namespace, self.frame_maker(), self.takes, self.binds)
         if self.arena >= arena_memory.LARGE:
             arena_memory.watch(made)
         return made
 
     def frame_maker(self) -> Callable[..., Any]:
-        """A function that makes a frame, in an arena of its own or in the one it is given."""
+        """A function that makes a frame, in a new arena or in the given one."""
         arena_bytes, views = self.arena, self.views
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
         numbers = {
@@ -134,7 +135,7 @@ class Draft(NamedTuple):
 
 
 def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
-    """The two as programs with one arena: what one has there, it is done with before the other begins."""
+    """The two as programs with one arena: forward has finished with it before backward starts."""
     wholes = forward.program(join), backward.program(join)
     size = max(forward.arena, backward.arena)
 

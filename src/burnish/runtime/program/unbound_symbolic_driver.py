@@ -1,10 +1,10 @@
-"""A driver whose sizes are told at run time, before it is bound to memory: text and tables, as `draft`.
+"""A driver with symbolic sizes before it is bound to memory: text and tables, as in `unbound_driver`.
 
     draft = open_draft(examples, slots, space, parameters)          codegen
     program = draft.program(compile_sequence, check, otherwise)
 
-Numbers that depend on the sizes are formulas, written as Python over the names of the sizes: `16*s0 + 4`. They are
-evaluated when a frame is made for sizes that have not been seen before.
+Numbers that depend on the sizes are formulas: Python expressions over the names of the sizes, such as `16*s0 + 4`.
+They are evaluated when a frame is made for new sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OpenView:
-    """A tensor in the arena. All but the slot are places among the formulas; `behind` is in bytes."""
+    """A tensor in the arena. All fields but the slot are indices of formulas; `behind` is in bytes."""
 
     name: str
     dtype: torch.dtype
@@ -40,7 +40,7 @@ class OpenView:
 
 @dataclass(frozen=True, slots=True)
 class OpenEntry:
-    """What is in a table from the start: the number of a formula, as it is or behind a slot's beginning."""
+    """An entry that is filled in when the table is made: a formula's value, as it is or added to a slot's start."""
 
     at: int
     slot: int | None
@@ -50,11 +50,11 @@ class OpenEntry:
 @dataclass(frozen=True, slots=True)
 class OpenLaunch:
     kernels: list[tuple[NativeKernel, int]]
-    """And how many places of the table each takes, one after the other."""
+    """And how many consecutive entries of the table each takes."""
     length: int
     entries: list[OpenEntry]
     words: list[tuple[int, Words | OpenWords]]
-    """Where in the table the addresses of words are."""
+    """The entries of the table that hold addresses of words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class OpenDraft:
     launches: dict[str, OpenLaunch]
     formulas: list[str]
     slots: list[str]
-    """How large the pieces of the arena are."""
+    """Sizes of the slots of the arena."""
     readers: list[str]
-    """Where each size is found in the inputs."""
+    """Expressions that read each size from the inputs."""
     views: list[OpenView]
     numbers: dict[str, torch.dtype]
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class OpenDraft:
     """The sizes of the examples that it was made from."""
 
     def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
-        """`check` tells whether the program is right for other sizes, `otherwise` runs where it is not."""
+        """`check` returns whether the program is valid for other sizes; `otherwise` runs where it is not."""
         names = "".join(f"{name}, " for name in self.names)
         functions: dict[str, Any] = {}
         for head, texts in (
@@ -85,7 +85,7 @@ class OpenDraft:
             exec(f"def {head}:\n    return ({''.join(f'{text}, ' for text in texts)})\n", functions)
         namespace = called(self.things)
         namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
-        namespace["_launches"] = self.launches  # whose code is called by address
+        namespace["_launches"] = self.launches  # keeps code alive that is called by address
         return OpenProgram(
             self.source,
             namespace,
@@ -172,8 +172,8 @@ class OpenDraft:
         )
 
     def stays(self, part: OpenView | OpenEntry) -> bool:
-        """Whether a part of the frame is the same for all sizes: so are the slots before the first of a size that is
-        not."""
+        """Whether a part of the frame is the same for all sizes. This includes slots that come before the first slot of
+        symbolic size."""
         numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, OpenView) else (part.number,)
         before = [] if part.slot is None else self.slots[: part.slot]
         return all(text.isdigit() for text in (*before, *(self.formulas[k] for k in numbers)))

@@ -1,1 +1,1 @@
-"""State that guards depend on, read where torch and Python keep it: native checks of memory."""
+"""Native guard checks: compare the memory where torch and Python store the state that guards depend on."""

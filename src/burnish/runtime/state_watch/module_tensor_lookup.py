@@ -1,10 +1,10 @@
-"""A module's tensors by their names, found by one native call as long as nothing has changed.
+"""Find a module's tensors by name with one native call, as long as the module has not changed.
 
-    find = owned(module, ["0.weight", "0.bias"], watch)      None where no words in memory tell
+    find = owned(module, ["0.weight", "0.bias"], watch)      None where memory cannot show changes
     find(module)                                             ((weight, bias), ()), or None where something has changed
 
-Reading an attribute of a module of a module takes a microsecond; here it is a few words that are compared (`watch`). A
-tensor that was put in another's place, or is of another kind or size now, is a change; other numbers in it are none.
+Reading an attribute of a nested module takes a microsecond; here a few words are compared (`native_watch`). A
+replaced tensor, or one of another type or size, is a change; new values in a tensor are not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def tensor_in(watch: Watch, owner: torch.nn.Module, name: str) -> torch.Tensor:
 
 
 def members(watch: Watch, owner: torch.nn.Module) -> dict:
-    """Its attributes. What is among them goes before what its tables hold."""
+    """Its attributes. They take precedence over its tables."""
     table = watch.members(owner)
     watch.dictionary(table)
     return table

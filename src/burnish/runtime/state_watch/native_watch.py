@@ -1,47 +1,47 @@
-"""A watch: where state lies in memory and what was there, checked by one native call.
+"""Native watch: record words of memory that guards depend on, and compare them all in one native call.
 
     watch = Watch(watchers, arguments=1)
     watch.pin(0, id(model))
     members = watch.members(model)                     its dictionary, and that it stays its dictionary
-    watch.dictionary(members)                          ... with just this content
+    watch.dictionary(members)                          ... with exactly this content
     watch.tensor(id(weight), description)
     check = watch.function([id(weight)], [])
     check(model)                                       ((weight,), ()), or None where something has changed
 
-Words are compared in the order in which they were entered, up to the first that differs. So an address may be entered
-as soon as those before it keep alive what lies there: what is pinned lives, as it is an argument; a dictionary that has
-the version it had holds what it held. Nothing is held on to here, and what the check hands out it finds by address.
+Words are compared in the order of their entry, up to the first that differs. So an address may be entered if the
+words before it keep its object alive: a pinned object is alive, as it is an argument; a dictionary of unchanged
+version holds what it held. The watch holds no references; the check finds the objects it returns by address.
 
-The contract of all code that reads the memory of other objects (this module, `tensor_words`, `state_watch`, `owned`,
-`frozen`, the native code in `codegen.llvm.functions.guard_watch` and `sampler`, and
-`capture.guards.native_watch_plan`):
+The contract of all code that reads the memory of other objects (this module, `tensor_guard_layout`,
+`tensor_mutation_watch`, `module_tensor_lookup`, `runtime.program.frozen_prologue`, the native code in
+`codegen.llvm.functions.guard_watch` and `memory_compare`, and `capture.guards.native_watch_plan`):
 
-1. *Layout.* An offset is found by trying it on objects made for that, or comes with a Python version that
-   `is_supported` names. Where the trial is not clear, nothing is read.
-2. *Lock.* Memory is read with the interpreter's lock held, and native checks are called with it. They run no Python
-   code between the first comparison and the last reference taken. Threads without that lock may change tensors
-   meanwhile, as they may in eager.
-3. *Making.* Python code that makes a watch can lose the lock between any two instructions. So it holds a reference to
+1. *Layout.* An offset is found by a trial on objects made for it, or is fixed for a Python version that `is_supported`
+   names. Where the trial is ambiguous, nothing is read.
+2. *Lock.* Memory is read with the GIL held, and native checks are called with it. They run no Python code between the
+   first comparison and the last reference taken. Threads without the GIL may change tensors at the same time, as they
+   may in eager.
+3. *Making.* Python code that makes a watch can lose the GIL between any two instructions. So it holds a reference to
    each object whose memory it reads. It enters what it has seen (`Watch.expect`) and does not read it again. It enters
    a dictionary's version before it reads an item, and follows a pointer in one step (`word_behind`).
 4. *Checking.* Words are compared in an order in which each keeps alive what the next one is read from, up to the first
-   that differs. Nothing behind that one is read.
-5. *Holding.* A value that is known by its address alone is held (`kept`) by each function that knows it so. Native
-   code, and what describes it to CPython, is made by `once` and never freed.
-6. *Using.* A new watch is used after it has handed out the very objects that the check in Python finds, and has passed
-   before and after that check. When it says no, the check in Python decides.
+   that differs. Nothing after that one is read.
+5. *Holding.* A value that is known only by its address is held (`kept`) by each function that knows it so. Native
+   code, and its description for CPython, are made by `once` and never freed.
+6. *Using.* A new watch is used only after it has returned the same objects that the check in Python finds, and has
+   passed before and after that check. When it fails, the check in Python decides.
 7. *Switching off.* Under `native_guards=False` (BURNISH_NATIVE_GUARDS=0) no watch is made. Guards are then checked in
    Python, and frozen state by version, address and samples of the tensors that the call holds.
 
-Where CPython keeps what is read here:
+Where CPython stores what is read here:
 
-* Every dictionary has a version, which no other state of any dictionary has had. From 3.13 on, though, attributes that
-  are written into an object, past the dictionary that shows them, leave the version alone, and the first releases do
-  not tell those who watch the dictionary either. There the values themselves are compared, all of them.
-* What a dictionary of one version holds stays alive, and stays what it is. Anywhere else (in a list, a cell, a slot) an
-  object may go and another one be made where it lay, so all that is to be known of it has to be asked anew.
-* The slot for an object's dictionary is found by ``_PyObject_GetDictPtr``, which also makes the dictionary of an object
-  that has none yet. From then on it is where attributes are written to.
+* Every dictionary has a version that no other state of any dictionary has had. From 3.13 on, attributes written to an
+  object bypass the dictionary that shows them and do not change the version. The first releases do not notify
+  dictionary watchers either. There all the values themselves are compared.
+* The content of a dictionary of one version stays alive and unchanged. In other places (a list, a cell, a slot) an
+  object may be freed and another one made at its address, so everything known about it is checked again.
+* The slot for an object's dictionary is found by ``_PyObject_GetDictPtr``, which also makes the dictionary of an
+  object that has none yet. From then on attributes are written to it.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ from .tensor_guard_layout import WORD, word_at, word_behind, words_at
 from .torch_switch_queries import ask
 
 TYPE = 8
-"""Where an object's type stands."""
+"""Offset of an object's type."""
 
 USED, VERSION, KEYS, VALUES = 16, 24, 32, 40
-"""Of a dictionary: how many entries it has, its version, where its keys lie, and its values if those lie apart."""
+"""Offsets in a dictionary: the number of entries, the version, the keys, and the values if stored separately."""
 
 SIZE, ITEMS = 16, 24
-"""Of a list: its length, and where its items lie. Of a tuple: its length, and where its items begin."""
+"""Of a list: its length, and the pointer to its items. Of a tuple: its length, and its first item."""
 
 CELL = 16
 
 WORDS_AT_ONCE = 4
-"""So many are compared in each turn of the watcher's loop. The processor looks ahead over a number of instructions: the
-fewer there are to a word, the more words it waits for at a time."""
+"""Words compared in each iteration of the watcher's loop. The processor looks ahead over a number of instructions: the
+fewer there are per word, the more words it waits for at a time."""
 
 REACH = WORD << 32
-"""From the first word that is 0 to the last one. What lies further off is written out as other words are: a table that
-is longer takes longer to read."""
+"""Distance from the first word that is 0 to the last one. Words further away are stored like other words: a longer
+table takes longer to read."""
 
 has_loose_values = sys.version_info >= (3, 13)
-"""Whether values that lie apart from their keys may change while the version does not."""
+"""Whether values stored apart from their keys may change while the version does not."""
 is_supported = (
     sys.implementation.name == "cpython"
     and (3, 11) <= sys.version_info[:2] <= (3, 13)
@@ -88,11 +88,11 @@ is_supported = (
     and not sysconfig.get_config_var("Py_GIL_DISABLED")
     and not hasattr(sys, "gettotalrefcount")
 )
-"""Other Pythons keep things elsewhere; a debug build has more words in front of each object."""
+"""Other Pythons store things elsewhere; a debug build has more words before each object."""
 
 
 class Unwatchable(Exception):
-    """There is something of which no word in memory tells."""
+    """Some state is not shown by any word in memory."""
 
 
 class Watch:
@@ -109,7 +109,7 @@ class Watch:
     # ---- what is watched
 
     def call(self, function: int, argument: int, further: tuple[int, int], mask: int) -> None:
-        """That a C function answers as it does now."""
+        """Require that a C function returns what it returns now."""
         answer = ask(function, argument, further, mask)
         self.calls += (function, argument, further[0] | further[1] << 32, mask, answer)
 
@@ -123,8 +123,8 @@ class Watch:
         return found
 
     def expect(self, address: int, word: int) -> None:
-        """That a word is what Python code has seen. To read it here would be to look a second time, and another thread
-        may have changed it in between: the watch would then go on from an object that is not there any more."""
+        """Require that a word is what Python code has seen. Reading it here would be a second read, and another thread
+        may have changed it in between: the watch would then continue from an object that is gone."""
         if self.words.setdefault(address, word) != word:
             raise Unwatchable
 
@@ -132,7 +132,7 @@ class Watch:
         self.expect(id(obj) + TYPE, id(type(obj)))
 
     def members(self, obj: Any) -> dict:
-        """The dictionary of an object that is known to live."""
+        """The dictionary of an object that is known to be alive."""
         table = object.__getattribute__(obj, "__dict__")
         slot = _dictionary_slot(obj)
         if type(table) is not dict or not slot or word_at(slot) != id(table):
@@ -142,8 +142,8 @@ class Watch:
         return table
 
     def dictionary(self, table: dict) -> bool:
-        """All that is in it. Answers whether this very dictionary has to be there, with these very objects. Read its
-        items afterwards: a change in between is then one that the watch sees."""
+        """Require its whole content. Returns whether this dictionary object itself is required, with exactly these
+        objects. Read its items afterwards: the watch then detects a change in between."""
         address = id(table)
         is_loose = has_loose_values and self.word(address + VALUES) != 0
         if address not in self.versions:
@@ -153,7 +153,7 @@ class Watch:
         return not is_loose
 
     def loose_values(self, table: dict) -> None:
-        """Where they lie: how many there may be and how many there are, then the values, then their order as bytes."""
+        """Require values stored apart: their capacity and number, then the values, then their order as bytes."""
         self.word(id(table) + KEYS)
         at = self.word(id(table) + VALUES)
         try:
@@ -168,7 +168,7 @@ class Watch:
             raise Unwatchable
 
     def entries(self, table: dict) -> None:
-        """Only how many there are in it. Most are empty: each module has four tables of hooks."""
+        """Require only the number of entries. Most are empty: each module has four tables of hooks."""
         if word_at(id(table) + USED):
             self.word(id(table) + USED)
         else:
@@ -199,7 +199,7 @@ class Watch:
         self.expect(id(cell) + CELL, id(value))
 
     def field(self, obj: Any, offset: int, value: Any) -> None:
-        """A field of an object's own, which holds `value`."""
+        """Require that a field in the object itself holds `value`."""
         self.type(obj)
         found = self.word(id(obj) + offset)
         if found != id(value) and not (found == 0 and value is None):
@@ -212,8 +212,8 @@ class Watch:
     # ---- the check
 
     def function(self, inputs: Sequence[int], values: Sequence[int], takes_tuple: bool = False) -> Callable[..., Any]:
-        """`inputs`, `values`: what the check hands out, each an address or ``argument(k)``. `takes_tuple`: it is best
-        called as ``check(*arguments)``, and the tuple is not unpacked."""
+        """`inputs`, `values`: what the check returns, each an address or ``argument(k)``. `takes_tuple`: the check is
+        best called as ``check(*arguments)``, and the tuple is not unpacked."""
         base = min(self.noughts, default=0)
         near = [address for address in self.noughts if address - base < REACH]
         words = [*self.words.items(), *((address, 0) for address in self.noughts if address - base >= REACH)]
@@ -255,8 +255,8 @@ class Watch:
 
 
 def in_blocks(description: Sequence[int]) -> list[int]:
-    """A description of a tensor, what is asked of its implementation in blocks of eight words, which are compared at
-    once. A block may lie over another one, but not beyond the last word that is asked for."""
+    """A tensor description with the checks of its implementation in blocks of eight words, which are compared at once.
+    A block may overlap another one, but not extend beyond the last word to check."""
     kind, implementation, autograd, without, count, more = description[:6]
     checks = {description[k]: description[k + 1 : k + 3] for k in range(6, 6 + 3 * count, 3)}
     last = max(checks) - 7 * WORD
@@ -292,12 +292,12 @@ class _Method(ctypes.Structure):
 
 
 FLAGS = 0x80, 0x01
-"""METH_FASTCALL, METH_VARARGS: how the two functions are handed their arguments."""
+"""METH_FASTCALL, METH_VARARGS: the calling conventions of the two functions."""
 
 
 @once
 def _method(watcher: int, flags: int) -> _Method:
-    return _Method(b"watch", watcher, flags, None)  # for ever: functions refer to it
+    return _Method(b"watch", watcher, flags, None)  # never freed: functions refer to it
 
 
 @once
@@ -307,13 +307,13 @@ def _new_function() -> Any:
 
 
 def load_watchers(code: bytes) -> tuple[NativeFunction, NativeFunction]:
-    """The native functions that look at them: given inputs one by one, and as a tuple."""
+    """The native functions that run watches: with inputs as separate arguments, and as a tuple."""
     needed = c_api("PyTuple_New", "Py_IncRef", "Py_DecRef")
     return load(code, "watch", needed), load(code, "watch_tuple", needed)
 
 
 def c_api(*names: str) -> dict[str, int]:
-    """Addresses of functions of Python's C interface, for native code that calls them."""
+    """Addresses of functions of Python's C API, for native code that calls them."""
     return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
 
 
@@ -327,7 +327,7 @@ def _dictionary_slot(obj: Any) -> int:
 
 
 def dictionary_behind(proxy: Any) -> dict:
-    """What a read-only view shows, such as ``vars(a class)``."""
+    """The dictionary behind a read-only view, such as ``vars(a class)``."""
     found = gc.get_referents(proxy)
     if len(found) != 1 or not isinstance(found[0], dict):
         raise Unwatchable
@@ -335,10 +335,10 @@ def dictionary_behind(proxy: Any) -> dict:
 
 
 def slot_offset(descriptor: Any) -> int:
-    """Where in an object a member descriptor (of a name in ``__slots__``) reads."""
+    """The offset in an object that a member descriptor (of a name in ``__slots__``) reads."""
     member = word_at(id(descriptor) + 40)  # PyMemberDescrObject.d_member
     kind, offset = ctypes.c_int.from_address(member + 8).value, word_at(member + 16)
-    if kind != 16 or offset > 1 << 16:  # an object, and an error where there is none
+    if kind != 16 or offset > 1 << 16:  # T_OBJECT_EX: an object, and an error where there is none
         raise Unwatchable
     return offset
 
@@ -348,7 +348,7 @@ ORDER = type.__dict__["__mro__"]
 
 @once
 def order_field() -> int:
-    """Where in a class the tuple of its bases stands, in the order in which they are asked."""
+    """The offset of ``tp_mro`` in a class: the tuple of its bases in method resolution order."""
     offset = word_at(word_at(id(ORDER) + 40) + 16)
     if not 0 < offset < Watch.__class__.__basicsize__ or word_at(id(Watch) + offset) != id(ORDER.__get__(Watch)):
         raise Unwatchable
@@ -357,7 +357,7 @@ def order_field() -> int:
 
 @once
 def function_field(name: str) -> int:
-    """Where a function keeps what it shows under a name."""
+    """The offset of a function's field, found by the name of its attribute."""
 
     def make(where: Any) -> FunctionType:
         def probe(x: int = 1, *, y: int = 2) -> Any:

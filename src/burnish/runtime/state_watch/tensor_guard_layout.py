@@ -1,16 +1,15 @@
-"""Tensors as words in memory: what a guard asks of a tensor, read where torch keeps it.
+"""Tensor guards as words in memory: find where torch stores dtype, device, sizes, strides and autograd flags.
 
-    layout = tensor_layout()                      None where torch keeps it in a way that is not known here
-    words = layout.describe(x)                    None for a tensor of which the words do not tell all
+    layout = tensor_layout()                      None where torch's layout is not known
+    words = layout.describe(x)                    None for a tensor that its words do not describe fully
     description = [type of x, ..., checks]        as `codegen.llvm.functions.guard_watch` reads it
 
-A tensor that matches the description of another one has the same type, dtype, device, layout, sizes, strides and
-dispatch keys (which tell lazy conjugation, inference tensors and subclasses in C++), asks for gradients as that one,
-and is a view where that one is.
+A tensor that matches another one's description has the same type, dtype, device, layout, sizes, strides and dispatch
+keys. The keys show lazy conjugation, inference tensors and subclasses in C++. It also has the same `requires_grad`,
+and is a view if that one is.
 
-Where things lie is no promise of torch's. So nothing is taken for granted: tensors are made that differ in one fact
-only, and it is looked up which words differ. Where that gives no clear answer, there is no layout, and tensors are
-looked at through Python.
+Torch does not guarantee its layout, so nothing is assumed: tensors are made that differ in one property only, and
+their words are compared. Where the result is ambiguous, there is no layout, and guards check tensors in Python.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ...concurrency.compute_once import once
 WORD = 8
 ALL = (1 << 64) - 1
 INLINE = 5
-"""So many sizes lie in the tensor itself, and behind them as many strides. Further ones lie elsewhere."""
+"""This many sizes are in the tensor itself, followed by as many strides. More are stored elsewhere."""
 
 HEAD = 12
 """Words of a tensor's Python object that are searched for the address of its implementation."""
@@ -35,10 +34,10 @@ LONGEST = 26
 """Words of the implementation that are searched. It has as many; a shorter one would fail to match."""
 
 AUTOGRAD = 32
-"""Words of the autograd data that are searched for its flags, one after the other, up to these."""
+"""At most this many words of the autograd data are searched for its flags, one after the other."""
 
 KIND = (1 << 40) - 1
-"""Dtype and device in their word, on a machine that writes the lowest byte first."""
+"""Dtype and device in their word, on a little-endian machine."""
 
 
 def word_at(address: int) -> int:
@@ -46,8 +45,8 @@ def word_at(address: int) -> int:
 
 
 def word_behind(address: int, index: int) -> int:
-    """A word of what the pointer at an address points to, which is followed and read in one step of the interpreter: no
-    other thread can free it in between. A ValueError where it points to nothing."""
+    """A word of what the pointer at an address points to. The interpreter follows it and reads in one step, so no other
+    thread can free it in between. Raises ValueError for a null pointer."""
     return _POINTER.from_address(address)[index]
 
 
@@ -66,7 +65,7 @@ class TensorLayout:
     autograd: int
     rank: int
     kind: int
-    """Where dtype and device lie."""
+    """Offset of dtype and device."""
     kind_mask: int
     keys: int
     history: int
@@ -75,14 +74,14 @@ class TensorLayout:
     is_view: int
 
     def describe(self, x: torch.Tensor) -> list[int] | None:
-        """None where a match would not show that all is as it is with this one."""
+        """None where a match would not show that everything is as in this tensor."""
         wants_gradient, is_view = x.requires_grad, x._is_view()
         if x.layout is not torch.strided or x.ndim > INLINE or wants_gradient and (is_view or not x.is_leaf):
             return None
         at = x._cdata
         words = words_at(at, self.keys + 1)
         if words[self.rank] != x.ndim or words[self.rank + 1 : self.rank + 1 + x.ndim] != list(x.shape):
-            return None  # sizes are kept in another way: a tensor of open sizes, say
+            return None  # sizes are stored in another way: symbolic sizes, for example
         plain = [
             0,
             self.rank,
@@ -106,12 +105,12 @@ class TensorLayout:
 
 
 class _Unclear(Exception):
-    """What was seen fits no layout."""
+    """The observations fit no layout."""
 
 
 @once
 def tensor_layout() -> TensorLayout | None:
-    # Under whatever modes the caller has set: the tensors must be those that these switches make.
+    # Independent of the caller's modes: they would change the tensors made here.
     try:
         with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False), torch.enable_grad():
             return _found()
@@ -163,8 +162,8 @@ def _found() -> TensorLayout:
 
 
 def _kind_mask(kind: int) -> int:
-    """Dtype and device are next to one another: two bytes; then the type of the device, its index (-1: none), and
-    whether there is one. What else is in that word follows from sizes and keys, or is never written."""
+    """Dtype and device are adjacent: two bytes; then the device type, its index (-1: none), and whether there is one.
+    The rest of that word follows from sizes and keys, or is never written."""
     seen: dict[tuple, int] = {}
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
         for device in ("cpu", "meta"):
@@ -205,7 +204,7 @@ def _confirm_keys(x: torch.Tensor, keys: int) -> None:
 
 
 def _autograd_offset(rank: int) -> int:
-    """The word that is set when a tensor is told to want a gradient."""
+    """The word that is set when a tensor gets `requires_grad`."""
     x = torch.empty(2, device="cpu")
     before = _words(x)[:rank]
     x.requires_grad_()
@@ -214,8 +213,8 @@ def _autograd_offset(rank: int) -> int:
 
 
 def _flags(autograd: int) -> tuple[int, int]:
-    """Where the flags lie, and which bit says that a gradient is wanted. Read word by word: behind the flags there may
-    be nothing."""
+    """The word with the flags, and the bit of `requires_grad`. Words are read one by one: the memory may end after the
+    flags."""
     x = torch.empty(2, device="cpu", requires_grad=True)
     meta = _words(x)[autograd]
     for k in range(AUTOGRAD):
@@ -233,8 +232,8 @@ def _flags(autograd: int) -> tuple[int, int]:
 
 
 def _history(autograd: int, flags: int) -> int:
-    """The word that is null in a leaf and tells otherwise what a tensor was computed by: two results of one operator
-    have it in common. Where it is a shared pointer, a second word follows."""
+    """The word that is null in a leaf and otherwise identifies the autograd node: two results of one operator share it.
+    If it is a shared pointer, a second word follows."""
     x = torch.ones(3, dtype=torch.float32, device="cpu", requires_grad=True)
     one, two, *leaves = (
         words_at(_words(y)[autograd], flags)
@@ -261,7 +260,7 @@ def _view_flag(autograd: int, flags: int, wants_gradient: int) -> int:
         views = [base.view(size), plain[1][:], torch.empty(size, device="cpu").view(-1), base.detach()[:1]]
         if any(x._is_view() for x in plain) or not all(x._is_view() for x in views):
             raise _Unclear
-        held += plain + views  # so that each lies elsewhere
+        held += plain + views  # so that each has its own address
         for x in plain:
             somewhere |= word_at(_words(x)[autograd] + WORD * flags)
         for x in views:

@@ -1,14 +1,13 @@
-"""Whether tensors are as they were, asked by one native call: the same memory, version and samples of their elements.
+"""Detect tensor mutation with one native call: compare address, version counter and sampled elements.
 
-    same = state_watch(new_watch(), tensors, samples)        None where torch keeps tensors in a way not known here
+    same = state_watch(new_watch(), tensors, samples)        None where torch's layout of tensors is not known
     same(*tensors)                                           None where one of them has changed
 
-A tensor is the object that it was, with the implementation, storage, offset and memory that it had; its version counter
-stands where it stood, and some words of its memory are as they were. All this is compared in that order, so nothing is
-read that what was compared before does not keep alive. `None` need not mean that something has changed: who asks then
-looks again as slowly as it takes.
+A tensor is unchanged if it is the same object, with the same implementation, storage, offset and memory. Its version
+counter and sampled words of memory have to be the same too. They are compared in that order, so nothing is read that
+earlier comparisons do not keep alive. `None` need not mean a change: the caller then runs the slower check.
 
-As in `tensor_words`, where things lie is found by trying.
+As in `tensor_guard_layout`, offsets are found by trial.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class StateLayout:
     storage: int
     offset: int
     counter: int
-    """In the implementation: where its storage, the offset into it and the version counter are told."""
+    """These are in the implementation: the storage, the offset into it and the version counter."""
     memory: tuple[int, ...]
     """In a storage."""
     version: int
@@ -54,8 +53,8 @@ def state_watch(
     positions: Sequence[int] | None = None,
     arguments: int | None = None,
 ) -> Callable[..., Any] | None:
-    """`places`: addresses of elements that are to be as they are now. The watch takes the tensors as its arguments, or
-    so many `arguments`, among which they have these `positions`."""
+    """`places`: addresses of elements that must not change. The watch takes the tensors as its arguments, or
+    `arguments` arguments with the tensors at `positions`."""
     layout = state_layout()
     if watch is None or layout is None:
         return None
@@ -88,8 +87,8 @@ def reach_of(x: torch.Tensor) -> tuple[int, int]:
 
 
 def words_around(places: Sequence[int], reaches: Sequence[tuple[int, int]]) -> list[int] | None:
-    """Whole words that hold what lies at these places, and nothing that is not of the storages. None where a storage is
-    smaller than a word, or a place is in none."""
+    """Whole words that contain these places and nothing outside the storages. None where a storage is smaller than a
+    word, or a place is in none."""
     found: dict[int, None] = {}
     for place in places:
         start, end = next((reach for reach in reaches if reach[0] <= place < reach[1]), (0, 0))
@@ -113,7 +112,7 @@ def state_layout() -> StateLayout | None:
 
 
 def _found(implementation: int, rank: int) -> StateLayout:
-    """What is shared is told before the sizes; behind them are flags, beside some of which anything may stand."""
+    """The fields for shared data precede the sizes; flags follow, beside some of which memory is uninitialized."""
     x, y = torch.zeros(61, dtype=torch.float32, device="cpu"), torch.zeros(61, dtype=torch.float32, device="cpu")
     view, alias = x[17:19], x.detach()
     words, others, of_view, of_alias = (words_at(z._cdata, LONGEST) for z in (x, y, view, alias))

@@ -1,10 +1,10 @@
-"""Torch's global switches, as C functions that native code can ask.
+"""Torch's global state (grad mode, autocast, ...) as C functions that native guard checks can call.
 
     switches()           [(function, argument, further arguments, mask), ...], or None where torch does not offer them
 
-They are the facts of ``capture.guards.tensor_metadata.global_state`` but for the default device, which is a name in a
-Python module. Their symbols say what they are, with the types of their arguments; what each answers is compared with
-what Python is told, once.
+They are the facts of ``capture.guards.tensor_metadata.global_state``, except for the default device, which is a name
+in a Python module. Their mangled symbols name the functions and argument types. Once, what each returns is compared
+with the Python query.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRECISIONS = {"none": 0, "ieee": 1, "tf32": 2, "bf16": 3}
 
 PRECISION = "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"
 
-# Library, symbol, argument, mask, and what Python is told where that can be compared.
+# Library, symbol, argument, mask, and the Python query where there is one to compare with.
 ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = (
     ("c10", "_ZN3c108GradMode10is_enabledEv", 0, BYTE, torch.is_grad_enabled),
     ("c10", "_ZN3c1013InferenceMode10is_enabledEv", 0, BYTE, torch.is_inference_mode_enabled),
@@ -89,7 +89,7 @@ def switches() -> list[Switch] | None:
 
 
 def ask(function: int, argument: int, further: tuple[int, int], mask: int) -> int:
-    """One that takes fewer arguments does not look at the others."""
+    """A function that takes fewer arguments ignores the others."""
     return _prototype()(function)(argument, *further) & mask
 
 
