@@ -1,1 +1,1 @@
-"""Loop nests before a printer sees them: simplified, generalized over sizes, listed."""
+"""Rewrites of loop nests before printing: coalesced, generalized over sizes, listed as text."""
