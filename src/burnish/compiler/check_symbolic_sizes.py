@@ -2,7 +2,7 @@
 
     check = Check(gm, space, examples, gradients, open_numbers)
     check((4096,))              traces the graph there, and compares the trace with the formulas
-    check.is_special((1,))      sizes of 0 and 1 are special: they tell nothing about other sizes
+    check.is_special((1,))      whether a size of 0 or 1 occurs there: such sizes say nothing about others
 
 A range of sizes is checked when the program is compiled, and is saved with it: its `Reach`. A sequence that grows with
 every call stays within it for a while, and nothing is traced again.

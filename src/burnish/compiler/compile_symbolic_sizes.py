@@ -1,4 +1,4 @@
-"""One compilation of a captured graph for many sizes: symbolic shapes.
+"""Compiles a captured graph once for many sizes: symbolic shapes.
 
     recipe = compile_open(gm, space, examples)              examples: what the inputs are at each point of the space
     program = recipe.assembled(tools, eager, otherwise, check, count)

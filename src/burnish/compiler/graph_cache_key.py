@@ -3,8 +3,8 @@
     key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
 
 It contains each node's target and arguments, the layouts of the inputs, and all that the compiler reads from torch, the
-machine and the settings. A graph has no key if it contains anything without a name that means the same in another
-process, for example a function of the user's or an operator of an extension.
+machine and the settings. Everything in it needs a name that means the same in another process. Without one, as for
+a user's function or an extension's operator, the graph has no key.
 """
 
 from __future__ import annotations

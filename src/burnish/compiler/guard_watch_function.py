@@ -1,4 +1,4 @@
-"""Provides the native guard check to capture, which does not depend on the compiler.
+"""Provides native guard checks to capture, if possible without loading the compiler.
 
     new_watch()          see ``runtime.state_watch.native_watch``; None if the machine or the Python is not supported
 

@@ -2,7 +2,7 @@
 
     run = ready(content, digest, eager)     None if it must be looked up, or compiled, from the graph
 
-`content` is what `program_cache.packed` made for the key with that digest. It was compiled by `driver._compile` with no
+`content` comes from `program_cache.packed`, for the key with that digest. It was compiled by `driver._compile` with no
 adapter around the program, for the present settings and inputs; the caller has checked both.
 """
 

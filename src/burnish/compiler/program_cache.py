@@ -1,4 +1,4 @@
-"""Serialization of compiled graphs: the program cache on disk, from which later processes load them.
+"""The program cache: serialization of compiled graphs to disk, from which later processes load them.
 
     key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
     program_cache.put(key, recipe, tools)

@@ -1,4 +1,4 @@
-"""A compiled graph as data without addresses: its drivers, and how they are linked to memory.
+"""A compiled graph as relocatable data without addresses: its drivers, and how they become a program.
 
     recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
     compiled = recipe.assembled(tools, eager)

@@ -1,4 +1,4 @@
-"""Keeps expensive values that a later stage needs again in scratch rows, instead of computing them twice.
+"""Stores expensive values in scratch rows on the stack for later stages, instead of recomputing them.
 
     stage                                             stage
       r1 = sum exp(sub(b0[512*i0 + i1], r0))            r1 = sum exp(sub(b0[512*i0 + i1], r0))

@@ -1,1 +1,1 @@
-"""Rewrites of loop nests before printing: coalesced, generalized over sizes, listed as text."""
+"""Rewrites of loop nests before printing: coalescing, generalization over sizes, listing as text."""

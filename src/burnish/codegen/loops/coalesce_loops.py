@@ -64,7 +64,7 @@ def _box(loop: Loop) -> Box:
 
 
 def expressions(stages: tuple[Stage, ...]) -> list[Scalar]:
-    """The root expressions: reduced values, stored values and indirect indices of stores."""
+    """The root expressions: reduced values, stored values, and the indices and masks of stores."""
     roots: list[Scalar] = []
     for stage in stages:
         roots += [r.value for r in stage.reductions]

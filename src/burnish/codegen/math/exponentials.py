@@ -22,8 +22,8 @@ class Table:
     log2: tuple[float, float]
     """log(2) is the sum of both."""
     lowest: float
-    """exp underflows to 0 well above it. Processors take ten times as long for a result just under the smallest float
-    as for one far under it, and masked attention has many of them."""
+    """exp underflows to 0 well above it. A result just under the smallest float takes processors ten times as long as
+    one far under it. Masked attention has many of them."""
     lowest_sigmoid: float
     lowest_exp2: float
     """The same for sigmoid and exp2."""

@@ -1,4 +1,4 @@
-"""Restores torch's global state for graphs that change it: a segment that ends inside of `with torch.no_grad()`.
+"""Applies a graph's changes of torch's global state after it runs: for segments that end inside `with torch.no_grad()`.
 
 _set_grad_enabled(False)          compiled(x)                     its computation is compiled as usual
 mul = x * 2                  =>   _set_grad_enabled(False)        then all switches are set again, in order

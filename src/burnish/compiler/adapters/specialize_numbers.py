@@ -1,8 +1,8 @@
 """Specialization: one compilation for each combination of Python numbers that must be constants.
 
 AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python int or
-float among them becomes a constant in the traced code, and a later call with another number would get the first one's
-result. So the numbers are part of what is compiled for:
+float among them becomes a constant in the traced code. A later call with another number would get the first one's
+result. So each combination of numbers is compiled separately:
 
     compiled = compile_per_number(compile_graph, gm, [x, 2])
     compiled(x, 2)    # compiled at once, with 2

@@ -108,7 +108,7 @@ def read_answer(answer: bytes) -> Made | None:
 
 def work() -> None:
     """Compiles jobs until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process, which then tells this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process, which then closes the channel
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # the assembler that Triton calls must not inherit the socket

@@ -9,7 +9,7 @@ program: each is a fresh Python that imports Triton, and not torch.
 
 Each worker process has a thread here, which starts it and sends it one job after the other. The worker ends after a
 minute without a job, or with this process. No failure of a worker is an error. If none can be started, or one dies or
-sends garbage, an event reports it, no others are started, and its jobs are compiled in this process.
+sends garbage, an event reports it. No others are started then, and the jobs are compiled in this process.
 """
 
 from __future__ import annotations
