@@ -83,6 +83,6 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
     if key is not None:
         program_cache.put(key, recipe, tools(), programs)
         gm.meta["burnish_digest"] = program_cache.digest_of(key)
-        if settings.check:  # a program from disk must do the same, so that one runs
+        if settings.check:  # a program from disk must behave the same, so run the reloaded one
             return program_cache.written_and_read(key, recipe, tools())
     return recipe, tools()

@@ -59,7 +59,7 @@ class Halved(NamedTuple):
 class Recipe(NamedTuple):
     parts: Plain | Frozen | Halved
     is_aside: bool
-    """Some inputs require gradients, but no result does."""
+    """Some inputs require gradients, but gradients flow into no result."""
     written: tuple[int, ...]
     """The inputs that are written to."""
     reaches: dict[int, int]

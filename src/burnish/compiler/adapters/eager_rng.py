@@ -133,7 +133,7 @@ def performed(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         return intercepted(function, args, kwargs)
 
-    # This is the name of a global in generated code, so it must not depend on the function's.
+    # torch.fx names a global of its generated code after it, so it must be an identifier.
     call.__name__ = call.__qualname__ = f"drawing_{getattr(function, '__name__', 'call').replace('.', '_')}"
     return call
 
