@@ -1,1 +1,1 @@
-"""Printers: loop nests to machine code. No operator of ATen is known here by name."""
+"""Code generation: loop nests to machine code. No ATen operator is known here by name."""

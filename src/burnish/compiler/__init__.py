@@ -1,7 +1,7 @@
-"""From a captured graph to a program: the driver, the program cache, adapters around a compiled graph."""
+"""Compiles captured graphs to programs: the driver, the program cache, adapters around a compiled graph."""
 
 from collections.abc import Callable
 from typing import Any
 
 CompiledFn = Callable[..., Any]
-"""What a captured graph becomes."""
+"""The compiled form of a captured graph."""

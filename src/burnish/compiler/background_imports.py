@@ -1,10 +1,10 @@
-"""What compiling needs is imported while the first function is traced.
+"""Imports the compiler in a background thread while the first function is traced.
 
     begin()        the first trace begins: another thread imports
-    end()          it is over: what has not been imported yet waits until somebody needs it
+    end()          it is over: modules that are not imported yet wait until they are needed
 
-A trace runs torch's operators, which leave the interpreter free; imports take it for a quarter of a second. What a
-program from disk needs comes first, and where there are programs on disk, nothing else: this one is likely among them.
+A trace runs torch's operators, which release the GIL; imports hold it for a quarter of a second. The modules for a
+program from disk come first. If there are programs on disk, only those are imported: this one is likely among them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TO_COMPILE = (
     "burnish.compiler.compile_graph",
 )
 LONGEST_WAIT = 5.0
-"""Seconds that a fork waits for the thread: what it is in the middle of importing, the child could not import."""
+"""Seconds that a fork waits for the thread: a child cannot import a module that the thread is importing."""
 
 
 @once
@@ -39,7 +39,7 @@ def begin() -> None:
     try:
         thread.start()
     except RuntimeError:
-        return  # no thread can be started: the interpreter ends, say
+        return  # no thread can be started, for example because the interpreter is shutting down
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lambda: None if thread is threading.current_thread() else thread.join(LONGEST_WAIT))
 
@@ -57,9 +57,9 @@ def _import(names: tuple[str, ...]) -> None:
             if name == "burnish.compiler.graph_cache_key":
                 module.warm_up()
         except Exception:
-            return  # whoever needs it will be told
+            return  # the import that needs it raises the error again
 
 
 _over = threading.Event()
 _begun: dict[str, object] = {}
-"""By the one thread that came first: `setdefault` is one step."""
+"""Set by the thread that came first: `setdefault` is atomic."""

@@ -1,10 +1,10 @@
-"""Whether a program for many sizes is right for sizes that are far from those it was made from.
+"""Checks whether a program for symbolic sizes is right for sizes far from those it was compiled from.
 
     check = Check(gm, space, examples, gradients, open_numbers)
-    check((4096,))              the graph is traced there, and the trace must be what formulas say
-    check.is_special((1,))      sizes of 0 and 1 say nothing of those around them
+    check((4096,))              traces the graph there, and compares the trace with the formulas
+    check.is_special((1,))      whether a size of 0 or 1 occurs there: such sizes say nothing about others
 
-A little of this is found out when the program is compiled, and kept with it: its `Reach`. A sequence that grows with
+A range of sizes is checked when the program is compiled, and is saved with it: its `Reach`. A sequence that grows with
 every call stays within it for a while, and nothing is traced again.
 """
 
@@ -22,16 +22,16 @@ from ..ir.untraceable_graph import Untraceable
 from ..tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
 
 Examples = Callable[[Point], list[Any]]
-"""The inputs of a graph at a point of a space: tensors of those sizes whose data nobody reads, and numbers."""
+"""The inputs of a graph at a point of a space: tensors of those sizes whose data is never read, and numbers."""
 
 
 FAR = (16, 4)
-"""How many times the size that was seen a program of one size is tried at once: the first of these that holds."""
+"""Factors for the size that was seen, tried when a program with one symbolic size is compiled: the first that holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Between which sizes a program is known to be right, and what must not be 0 or 1 there."""
+    """The range of sizes for which a program is known to be right, and the formulas that must not be 0 or 1 there."""
 
     formulas: tuple[Formula, ...]
     least: Point
@@ -39,7 +39,7 @@ class Reach:
 
 
 class Check:
-    """Whether the trace of a graph for other sizes is what formulas, found at the points of the space, say."""
+    """Compares the trace of a graph for other sizes with the formulas found at the points of the space."""
 
     def __init__(
         self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, open_numbers: tuple[type, ...]
@@ -52,13 +52,13 @@ class Check:
         self.bounds: tuple[Point, Point] | None = None
 
     def told(self, reach: Reach | None) -> Check:
-        """What was found out when the program was compiled."""
+        """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
         return self
 
     def is_special(self, point: Point) -> bool:
-        """Whether something in the trace has a size of 0 or 1 there. Such sizes mean other things than those around."""
+        """Whether something in the trace has a size of 0 or 1 there. Such sizes behave differently from others."""
         if self.formulas is None:
             try:
                 self.learn(list(map(self.text, self.space.points)))
@@ -67,7 +67,7 @@ class Check:
         return any(formula.at(point) <= 1 for formula in self.formulas)  # type: ignore[union-attr]
 
     def learn(self, texts: Sequence[str]) -> None:
-        """From the traces at the points."""
+        """Finds the formulas, from the traces at the points."""
         pieces = [NUMBER.split(text) for text in texts]
         if any(piece != pieces[0] for piece in pieces):
             raise NoFormula("the trace is another one for other sizes")
@@ -83,7 +83,7 @@ class Check:
         return text_of(trace(self.gm, self.examples(point), self.gradients, self.open_numbers).graph)
 
     def reach(self, texts: Sequence[str]) -> Reach | None:
-        """How far it reaches; None where that is not to be told. `texts` are those of the traces at the points."""
+        """The range in which it holds, or None if that is unknown. `texts` are the traces at the points."""
         try:
             self.learn(texts)
             least, most = (tuple(map(end, zip(*self.space.points, strict=True))) for end in (min, max))
@@ -111,5 +111,5 @@ class Check:
 
 
 def text_of(graph: Any) -> str:
-    # Columns are as wide as the numbers in them.
+    # Column widths depend on the numbers in them.
     return re.sub(" +", " ", str(graph))

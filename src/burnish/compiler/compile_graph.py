@@ -1,4 +1,4 @@
-"""From a captured graph to a program: the compiler's stages, one after the other."""
+"""Compiles a captured graph to a recipe: the compiler's stages, one after the other."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ __all__ = ["compile_graph", "tools"]
 def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Recipe:
-    """Raises Untraceable where the graph holds what must run as it stands. With `gradients` the results are autograd's,
-    if an input requires gradients. Numbers of the types `open_numbers` among the
-    inputs may be others in the next call."""
+    """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
+    if an input requires gradients. Inputs that are numbers of the types `open_numbers` stay live scalars."""
     if gpus_of(example_inputs):
         offer_gpus()
     lowered = lower(gm, example_inputs, gradients, open_numbers)
@@ -79,7 +78,7 @@ def tools() -> Tools:
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
-    """Over how many bytes each input lies that is a tensor. A number has a value of tensor type in the graph too."""
+    """How many bytes each tensor input spans. A number also has a value of tensor type in the graph."""
     found = {}
     for k, (value, example) in enumerate(zip(graph.inputs, example_inputs, strict=False)):
         if isinstance(example, torch.Tensor) and value.type.device.type in ("cpu", "cuda") and value.type.numel:
@@ -92,7 +91,7 @@ def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
     if turns:
         graph = rematerialize(graph, len(constants), current().memory_budget)
-    # What of a weight has changed is seen by looking at it, which would mean to wait for a GPU.
+    # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
@@ -106,7 +105,7 @@ def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
-    """Forward and backward, compiled both."""
+    """Compiles forward and backward."""
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
     plans = [make_plan(half, gives_back=True) for half in (halves.forward, halves.backward)]
@@ -123,7 +122,8 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
 
 
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
-    """The two graphs, and what autograd must know of them. The graph's last inputs are `constants`."""
+    """The two graphs, and what autograd needs to know about them. The last `constants` inputs of the graph are
+    constants."""
     if not all(isinstance(graph.outputs[k], Alias) for k in gradients.shown):
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
@@ -167,7 +167,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
 
 
 def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:
-    """Of the gradients whose memory is seen elsewhere, those that a leaf copies."""
+    """The gradients whose memory is also visible elsewhere, so that a leaf copies them; and which are tangents."""
     tangents = {view.at for view in gradients.of_tangents if not view.steps}
     seen = {view.at for view in gradients.of_tangents}
     bases = {made[k] for k, _ in gradients.gradient_views if isinstance(made[k], Value)}
@@ -176,7 +176,7 @@ def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:
-    """In which order autograd's node lists the inputs, where the leaves' order shows: where they share a gradient."""
+    """The order in which autograd's node lists the inputs. It matters if a gradient is shared, else it is empty."""
     identities = [out.input if isinstance(out, Alias) else out for out in made if isinstance(out, (Alias, Value))]
     if len(set(identities)) == len(identities):
         return ()
@@ -193,7 +193,7 @@ def shown_input(out: Alias, graph: Graph) -> Shown:
 
 
 def shown_value(out: Any, base: Any) -> Shown:
-    """Where a value lies in the memory of another one."""
+    """The view of the base's memory that a value is."""
     (source, offset), (storage, begin) = map(place_of, (out, base))
     if source is not storage or not isinstance(source, Value):
         raise Untraceable("two of its outputs share memory, and gradients flow into both")
@@ -201,7 +201,7 @@ def shown_value(out: Any, base: Any) -> Shown:
 
 
 def place_of(value: Any) -> tuple[Any, int]:
-    """The value in whose memory one lies, and from which element on."""
+    """The value that owns the memory of a value, and its first element there."""
     if isinstance(value, Value) and is_shown(value):
         source, maps = value.node.args  # type: ignore[union-attr]
         return source, view_offset(maps, source.type)
@@ -226,12 +226,12 @@ def launches_of(plan: Plan) -> list[Launch]:
 
 
 def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> list[NativeKernel | CudaKernel]:
-    """`others` are compiled beside those of the CPU."""
+    """`others` are compiled in parallel with the kernels of the CPU."""
     return compile_launches(launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
 
 
 class MeasurementShelf:
-    """The measurements of library calls among what is kept on disk: those of this machine and this torch."""
+    """The disk cache of library call measurements, for this machine and this torch."""
 
     def get(self, key: str) -> str | None:
         shelf = disk_cache()
@@ -251,7 +251,7 @@ memory.shelf = MeasurementShelf()
 
 
 def made_here() -> dict[str, str]:
-    """By what and for what this process makes each kind of entry on disk."""
+    """For each kind of entry on disk, the versions and the target that this process compiles with."""
     here = {
         KIND: built(),
         WATCHER_KIND: built(),
@@ -262,6 +262,6 @@ def made_here() -> dict[str, str]:
 
 
 def own_calls_of(plan: Plan) -> list[Callable[[], object]]:
-    """What compiles the native functions of library calls that are our own."""
+    """The compilation jobs of library calls that are our own native functions."""
     candidates = [step.node.args[0] for step in plan.steps if isinstance(step, Call) and step.node.op is RUN]
     return [candidate.steps for candidate in candidates if candidate.steps is not None]

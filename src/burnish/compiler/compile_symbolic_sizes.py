@@ -1,14 +1,13 @@
-"""One compilation of a captured graph for many sizes: symbolic shapes.
+"""Compiles a captured graph once for many sizes: symbolic shapes.
 
     recipe = compile_open(gm, space, examples)              examples: what the inputs are at each point of the space
     program = recipe.assembled(tools, eager, otherwise, check, count)
     program(x of 64 rows)
     program(x of 200 rows)                                  the same machine code
 
-The compiler's passes know numbers only. So they run for a few sizes, and what comes out (kernels, drivers) is laid one
-on top of the other: numbers that differ become formulas of the sizes, anything else that differs is a reason,
-NoFormula, why this graph is made for each size by itself. Whether the program is right far from the sizes that were
-tried is for `size_check` to say.
+The compiler's passes only know numbers. So they run for a few sizes, and their results (kernels, drivers) are compared.
+Numbers that differ become formulas of the sizes. Any other difference raises NoFormula, and the graph is compiled for
+each size separately. `check_symbolic_sizes` decides whether the program is right far from the sizes that were tried.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ Meanwhile = Callable[[], object]
 def compile_open(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (), gradients: bool = False
 ) -> OpenRecipe:
-    """`open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`.
-    `open_inputs` are the tensors of open sizes. With `gradients` the results are autograd's, as in `compile_graph`."""
+    """`open_inputs` are the tensors with symbolic sizes. With `gradients` the results are autograd's, as in
+    `compile_graph`."""
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
     except NotAlike as why:
@@ -65,7 +64,7 @@ def compile_open(
 def compiled_near(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
 ) -> OpenRecipe:
-    """From as few points as will do."""
+    """Compiles from as few points as possible."""
     few = space.few()
     if few is not space:
         with contextlib.suppress(NoNumber):
@@ -76,7 +75,7 @@ def compiled_near(
 def compiled_at(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
 ) -> OpenRecipe:
-    """From the points of the space."""
+    """Compiles from the points of the space."""
     if gpus_of(examples(space.points[0])):
         offer_gpus()
     open_numbers = open_beside_sizes(examples(space.points[0]))
@@ -113,7 +112,7 @@ def compiled_at(
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors that a graph brought along are the same, or made alike."""
+    """Whether two constants of a graph are the same tensor, or have equal contents and layouts."""
     return (
         a is b
         or a.numel() <= FEW
@@ -125,10 +124,10 @@ def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 FEW = 1 << 16
-"""Elements that are worth comparing."""
+"""The most elements that are worth comparing."""
 
 NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
-"""What is raised for a size that the program cannot have."""
+"""The errors for a size that the program cannot have."""
 
 
 def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]) -> Lowered:
@@ -141,11 +140,11 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_numbers
 
 
 def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenPlain | OpenFrozen:
-    """`meanwhile` is called while machine code is made."""
+    """`meanwhile` is called while machine code is generated."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
-    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for fixed sizes
+    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for static sizes
     parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in graphs]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
@@ -168,7 +167,7 @@ def chosen(graphs: Sequence[Graph]) -> list[Graph]:
 
 
 def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenHalved:
-    """Forward and backward, both for all sizes."""
+    """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
     halves, layouts = zip(
@@ -189,7 +188,7 @@ def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhil
 
 
 def fitted(examples: Sequence[Any], space: Space) -> Any:
-    """What is the same at all points but for numbers: those that differ are formulas."""
+    """Merges examples that only differ in numbers; those that differ become formulas."""
     first = examples[0]
     if any(type(x) is not type(first) for x in examples):
         raise NoFormula("autograd is told something else for other sizes")
@@ -222,7 +221,7 @@ def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
 
 
 def is_same_use(a: Node, b: Node) -> bool:
-    """Whether two nodes read the same in print."""
+    """Whether two nodes have the same arguments, results and types."""
     return (
         is_same_argument(a.args, b.args)
         and is_same_argument(tuple(a.kwargs.items()), tuple(b.kwargs.items()))
@@ -240,7 +239,7 @@ def is_same_argument(a: Any, b: Any) -> bool:
     if kind is tuple or kind is list:
         return len(a) == len(b) and all(map(is_same_argument, a, b))
     if isinstance(a, Map):
-        return a == b  # alone, it is not printed in full
+        return a == b  # a map alone is not printed in full
     return print_argument(a) == print_argument(b)
 
 
@@ -260,7 +259,7 @@ def built(
         OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
         for plan, point in zip(plans, space.points, strict=True)
     ]
-    # A driver that takes a list is told the sizes by whoever calls it.
+    # A driver that takes a list gets the sizes from its caller.
     given = (
         []
         if takes_list

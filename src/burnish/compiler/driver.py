@@ -1,7 +1,7 @@
-"""The backend "burnish": our own compiler.
+"""The backend "burnish": compiles a captured graph, or falls back to eager.
 
-The captured graph is lowered, with its gradients where they flow, scheduled, printed and compiled; what the compiler
-does not take on (Python inside the graph, for one) runs eagerly, node by node, and an event says why.
+The graph is lowered, with its gradients if they flow, scheduled, printed and compiled. A graph that is not supported
+(with Python inside, for example) runs eagerly, node by node, and an event says why.
 """
 
 from __future__ import annotations
@@ -56,12 +56,11 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 
 ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower", "shape_padding")
-"""Settings that one function can be compiled with, by its mode or options."""
+"""Settings that a function can be compiled with, through its mode or options."""
 
 
 def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., CompiledFn]:
-    """For a graph that is compiled later on: under what is asked for now. A mode is in force while the backend is
-    called, and no longer."""
+    """A `compile_graph` for later, under the present settings: a mode is only in force while the backend is called."""
     asked = {name: getattr(current(), name) for name in ASKED}
 
     def compile_later(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
@@ -78,7 +77,7 @@ def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn
 
 
 def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
-    """Once for all sizes, or where that cannot be, for each of the first few that come."""
+    """Compiles once for all sizes. If that is not possible, for each of the first few sizes."""
     eager = drawing(gm)
     apiece = PerSize(gm, list(opened.shapes), eager)
     try:
@@ -100,7 +99,7 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         positions = list(opened.shapes)
 
         def work(inputs: Sequence[Any]) -> float:
-            # Not the product of all their sizes: with a cache of many tensors no two calls would be alike.
+            # Not the product of all their sizes: with a cache of many tensors no two calls would have equal work.
             return float(sum(inputs[k].numel() for k in positions))
 
         return contest(
@@ -117,7 +116,7 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
 
 
 def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
-    """The reason as text, after one warning: an internal failure must not stay unseen."""
+    """The reason as text, after one warning: an internal failure must not go unnoticed."""
     why = f"the compiler failed: {type(error).__name__}: {error}"
     warn(
         f"Burnish could not compile a graph of {len(gm.graph.nodes)} nodes and {instead}. This is a "
@@ -148,14 +147,14 @@ def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str
 
 
 def sizes_of(positions: list[int]) -> Callable[[tuple], tuple]:
-    """What tells apart calls of a graph whose sizes are open."""
+    """A function that returns the sizes that distinguish calls of a graph with symbolic sizes."""
     reads = "".join(f"*i[{k}].shape, " for k in positions)
     made: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
     return made
 
 
 class PerSize:
-    """A graph with open sizes, compiled for each of the first few that come; any others run eagerly."""
+    """A graph with symbolic sizes, compiled for each of the first few sizes; for any others it runs eagerly."""
 
     def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
         self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions)
@@ -181,7 +180,7 @@ class PerSize:
 
 
 def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """A piece of a graph with open sizes: nobody tells which sizes of its inputs follow from which."""
+    """Compiles a piece of a graph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
     return PerSize(gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], drawing(gm))
 
 
@@ -191,12 +190,11 @@ def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
 
 class Waiting:
-    """A graph that may not be asked for again soon: one for other sizes, say, of a function that has been compiled
-    before. Sizes that come once (a sequence that grows with every call) are not worth compiling for: the graph is
-    compiled when it is asked for the `times`th time. One that serves all sizes is so when it is asked for at all, for
-    then a third size has come.
+    """A graph that may not be called again soon, for example one for other sizes of a function that has been compiled
+    before. Sizes that come once (a sequence that grows with every call) are not worth compiling for, so the graph is
+    compiled on its `times`th call. A graph for all sizes is compiled on its first: then a third size has come.
 
-    While somebody watches what autograd saves, as checkpointing does, nothing is compiled: tracing saves too.
+    Nothing is compiled while something watches what autograd saves, as checkpointing does: tracing saves too.
     """
 
     def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn], times: int):
@@ -220,21 +218,21 @@ class Waiting:
 
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Numbers stay open, or as many of them as can be. The others become constants of what is compiled."""
-    is_guarded = "burnish_waits" in gm.meta  # capture calls, which guards the type of a number
+    """Keeps as many numbers as possible live. The others become constants of what is compiled."""
+    is_guarded = "burnish_waits" in gm.meta  # set by capture, which guards the type of a number
     if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
         return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), FIXED)
     return _compile_numbers(gm, example_inputs)
 
 
 FIXED = (bool, complex)
-"""The types of numbers that are never open."""
+"""The types of numbers that are never live."""
 
 
 def _compile_numbers(
     gm: GraphModule, example_inputs: list[Any], may_be_open: tuple[type, ...] = (int, float)
 ) -> CompiledFn:
-    """Numbers of the types `may_be_open` stay open if that can be, whole ones for the shorter: they may be sizes."""
+    """Keeps numbers of the types `may_be_open` live if possible. Integers are given up first: they may be sizes."""
     open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
     if not open_numbers:
         return _compile(gm, example_inputs)
@@ -264,7 +262,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
             compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
         left = switches_left(gm)
         if left or autocast_is_on() or current().cuda_graphs or mode is not None:
-            gm.meta.pop("burnish_digest", None)  # there is more to it than its program
+            gm.meta.pop("burnish_digest", None)  # the program alone is not enough
         if autocast_is_on():
             compiled = without_autocast(compiled)
         if left:
@@ -280,13 +278,13 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
             raise
         why = str(reason)
     except Exception as error:
-        if int in open_numbers:  # one may be a size, and what stands in for it is none
+        if int in open_numbers:  # one may be a size, and a live scalar cannot stand for a size
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):
             why = str(error)
         elif current().on_error == "raise":
             raise
-        else:  # whatever failed, the graph itself is sound: it runs as it stands
+        else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback=cause)
     return drawing(gm)
@@ -294,7 +292,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
     """Whether gradients may flow through the graph."""
-    with torch._C.DisableTorchFunctionSubclass():  # a class with rules of its own is not asked
+    with torch._C.DisableTorchFunctionSubclass():  # bypasses the __torch_function__ of subclasses
         if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
             return False
     return torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)
@@ -308,7 +306,7 @@ def turns_gradients_on(node: Node) -> bool:
 
 
 def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:
-    """Recorded, where it computes on one GPU."""
+    """The graph as CUDA graphs, if it computes on one GPU."""
     devices = gpus_of(example_inputs)
     name = f"a graph of {len(gm.graph.nodes)} nodes"
     why = None
@@ -326,7 +324,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
 
 
 AUTOCAST = ("cpu", "cuda")
-"""The devices that casting is switched on for."""
+"""The devices that have an autocast switch."""
 
 
 def autocast_is_on() -> bool:
@@ -334,10 +332,10 @@ def autocast_is_on() -> bool:
 
 
 def without_autocast(compiled: CompiledFn) -> CompiledFn:
-    """What autocast casts is part of the compiled graph. It must not cast a second time when that runs."""
+    """The casts of autocast are part of the compiled graph, so autocast must be off while it runs."""
 
     def call(*inputs: Any) -> Any:
-        # The switches themselves: a context of torch's takes ten microseconds.
+        # The switches are set directly: torch's context manager takes ten microseconds.
         before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
         for device in AUTOCAST:
             torch.set_autocast_enabled(device, False)

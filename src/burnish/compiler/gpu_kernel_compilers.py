@@ -1,10 +1,10 @@
-"""Graphs on GPUs: who makes their kernels.
+"""Registers the GPU target and selects the kernel compiler for each device.
 
     kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
-    open_compiler_for(device)(alike, space)   kernels that are told sizes, each from those for a few
+    open_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
 
-The scheduler is told of a machine for each kind of device that has a printer here (`schedule.target_machines`). Triton
-is imported when the first graph comes that computes on a GPU.
+The scheduler gets a `Machine` for each kind of device that has a printer here (`schedule.target_machines`). Triton is
+imported when the first graph computes on a GPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def matrix_maker() -> Maker:
 
 
 def clock() -> Clock | None:
-    """Nobody measures where there is no GPU, or while what is started is recorded."""
+    """None if there is no GPU, or while launches are recorded: then nothing is measured."""
     return clock_of_torch() if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing() else None
 
 
@@ -50,7 +50,7 @@ def clock() -> Clock | None:
 def clock_of_torch() -> Clock:
     from ..codegen.triton.gpu_timing import seconds_of
 
-    # Few runs: there are two ways for each of fifty convolutions, and a graph waits for all of them.
+    # Few runs: each of fifty convolutions may have two candidates, and a graph waits for all of them.
     return Clock(functools.partial(seconds_of, rounds=2, at_once=4), torch.cuda.device, torch.cuda.get_device_name)
 
 
@@ -86,7 +86,7 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     by_device: dict[torch.device, list[int]] = {}
     for number, launch in enumerate(launches):
         by_device.setdefault(launch.device, []).append(number)
-    by_device.setdefault(torch.device("cpu"), [])  # whose library calls may want code as well
+    by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
     for device, numbers in by_device.items():
         machine = machine_of(device)
         compiler = compile_for_cpu if machine is None or machine is CPU else COMPILERS[machine.name]
@@ -95,7 +95,7 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
 
 
 def open_compiler_for(device: torch.device) -> CompileOpen | None:
-    """Who makes kernels that are told sizes; None for the CPU's."""
+    """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
     machine = machine_of(device)
     return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
 
@@ -124,7 +124,7 @@ def index_of(device: torch.device) -> int:
 
 
 def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
-    """One that is no part of a plan."""
+    """Compiles a kernel that is not part of a plan."""
     from ..codegen.triton.compile_kernels import compile_kernels
 
     (made,) = compile_kernels([Launch(kernel, ())], index_of(device))
@@ -132,7 +132,7 @@ def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
 
 
 def cubins_here() -> dict[str, str]:
-    """By what the machine code of kernels is made, for the first GPU of this machine, if it has one."""
+    """What the machine code of GPU kernels depends on, for the first GPU of this machine, if it has one."""
     if cuda_module_loader.why_not() is not None:
         return {}
     from ..codegen.triton.compilation.cubin_cache import KIND, made_with
@@ -143,12 +143,12 @@ def cubins_here() -> dict[str, str]:
 
 COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
 OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
-"""By the name of the machine, but for the CPU."""
+"""By the name of the machine, without the CPU."""
 
 
 @once
 def offer_gpus() -> None:
-    """Once a graph comes that computes on one."""
+    """Registers the GPU target, when the first graph computes on one."""
     why = cuda_module_loader.why_not()
     if why is None:
         from ..codegen.triton.compilation.compile_worker_pool import start_early

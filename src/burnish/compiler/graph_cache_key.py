@@ -1,10 +1,10 @@
-"""The cache key of a captured graph: text that is equal where the compiler would make the same program.
+"""The cache key of a captured graph: text that is equal whenever the compiler would make the same program.
 
     key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
 
-It says what each node calls and with what, how the inputs lie, and all that the compiler asks of torch, of the machine
-and of the settings. A graph that holds anything without a name that means the same in another process (a function of
-the user's, say, or an operator of an extension) has no key.
+It contains each node's target and arguments, the layouts of the inputs, and all that the compiler reads from torch, the
+machine and the settings. Everything in it needs a name that means the same in another process. Without one, as for
+a user's function or an extension's operator, the graph has no key.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def key_of(
 
 
 def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
-    """The same for a graph that is compiled for many sizes: `opened` are capture's OpenInputs."""
+    """The key of a graph that is compiled for symbolic sizes: `opened` are capture's OpenInputs."""
     space = opened.space
     try:
         first, *others = ([*opened.examples(point)] for point in space.points)
@@ -123,7 +123,7 @@ def input_text(example: Any, open_numbers: tuple[type, ...]) -> str:
 
 
 def input_facts(example: torch.Tensor) -> tuple:
-    """How a tensor lies, and what else the compiler looks at."""
+    """The layout of a tensor, and its other properties that the compiler reads."""
     kind = type(example)
     if (
         kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -175,7 +175,7 @@ def text_of(value: Any, numbers: dict[Node, int]) -> str:
 
 
 def name_of(target: Any) -> str:
-    """The name of a function of torch's, of Python's operators, or of an attribute of tensors."""
+    """The name of a function of torch, of a Python operator, or of an attribute of tensors."""
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         name = str(target)
         if name.partition(".")[0] in OPERATORS:
@@ -186,7 +186,7 @@ def name_of(target: Any) -> str:
         return f"attribute {attribute}"
     known = names().get(target) if isinstance(target, BuiltinFunctionType | FunctionType | type) else None
     if known is None:
-        # Methods of tensors, and what is in a module of torch's under its own name.
+        # Methods of tensors, and functions in a module of torch under their own names.
         known = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', '')}"
         if not known.startswith("torch.") or reached(known) is not target:
             raise NoKey(known)
@@ -219,7 +219,7 @@ def names() -> dict[Any, str]:
 
 
 def warm_up() -> None:
-    """Ask what stays the same for as long as the process lives."""
+    """Computes the parts that stay the same as long as the process lives."""
     names()
     built()
 
@@ -230,7 +230,7 @@ def folder() -> str:
 
 
 def surroundings() -> list[str]:
-    """What else the compiler looks at: Burnish and the machine, then settings, and torch's as they are in force."""
+    """The compiler's other inputs: Burnish and the machine, then the settings, and torch's switches in force."""
     return [built(), str(switches())]
 
 
@@ -285,7 +285,7 @@ def switches() -> tuple:
 
 @once
 def built() -> str:
-    """Who compiles, for which machine. LLVM comes with llvmlite, which is not loaded to ask."""
+    """The versions of the compiler, and its target. LLVM's version is that of llvmlite, whose binding is not loaded."""
     import llvmlite
 
     return (
@@ -295,11 +295,11 @@ def built() -> str:
 
 
 OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
-"""Lines of /proc/cpuinfo that say what LLVM makes a processor's name and features of."""
+"""Lines of /proc/cpuinfo from which LLVM derives a processor's name and features."""
 
 
 def machine() -> str:
-    """The processor and what it can do, of which some is left to the system."""
+    """The processor and its features, some of which the system controls."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             first, end, _ = file.read(8192).decode().partition("\n\n")  # the system writes no more than is read
@@ -316,8 +316,8 @@ def machine() -> str:
 
 @once
 def source_digest() -> str:
-    """Of Burnish's own files. Reading them all takes longer than linking a program: what they came to is remembered by
-    their sizes and times."""
+    """The digest of Burnish's own files. Reading them all takes longer than linking a program, so the digest is cached
+    by their sizes and times."""
     package = Path(__file__).parent.parent
     files = sorted(sources_below(str(package)))
     shelf = disk_cache()
@@ -337,7 +337,7 @@ SOURCES = "digest of sources"
 
 
 def sources_below(folder: str) -> Iterator[tuple[str, int, tuple[int, int]]]:
-    """Python files: path, bytes, when it was last written to and changed in any way: no installer sets that one."""
+    """Python files: path, bytes, mtime and ctime. No installer sets the ctime."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():

@@ -1,8 +1,8 @@
-"""The native code that watches state for guards, for capture, which does not know the compiler.
+"""Provides native guard checks to capture, if possible without loading the compiler.
 
-    new_watch()          see ``runtime.state_watch.native_watch``; None on a machine or a Python it cannot be had on
+    new_watch()          see ``runtime.state_watch.native_watch``; None if the machine or the Python is not supported
 
-It is compiled once, and read from disk in later processes: there the compiler may not be needed for anything else.
+It is compiled once, and read from disk in later processes, which may not need the compiler for anything else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAKES_KEYS = "burnish.compiler.graph_cache_key"
 
 
 def is_at_hand() -> bool:
-    """Whether no part of the compiler has to be loaded first. Under other backends than ours nobody needs it else, and
-    where programs come from disk nobody may."""
+    """Whether it is available without loading a part of the compiler. Other backends do not need the compiler for
+    anything else, and neither may programs from disk."""
     return watchers.cache_info().currsize > 0 or loaded(MAKES_MACHINE_CODE) is not None or kept() is not None
 
 
@@ -35,7 +35,7 @@ def new_watch() -> Watch | None:
 
 
 def watch_at_hand() -> Watch | None:
-    """Where it costs nothing but itself."""
+    """A watch, if it is switched on and available without loading the compiler."""
     return new_watch() if current().native_guards and is_at_hand() else None
 
 
@@ -46,7 +46,7 @@ def watchers() -> tuple[int, int] | None:
     try:
         one, of_tuple = kept() or compiled()
         return one.address, of_tuple.address
-    except Exception as error:  # without it guards are checked in Python, as they are where this is switched off
+    except Exception as error:  # guards are then checked in Python, as they are where this is switched off
         if current().on_error == "raise":
             raise
         events.emit(
@@ -66,23 +66,23 @@ def compiled() -> tuple[NativeFunction, NativeFunction]:
 
 
 def kept() -> tuple[NativeFunction, NativeFunction] | None:
-    """Those on disk."""
+    """The functions on disk, or None."""
     where = place()
     return None if where is None or not is_supported else read(*where)
 
 
 @once
 def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
-    """They stay in memory for ever: checks refer to them."""
+    """They stay in memory forever: checks refer to them."""
     code = shelf.get(KIND, key)
-    with contextlib.suppress(Exception):  # it is compiled anew
+    with contextlib.suppress(Exception):  # it is then compiled again
         return None if code is None else load_watchers(code)
     return None
 
 
 def place() -> tuple[DiskCache, str] | None:
-    """Where they lie on disk. None where nobody has asked yet for what lies there: that alone takes longer than a watch
-    saves."""
+    """The disk cache and the key, or None if the module that makes keys is not loaded: loading it alone takes longer
+    than a watch saves."""
     asked = loaded(MAKES_KEYS)
     shelf = None if asked is None else disk_cache()
     return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")

@@ -1,9 +1,9 @@
-"""The recipe of a captured graph: from disk, where it was compiled before, or from the compiler.
+"""Gets the recipe of a captured graph from the disk cache, or compiles it.
 
     recipe, tools = recipe_of(gm, example_inputs, gradients, open_numbers)
-    recipe, tools = open_recipe_of(gm, opened, gradients)                      for many sizes
+    recipe, tools = open_recipe_of(gm, opened, gradients)                      for symbolic sizes
 
-The compiler is imported when the first graph comes that is on no disk, not by `import burnish`.
+The compiler is imported when the first graph is not on disk, not by `import burnish`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def recipe_of(
 
 
 def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
-    """`opened` are the OpenInputs that capture tells of."""
+    """`opened` are capture's OpenInputs."""
 
     def key() -> str | None:
         from .graph_cache_key import open_key_of
@@ -65,7 +65,7 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         from . import program_cache
 
         key = key_of()
-        # Who wants to see what the compiler makes does not want it to be left out.
+        # A user who wants to see the compiler's stages needs the compiler to run.
         if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
             found = program_cache.get(key, programs)
             if found is not None:
@@ -83,6 +83,6 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
     if key is not None:
         program_cache.put(key, recipe, tools(), programs)
         gm.meta["burnish_digest"] = program_cache.digest_of(key)
-        if settings.check:  # a program from disk must do what this one does: it is the one that runs
+        if settings.check:  # a program from disk must behave the same, so run the reloaded one
             return program_cache.written_and_read(key, recipe, tools())
     return recipe, tools()

@@ -1,9 +1,9 @@
-"""A compiled graph that comes with an exported file, run without the graph.
+"""Loads a compiled graph that comes with an exported file, without the graph.
 
-    run = ready(content, digest, eager)     None where it has to be looked for, or made, by way of the graph
+    run = ready(content, digest, eager)     None if it must be looked up, or compiled, from the graph
 
-`content` is what `kept.packed` made for the key of that digest. It was compiled in the plain way (`native._compile`,
-nothing stands around the program), for surroundings and inputs like those at hand: who asks has made sure of that.
+`content` comes from `program_cache.packed`, for the key with that digest. It was compiled by `driver._compile` with no
+adapter around the program, for the present settings and inputs; the caller has checked both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What would be made of a graph for a GPU that is not there.
+"""Dry run of the GPU compiler for a GPU that is not present.
 
     BURNISH_NULL_DEVICE=sm_90 BURNISH_SHOW=loops,kernels python model.py
 
-The graph is lowered and scheduled, and its kernels are printed and made into machine code, all as for a GPU; then it
-runs eagerly. Library calls stay those of the device that the graph's tensors are on.
+The graph is lowered and scheduled, and its kernels are printed and compiled to machine code, all as for a GPU. Then the
+graph runs eagerly. Library calls remain those of the device that the graph's tensors are on.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""A graph in pieces: what stands alone is run as it is, and what is between is compiled.
+"""Partitions a graph at calls that are not compiled: they run eagerly, and the pieces between them are compiled.
 
     gt = x.sum() > 0                     the piece before, compiled
-    cond = cond(gt, x)                   a step of its own, whose two sides are compiled
+    cond = cond(gt, x)                   a step of its own, whose two branches are compiled
     add = cond[0] + 1                    the piece after, compiled
 
-``torch.cond`` stands alone, and so do changes of tensor objects and what makes leaves
-(``runtime/eager/tensor_object_state.py``). What a piece is given is known when it runs for the first time, so that is
-when it is compiled; the side of a ``cond`` that never runs is not compiled at all. Between the pieces autograd goes on
-as between any two compiled functions, and a gradient that is asked for is asked of it: no piece knows all of the way
-back.
+``torch.cond`` stands alone. So do changes of tensor objects, and calls that make leaves
+(``runtime/eager/tensor_object_state.py``). A piece is compiled when it first runs, because its inputs are known then; a
+branch of a ``cond`` that never runs is not compiled. Autograd connects the pieces as it connects any two compiled
+functions. A call of ``torch.autograd.grad`` runs eagerly: no piece contains the whole path back.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def has_steps(gm: GraphModule) -> bool:
 
 
 def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
-    """The graph as steps: each call that stands alone is one, and so is all that is between two of them."""
+    """The graph as steps: each call that stands alone, and each stretch of nodes between two of them."""
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
     steps: list[Step] = []
@@ -74,7 +73,7 @@ def is_item_of_same(node: Node, other: Node) -> bool:
 
 
 def with_parts(node: Node) -> Iterator[Node]:
-    """A call and what is taken out of its result, wherever that stands."""
+    """A call, and all calls that take parts out of its result, wherever they are."""
     yield node
     for user in node.users:
         if user.target is operator.getitem and user.args[0] is node:
@@ -86,7 +85,7 @@ class Step:
     function: Callable[..., Any]
     reads: list[Node]
     makes: list[Node]
-    """What a piece answers, which is a tuple. A call that stands alone answers with its own result."""
+    """The results of a piece, which is a tuple. A call that stands alone has its own result."""
     is_piece: bool
 
 
@@ -127,7 +126,7 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
 
 
 class Piece:
-    """A part of a graph, compiled when it is run first. ``eager`` is how it runs as it stands."""
+    """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands."""
 
     def __init__(self, gm: GraphModule, compile_graph: Compile):
         self.gm, self.compile_graph = gm, compile_graph
@@ -139,7 +138,7 @@ class Piece:
         if self.compiled is None:
             with self.lock:
                 if self.compiled is None:
-                    # An open autocast context, say, is nothing a compiler takes for an input.
+                    # The compiler does not accept some inputs, for example an open autocast context.
                     self.compiled = (
                         self.compile_graph(self.gm, list(inputs))
                         if all(isinstance(value, NUMBERS) for value in inputs)
@@ -149,7 +148,7 @@ class Piece:
 
 
 class Pieces:
-    """Its steps as the text of a function, which lets go of each value behind the step that read it last."""
+    """The steps as the source of a function, which drops each value after the step that last reads it."""
 
     def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
         last = {node: step for step in steps for node in (*step.reads, *step.makes)}

@@ -1,14 +1,14 @@
-"""Serialization of compiled graphs: the program cache on disk, from which later processes load them.
+"""The program cache: serialization of compiled graphs to disk, from which later processes load them.
 
     key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
-    kept.put(key, recipe, tools)
-    recipe, tools = kept.get(key)                                    the same, in another process
+    program_cache.put(key, recipe, tools)
+    recipe, tools = program_cache.get(key)                           the same, in another process
 
-An entry is one JSON document and the bytes it speaks of: machine code, and constants. The document holds the digest of
-the key that it was made for, and is read for no other. Arrays are tagged with what they
-stand for. What is shared (functions, words, kernels) stands once, in the order in which it can be made. Nothing is
-unpickled; what stands there is machine code and the text of drivers, which is why `disk_cache` reads its folder only
-where nobody else may write.
+An entry is one JSON document, followed by the bytes it refers to: machine code, and constants. The document holds the
+digest of the key that it was made for, and is not read for another key. Arrays are tagged with their types. Shared
+objects (functions, words, kernels) are written once, in an order in which they can be created. Nothing is unpickled.
+But an entry contains machine code and the source of drivers, so `disk_cache` only reads a folder that no other user can
+write to.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
-"""Bytes of a tensor that the graph brings along."""
+"""Bytes of a constant of the graph."""
 
 RECORDS: dict[str, str] = {
     name: module
@@ -62,19 +62,19 @@ RECORDS: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Where the classes are of what is written by its fields. They are imported when one is met: most programs need few."""
+"""The modules of classes that are written field by field. They are imported on demand: most programs need few."""
 
 TORCH: dict[type, str] = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 OURS = f"{__name__.partition('.')[0]}."
-"""Where functions of our own are that drivers call."""
+"""The package of our own functions that drivers call."""
 
 REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untraceable, NumberLost, NoFormula)}
 """Why a graph is not compiled, or not in this way."""
 
 
 class NotKept(Exception):
-    """Something that has no form on disk."""
+    """Something that cannot be serialized."""
 
 
 Programs = dict[str, bytes]
@@ -82,7 +82,7 @@ Programs = dict[str, bytes]
 
 
 def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) -> None:
-    """On disk, and into `programs`."""
+    """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
     if is_off and programs is None:
@@ -99,7 +99,7 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
 
 
 def written_and_read(key: str, recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
-    """The program as a later process gets it, or itself where it has no form on disk."""
+    """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
         return unpacked(packed(recipe, tools, digest), digest)
@@ -112,7 +112,7 @@ def digest_of(key: str) -> str:
 
 
 def put_refusal(key: str, why: Exception) -> None:
-    """What was refused need not be tried again."""
+    """Records that the graph is not supported, so that it is not tried again."""
     shelf = disk_cache()
     if shelf is not None:
         kind = next(kind.__name__ for kind in type(why).__mro__ if kind.__name__ in REFUSALS)
@@ -120,7 +120,7 @@ def put_refusal(key: str, why: Exception) -> None:
 
 
 def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
-    """From `programs`, or from disk. Raises one of REFUSALS where that is what compiling did."""
+    """From `programs`, or from disk. Raises one of REFUSALS if compiling did."""
     digest = digest_of(key)
     found = None if programs is None else programs.get(digest)
     if found is None:
@@ -134,7 +134,7 @@ def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
 
 
 def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
-    """None where it cannot be read, or was made for another key than the one of this digest."""
+    """None if it cannot be read, or was made for a key with another digest."""
     try:
         return unpacked(content, digest)
     except tuple(REFUSALS.values()):
@@ -171,10 +171,10 @@ class EntryWriter:
     def __init__(self) -> None:
         self.shared: list[Any] = []
         self.at: dict[int, int] = {}
-        """What has been written, by its id."""
+        """The indices of what has been written, by id."""
         self.equal: dict[str, int] = {}
-        """By what was written: layers that are alike share their tables."""
-        self.held: list[Any] = []  # so that an id stays one thing's
+        """Indices by the text of the entry: equal layers share their tables."""
+        self.held: list[Any] = []  # keeps objects alive, so that ids are unique
         self.blobs: list[bytes] = []
         self.blob_at: dict[bytes, int] = {}
 
@@ -232,8 +232,8 @@ class EntryWriter:
         return found
 
     def function_of(self, x: FunctionOf) -> list:
-        """A candidate is found again by its spec and its name. Those with an epilogue are not among them, but it is no
-        part of what prepares their weights."""
+        """A candidate, by its spec and its name. Candidates with an epilogue cannot be found that way, but the epilogue
+        does not affect how their weights are prepared."""
         candidate = x.owner
         is_whole = x.attribute == "prepare" or candidate.steps is None
         if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
@@ -368,10 +368,10 @@ def find_candidate(spec: Any, name: str) -> Any:
 
 @once
 def symbols() -> dict[str, int]:
-    """What native code calls that is not in it."""
+    """Addresses of the external functions that native code calls."""
     found = torch_thread_pool.addresses()
     if torch_thread_pool.PARALLEL in found:
         return found | vector_math_symbols.symbols() | torch_blas_symbols.symbols()
-    from ..codegen.llvm.compile_to_machine_code import symbols as compiled  # something stands in for it
+    from ..codegen.llvm.compile_to_machine_code import symbols as compiled  # compiles a replacement
 
     return compiled()

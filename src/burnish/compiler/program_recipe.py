@@ -1,11 +1,11 @@
-"""A compiled graph as data without addresses: its drivers, and how they are linked to memory.
+"""A compiled graph as relocatable data without addresses: its drivers, and how they become a program.
 
     recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
     compiled = recipe.assembled(tools, eager)
 
-The compiler ends in a recipe, and so does what is read from disk (`kept`): from here on there is one way. These are
-tuples with names, as what they are made of is: a process that reads a program must make their classes first, which
-takes a data class fifteen times as long.
+The compiler returns a recipe, and so does the cache on disk (`program_cache`); from here on both take the same path.
+Recipes and their parts are named tuples. A process that reads a program must create their classes first, which takes a
+data class fifteen times as long.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Halved(NamedTuple):
 class Recipe(NamedTuple):
     parts: Plain | Frozen | Halved
     is_aside: bool
-    """Over tensors that require gradients, none of which leave it."""
+    """Some inputs require gradients, but gradients flow into no result."""
     written: tuple[int, ...]
     """The inputs that are written to."""
     reaches: dict[int, int]
-    """Where some are: over how many bytes each input lies."""
+    """How many bytes each input spans, if some are written to."""
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
@@ -84,7 +84,7 @@ class Recipe(NamedTuple):
         return Apart(made, eager, self.written, self.reaches) if self.written else made
 
 
-# ---- for sizes that are told at run time
+# ---- for symbolic sizes
 
 
 class OpenPlain(NamedTuple):
@@ -101,7 +101,7 @@ class OpenHalved(NamedTuple):
     forward: OpenDraft
     backward: OpenDraft
     layout: Any
-    """A Layout in which numbers may be formulas."""
+    """A GradientLayout in which numbers may be formulas."""
 
 
 class OpenRecipe(NamedTuple):
@@ -110,14 +110,14 @@ class OpenRecipe(NamedTuple):
     written: tuple[int, ...]
     reaches: dict[int, int]
     open_inputs: tuple[int, ...]
-    """The tensors of open sizes."""
+    """The tensors with symbolic sizes."""
     reach: Reach | None = None
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck, count: int
     ) -> Any:
-        """`eager` runs the graph as it stands, `otherwise` for sizes that the program turns out not to be right for. It
-        takes `count` inputs; a frozen program's main part is given what was prepared as well."""
+        """`eager` runs the graph as it stands. `otherwise` runs it for sizes that the program is not right for, on
+        `count` inputs: the main part of a frozen program also gets the results of its prologue."""
 
         def elsewhere(*inputs: Any) -> Any:
             return otherwise(*inputs[:count])
@@ -150,7 +150,7 @@ class OpenRecipe(NamedTuple):
 
 
 def settled(tree: Any, point: Point) -> Any:
-    """What it is at a point."""
+    """The tree with the values of its formulas at a point."""
     if isinstance(tree, Formula):
         return tree.at(point)
     if type(tree) is tuple:

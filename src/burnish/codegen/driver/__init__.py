@@ -1,1 +1,1 @@
-"""The driver of a plan: Python text that calls kernels and operators in order."""
+"""Generated drivers of plans: Python source that calls kernels and operators in order."""

@@ -1,8 +1,6 @@
-"""The text of a driver while it is written: its lines, the names in it, and what they stand for.
+"""The source of a driver while it is generated: its lines, its names, and the objects bound to them.
 
-text.bind("call", torch.mm)                         "call_0": from here on the text may use it
-text.memory(f32[64, 64])                            "empty_cpu((64, 64), (64, 1), float32)"
-text.library_call(candidate, ["x", "w"])            "call_0(x, shown(w, (768, 64), (1, 768), 0))"
+text.bind("call", torch.mm)                         "call_0": the source may use this name from now on
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from ...schedule.library.candidate import Call, Candidate, Operand
 from ...tensors.tensor_types import TensorType
 
 NO_LETTER = re.compile(r"\W")
-"""What cannot stand in a name."""
+"""Characters that a name cannot contain."""
 
 
 class DriverText:
@@ -26,9 +24,9 @@ class DriverText:
         self.lines: list[str] = []
         self.things: dict[str, Any] = {}
         self.numbers: dict[str, int] = {}
-        """How often each name was wanted."""
+        """How often each name was requested."""
         self.devices: list[int] = []
-        """The GPUs of what is launched. Where there is one, it is the current one while the driver runs."""
+        """The GPUs of the launches. If there is only one, it is the current device while the driver runs."""
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -52,7 +50,7 @@ class DriverText:
         return name
 
     def constant(self, given: Any) -> str:
-        """A number or what is made of numbers; else a name for it."""
+        """A literal for numbers, strings and containers of numbers; otherwise a bound name."""
         if isinstance(given, (list, tuple)):
             is_plain = all(isinstance(part, (int, bool, type(None))) for part in given)
         else:
@@ -60,7 +58,7 @@ class DriverText:
         return repr(given) if is_plain else self.bind("constant", given)
 
     def memory(self, type: TensorType) -> str:
-        """A new tensor, with whatever lies there."""
+        """A new uninitialized tensor."""
         layout, device = f"{type.shape}, {type.stride}", type.device
         if device.type == "cpu" or (device.type == "cuda" and self.devices == [device.index]):
             return f"empty_{device.type}({layout}, {self.dtype(type.dtype)})"
@@ -69,15 +67,15 @@ class DriverText:
         return f"empty_strided({layout}, dtype={self.dtype(type.dtype)}, device={name})"
 
     def strided(self, source: str, type: TensorType, offset: int) -> str:
-        """A view as torch makes it: whoever gets hold of it may ask of what."""
+        """A view as torch makes it: code that gets it may ask for its base."""
         return f"as_strided({source}, {type.shape}, {type.stride}, {source}.storage_offset() + {offset})"
 
     def shown(self, source: str, type: TensorType | Operand, offset: int = 0) -> str:
-        """The same memory in another shape, for what looks at the memory alone."""
+        """The same memory in another shape, for code that only uses the memory."""
         return f"shown({source}, {type.shape}, {type.stride}, {offset})"
 
     def library_call(self, candidate: Candidate, tensors: Sequence[str], out: str | None = None) -> str:
-        """One operator in its own words, where that is what it is. `out`: where it writes to."""
+        """One library call, as a direct call of the operator where it is a single one. `out`: the tensor to write."""
         call = candidate.call
         if type(call) is not Call:
             which, given = ("run", tensors) if out is None else ("run_into", [out, *tensors])

@@ -1,10 +1,10 @@
-"""The driver of a plan whose sizes are told at run time, from the drivers for a few sizes.
+"""Generates the driver of a plan with symbolic sizes from the drivers for a few sizes.
 
     driver for 64, 65, ... rows            =>      driver for all
         y = empty_cpu((64, 768), ...)                  y = empty_cpu((frame.n0, 768), ...)
 
-Drivers are text and tables. What differs among those of several examples must be numbers, and those become formulas,
-evaluated when a frame is made for sizes that have not been seen before.
+Drivers are text and tables. The drivers of several examples may only differ in numbers. Those become formulas, which
+are evaluated when a frame is made for sizes that have not been seen before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .generate_driver import DriverWriter
 
 
 class OpenDriverWriter(DriverWriter):
-    """The driver for one example. Numbers that may differ stand in its text and tables, in nothing else."""
+    """The driver for one example. Only its text and tables hold numbers that may differ."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class OpenDriverWriter(DriverWriter):
         super().flush()
 
     def run_library(self, node: Node) -> None:
-        """The operator itself, its numbers in the text."""
+        """Calls the operator itself, with its numbers in the text."""
         candidate = node.args[0]
         if type(candidate.call) is not LibraryCall:
             raise NoFormula(f"the library call {candidate.name} is made for one size")
@@ -78,7 +78,7 @@ class OpenDriverWriter(DriverWriter):
 
 
 def table_of(calls: NativeCalls) -> list[Entry]:
-    """In which every operand has its own place."""
+    """The table's entries; every operand has its own place."""
     return [entry for _, entries in calls.calls for entry in entries]
 
 
@@ -107,7 +107,7 @@ class Joiner:
     def __init__(self, examples: Sequence[Example], slots: Slots, space: Space):
         self.examples, self.slots, self.space = examples, slots, space
         self.texts: dict[str, int] = {}
-        """The formulas, as Python, and their numbers."""
+        """The formulas as Python text, and their indices."""
 
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
@@ -156,9 +156,9 @@ class Joiner:
         return self.texts.setdefault(str(formula), len(self.texts))
 
     def place(self, offsets: Sequence[int]) -> tuple[int, int]:
-        """A place in the arena: its slot, and how far behind its beginning, as a place among the formulas."""
+        """A place in the arena: its slot, and the index of the formula for its offset in the slot."""
         slot = bisect_right(self.slots.starts[0], offsets[0]) - 1
-        # A slot of no size begins where the next one does.
+        # An empty slot begins where the next one does.
         for k in range(slot, -1, -1):
             behind = [offset - starts[k] for offset, starts in zip(offsets, self.slots.starts, strict=True)]
             if min(behind) >= 0:
@@ -166,7 +166,7 @@ class Joiner:
         raise NoFormula("a value lies in no slot")
 
     def value(self, found: int | Formula) -> int:
-        """Its number among the formulas, constants too."""
+        """Its index among the formulas. Constants are formulas too."""
         return self.texts.setdefault(str(found), len(self.texts))
 
     def views(self) -> list[OpenView]:
@@ -183,7 +183,7 @@ class Joiner:
         return found
 
     def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
-        """What moves is put into the table by the driver."""
+        """The driver itself writes operands that move into the table."""
         found: list[OpenEntry] = []
         words: list[tuple[int, Words | OpenWords]] = []
         for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
@@ -212,7 +212,7 @@ class Joiner:
         return first
 
     def readers(self, parameters: Sequence[Sequence[Value]]) -> list[str]:
-        """Where each symbol is found in the inputs; nothing, where no inputs are given to look at."""
+        """The input size that each symbol is read from. Empty if no inputs are given."""
         if not parameters:
             return []
         found: dict[int, str] = {}

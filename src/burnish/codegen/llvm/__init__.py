@@ -1,11 +1,11 @@
-"""The CPU printer: loop nests to LLVM IR with explicit vectors, and from there to machine code.
+"""LLVM code generation for CPUs: loop nests to LLVM IR with explicit vectors, and from there to machine code.
 
-    print_ir(kernel)               the text, the loops as comments on top
+    print_ir(kernel)               the text, with the loops as comments on top
     compile_kernel(kernel)         a NativeKernel
     compile_sequence(steps)        several of them in one call
-    compile_product(product)       a product, see `schedule.library.own_kernels.matmul_tiling_and_packing`
+    compile_product(product)       a matmul, see `schedule.library.own_kernels.matmul_tiling_and_packing`
 
-Box (a loop made simple) -> Plan (what becomes lanes) -> text, from inside out -> object code -> memory.
+Box (a simplified loop) -> VectorPlan (what becomes lanes) -> text, from inside out -> object code -> memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From kernels to machine code in memory, with a kernel cache on disk.
+"""Compiles kernels to machine code in memory, with a kernel cache on disk.
 
     add, softmax = compile_kernels([add, softmax])      each kernel once in a process, several at a time
     add.launch(add.table(x.data_ptr(), y.data_ptr(), z.data_ptr()))
 
-No pass of LLVM's optimizer runs: what it would do (vectors, invariant code, common subexpressions) is printed that way
-to begin with, and the code generator alone takes a few milliseconds a kernel.
+LLVM's optimizer is not run. Its work (vectorization, code motion, common subexpressions) is already in the printed
+text, and the code generator alone takes a few milliseconds a kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .target_machine import Host, host, initialize
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 LEVEL = 2
-"""Of the code generator. The levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
+"""Of the code generator. Levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
 
 
 def compile_kernel(kernel: Kernel) -> NativeKernel:
@@ -51,10 +51,10 @@ def compile_kernels(
     others: Sequence[Callable[[], object]] = (),
     meanwhile: Callable[[], object] = lambda: None,
 ) -> list[NativeKernel]:
-    """In the order given. Equal kernels are one; what another thread is compiling already is waited for. `others` are
-    calls that compile something too: they are made beside. `meanwhile` is called where there would be waiting."""
+    """In the order given. Equal kernels are compiled once; one that another thread is compiling is waited for. `others`
+    are further compilation jobs that run in parallel. `meanwhile` is called while this thread would wait."""
     texts: dict[tuple, str] = {}
-    for kernel in kernels:  # equal ones, as equal layers have them, are written once
+    for kernel in kernels:  # equal ones, as equal layers have them, are printed once
         if kernel.identity not in texts:
             texts[kernel.identity] = "\n".join(listing(kernel))
     keys = [texts[kernel.identity] for kernel in kernels]
@@ -83,14 +83,14 @@ def compile_kernels(
                     return
                 job()
 
-        # Interrupts come to the main thread alone, and LLVM must not be left in the middle: there it only waits.
+        # Interrupts only reach the main thread, and must not stop LLVM half way: so the main thread only waits.
         works = threading.current_thread() is not threading.main_thread()
         beside: list[Future[None]] = []
         try:
             for _ in range(min(_workers(), len(jobs)) - works):
-                # Each under the settings of this thread: whether machine code is kept on disk is one of them.
+                # Each thread uses the settings of this one, for example whether machine code goes to disk.
                 beside.append(_pool().submit(contextvars.copy_context().run, work))
-        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+        except RuntimeError:  # the interpreter is shutting down, or no more threads can be started
             works = True
         if works:
             work()
@@ -98,7 +98,7 @@ def compile_kernels(
         for thread in beside:
             thread.result()
     finally:
-        # After an interrupt nobody may wait for what nobody does.
+        # After an interrupt, no thread may wait for work that will not be done.
         for key, _, future in mine:
             if future.cancel():
                 _underway.pop(key, None)
@@ -106,7 +106,7 @@ def compile_kernels(
 
 
 def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
-    """What a future gives; where the thread that was to compile it was stopped, this one compiles."""
+    """The future's result. If the thread that was compiling it stopped, this one compiles."""
     try:
         return future.result()
     except (CancelledError, *INTERRUPTS):
@@ -129,7 +129,7 @@ def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
 
 
 def native(kernel: Kernel, target: Host) -> NativeKernel:
-    """Compiled anew, for a machine that this one can stand in for."""
+    """Always compiles, for a machine whose code this one can run."""
     start = time.perf_counter()
     text, cycles = print_module(kernel, target)
     code = object_code(text, target)
@@ -140,7 +140,7 @@ def native(kernel: Kernel, target: Host) -> NativeKernel:
 
 
 def object_code(text: str, target: Host) -> bytes:
-    """The object file of a module, from disk where it has been compiled before. Threads compile side by side."""
+    """The object file of a module, from disk if it was compiled before. Threads compile in parallel."""
     shelf = disk_cache()
     if shelf is None:
         return emitted(text, target)
@@ -162,7 +162,7 @@ def made_with(target: Host) -> str:
 def emitted(text: str, target: Host) -> bytes:
     machine = _machine(target)
     context = llvm.create_context()
-    context._owned = True  # only closed below: after an interrupt the collector might close it before its module
+    context._owned = True  # closed below only: after an interrupt the collector might close it before its module
     module = None
     try:
         try:
@@ -170,8 +170,8 @@ def emitted(text: str, target: Host) -> bytes:
         except RuntimeError as error:
             raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
         with ffi.OutputString() as problem:
-            # llvmlite guards every call with one lock. This one needs none: context and machine belong to this thread,
-            # and it is where all the time goes.
+            # llvmlite guards every call with one lock. This call needs none, because context and machine belong to this
+            # thread, and it takes nearly all the time.
             emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
             buffer = getattr(emit, "_cfn", emit)(machine, module, 1, problem)
             if not buffer:
@@ -188,7 +188,7 @@ def emitted(text: str, target: Host) -> bytes:
 
 
 def assembly(text: str, target: Host) -> str:
-    """For people and tests."""
+    """For debugging and tests."""
     return _machine(target).emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
 
 
@@ -204,7 +204,7 @@ def _machine(target: Host) -> llvm.TargetMachine:
 
 @once
 def symbols() -> dict[str, int]:
-    """What kernels call that is not in them."""
+    """Addresses of the external functions that kernels call."""
     found = torch_thread_pool.addresses()
     others = vector_math_symbols.symbols() | torch_blas_symbols.symbols()
     if PARALLEL in found:
@@ -232,7 +232,7 @@ _forever: list[object] = []
 
 
 def _start_anew() -> None:
-    """In a forked process: the threads of the pool, and those that were compiling, stayed behind."""
+    """In a forked process: the threads of the pool, and those that were compiling, do not exist."""
     _pool.cache_clear()
     _underway.clear()
 

@@ -1,9 +1,9 @@
-"""Expressions where they belong: each value in the outermost scope that knows its variables, once.
+"""Prints expressions: each value once, in the outermost scope that binds its variables.
 
     values = Values(code, box, plan, buffers)
     values.of(expression, copy)       the operand that holds it: a vector if it depends on the lane variable
 
-`copy` counts the vectors that are computed side by side: copy 1 stands one vector further along the lane variable.
+`copy` counts the vectors that are computed side by side: copy 1 is one vector further along the lane variable.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Values:
     ):
         self.code, self.box, self.lane, self.dtypes = code, box, lane, dtypes
         self.width = width
-        """Of what depends on the lane variable. 1 while the last elements of a row are computed one at a time."""
+        """Of values that depend on the lane variable. 1 in the tail loop over the last elements of a row."""
         self.stored = stored
         self.masks: list[str] | None = None
-        """For each copy, which lanes there are, where not all of them."""
+        """For each copy, the mask of the valid lanes. None if all are valid."""
         self.reduced: dict[int, list[str]] = {}
-        """The finished reductions: an operand for each copy, or one for all."""
+        """The finished reductions: one operand for each copy, or one for all."""
         self._running = {n for n, reduction in enumerate(box.reductions) if reduction.is_running}
-        """Of the reductions: what is known of these changes with every element."""
+        """The running reductions: their values change with every element."""
         self.turned: dict[Access, str] = {}
-        """Loads that stand ready in a tile that was turned: where."""
+        """Loads that are available in a transposed tile: the tile's address."""
         self._variables: dict[Scalar, int] = {}
         self._volatile: dict[Scalar, bool] = {}
-        """Loaded from what is stored to: not to be remembered from one stage to the next."""
+        """Expressions that load from a stored-to buffer: not to be reused in a later stage."""
         self._belongs_to_item: dict[Scalar, bool] = {}
 
-    # What an expression depends on.
+    # Dependences of expressions.
 
     def _learn(self, root: Scalar) -> None:
         for x in walk(root):
@@ -73,11 +73,11 @@ class Values:
 
     def _scope(self, x: Scalar) -> Scope:
         level = self.code.level_of(self.variables(x))
-        # What is written to or reduced in an item is not known before it.
+        # Values that are stored or reduced in an item are unknown before it.
         return self.code.scopes[max(level, 1) if self._belongs_to_item[x] else level]
 
     def forget_stored(self) -> None:
-        """At the end of a stage: what it stored may be loaded anew."""
+        """Ends a stage: its stores may change what is loaded later."""
         for scope in self.code.scopes:
             for key in [k for k in scope.memo if isinstance(k[0], Scalar) and self._volatile[k[0]]]:
                 del scope.memo[key]
@@ -85,7 +85,7 @@ class Values:
     # Values.
 
     def of(self, root: Scalar, copy: int = 0) -> str:
-        """At its own width."""
+        """The operand, at its own width."""
         if root.op == "const":
             return literal(root.payload, root.dtype)
         if root not in self._variables:
@@ -110,12 +110,12 @@ class Values:
         return self._scope(root).memo[self._key(root, copy)]
 
     def _is_jump(self, x: Scalar) -> bool:
-        """A select whose first value is computed only where a lane wants it. Blocks can be added to the innermost scope
-        alone: the loops inside of another one begin where it ended."""
+        """A select whose first value is computed only if a lane needs it. Only the innermost scope can get new blocks:
+        the loops inside another scope begin where it ended."""
         return x.op == "select" and x.payload == "rare" and self.is_in_lanes(x) and self._scope(x) is self.code.here
 
     def _needed(self, x: Scalar) -> tuple[Scalar, ...]:
-        """The operands that must be there before it is printed."""
+        """The operands that must be printed before it."""
         return (x.args[0], x.args[2]) if self._is_jump(x) else x.args
 
     def _jump(self, x: Scalar, copy: int) -> str:
@@ -135,7 +135,7 @@ class Values:
         scope.put(f"br label %usual_{number}")
         after = scope.label
         scope.begin(f"usual_{number}")
-        # What was computed on the way is not there for those who did not take it.
+        # Values computed in the rare branch are undefined where it is skipped.
         scope.memo.clear()
         scope.memo.update(known)
         return self.code.emit(scope, f"phi {type} [{usual}, %{before}], [{value}, %{after}]")
@@ -144,7 +144,7 @@ class Values:
         return (x, copy, self.width) if self.is_in_lanes(x) else (x, 0, 1)
 
     def wide(self, x: Scalar, copy: int, width: int | None = None) -> str:
-        """At full width, repeated for every lane where it does not depend on the lane."""
+        """At full width; broadcast to every lane if it does not depend on the lane."""
         width = self.width if width is None else width
         if x.op == "const":
             return literal(x.payload, x.dtype, width)
@@ -217,7 +217,7 @@ class Values:
     # Memory.
 
     def _pointer(self, access: Access, args: Sequence[Scalar], copy: int) -> str:
-        """Of the first lane: grown from scope to scope, so that each adds only what changes there."""
+        """The address of the first lane, built from scope to scope: each adds only what changes there."""
         type = memory(self.dtypes[access.buffer])
         terms: dict[int, list[tuple[str, int]]] = {}
         for k, stride in enumerate(access.strides):
@@ -227,7 +227,7 @@ class Values:
         for stride, arg in zip(access.indirect, args, strict=False):
             if stride and self.width_of(arg) == 1:
                 self.variables(arg)
-                value = self.of(arg, copy)  # lanes of width 1 are copies, each with an index of its own
+                value = self.of(arg, copy)  # lanes of width 1 are copies, each with its own index
                 level = self.code.scopes.index(self._scope(arg))
                 terms.setdefault(level, []).append((value, stride))
         pointer, key = f"%b{access.buffer}", (access.buffer, access.offset)
@@ -255,7 +255,7 @@ class Values:
         return scope.memo[key]
 
     def _pointers(self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int) -> str:
-        """A vector of them, one for each lane."""
+        """A vector of addresses, one for each lane."""
         type, width = memory(self.dtypes[access.buffer]), self.width
         pointer = self._pointer(access, args, copy)
         stride = access.strides[self.lane] if self.lane is not None else 0
@@ -275,7 +275,7 @@ class Values:
         return self.code.emit(scope, f"getelementptr {type}, ptr {pointer}, {integers} {offsets}")
 
     def _mask(self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int, width: int) -> str | None:
-        """Which lanes are touched: those there are, of those the access wants. None: all."""
+        """The mask of an access: the valid lanes, and of those the ones that the access wants. None: all lanes."""
         lanes = self.masks[copy] if self.masks is not None and width > 1 else None
         if not access.masked:
             return lanes
@@ -285,7 +285,7 @@ class Values:
         return self.code.emit(scope, f"and {vector('i1', width)} {lanes}, {wanted}")
 
     def _alias(self, buffer: int) -> str:
-        """Says that a buffer that is stored to shares no byte with any other."""
+        """Metadata that says that a stored-to buffer overlaps no other."""
         return f", !alias.scope !{2 * buffer + 1}, !noalias !{2 * buffer + 2}" if self.stored else ""
 
     def _load(self, x: Scalar, copy: int) -> str:
@@ -332,8 +332,8 @@ class Values:
         return value
 
     def turn(self, access: Access, dtype: str, tile: str) -> None:
-        """Reads a square of elements that lie side by side along another variable than the lanes', and leaves it in
-        `tile` with the lanes side by side."""
+        """Loads a square of elements that are contiguous along another variable than the lanes', and stores it in
+        `tile`, transposed, with the lanes contiguous."""
         scope, width, scalar = self.code.here, self.width, memory(dtype)
         type = vector(scalar, width)
         first = self._pointer(access, (), 0)
@@ -366,7 +366,7 @@ class Values:
     def _load_one(
         self, scope: Scope, access: Access, args: Sequence[Scalar], copy: int, dtype: str, mask: str | None
     ) -> str:
-        """A single element. Where it is masked out, a zero on the stack is read in its place."""
+        """Loads a single element. If it is masked out, a zero on the stack is read instead."""
         pointer, type = self._pointer(access, args, copy), memory(dtype)
         if mask is not None:
             pointer = self.code.emit(scope, f"select i1 {mask}, ptr {pointer}, ptr %nothing")
@@ -379,7 +379,7 @@ class Values:
         return self.code.emit(scope, f"shufflevector {type} {value}, {type} poison, <{width} x i32> <{order}>")
 
     def store(self, access: Access, args: Sequence[Scalar], value: str, dtype: str, copy: int, is_wide: bool) -> None:
-        """`value` at the width of the lanes, or of one element for a row."""
+        """Stores `value`, which has the width of the lanes, or of one element for a row store."""
         scope, width = self.code.here, self.width if is_wide else 1
         stride = access.strides[self.lane] if self.lane is not None else 0
         mask = self._mask(scope, access, args, copy, width)

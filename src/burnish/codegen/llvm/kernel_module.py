@@ -1,11 +1,11 @@
-"""A kernel as a module of LLVM IR.
+"""Prints a kernel as a module of LLVM IR.
 
-    void kernel(ptr buffers)                         starts the items of all loops, on torch's threads if it is worth it
+    void kernel(ptr buffers)                         runs the items of all loops, on torch's threads if it is worth it
       void items(i64 begin, i64 end, ptr buffers)    divides a range of work among the loops
-        void loop0(begin, end, buffers) ...          `loops` prints these
+        void loop0(begin, end, buffers) ...          printed by `loop_printer`
 
-The loops of a kernel know nothing of one another, so their items are laid end to end and shared out in one go. An
-item of a long-winded loop counts as several.
+The loops of a kernel are independent, so their items are numbered consecutively and distributed in one parallel call.
+An item of an expensive loop counts as several units of work.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 
 SYMBOL = "kernel"
-"""What the native function is called in each module."""
+"""The name of the native function in each module."""
 
 PARALLEL = torch_thread_pool.PARALLEL
-"""int32(int64 begin, int64 end, int64 grain, void(*)(int64, int64, void*), void*): of libtorch's C interface."""
+"""int32(int64 begin, int64 end, int64 grain, void(*)(int64, int64, void*), void*): from libtorch's C interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def print_ir(kernel: Kernel, target: Host | None = None) -> str:
 
 
 def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
-    """The module's text, and how many cycles a run is estimated to take."""
+    """The module's text, and the estimated cycles of one run."""
     planned = []
     for loop in kernel.loops:
         box = simplify(loop)
@@ -63,7 +63,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
         buffers = max(buffers, len(kernel.dtypes) + len(scratch))
     total = sum(piece.plan.items * piece.weight for piece in pieces)
     cycles = sum(piece.plan.cycles for piece in pieces)
-    # A unit costs the same in every piece, roughly.
+    # A unit costs about the same in every piece.
     grain = max(int(plans.GRAIN * total / max(cycles, 1)), 1)
     head, *loops = listing(kernel)
     head = f"kernel {kernel.name}{head}"
@@ -87,7 +87,7 @@ def _weighed(planned: list[tuple[Box, VectorPlan]]) -> list[Piece]:
 
 
 def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
-    # A unit of a single loop is an item of it: nothing is to be divided.
+    # A unit of a single loop is one of its items, so no division is needed.
     body = "items" if len(pieces) > 1 else "loop0"
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{"]
     if total > grain:
@@ -104,7 +104,7 @@ def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
         units = piece.plan.items * piece.weight
         ends = []
         for name in ("begin", "end"):
-            # From units since the start of this loop to its items. An item goes to whoever has its last unit.
+            # From units since the start of this loop to its items. An item belongs to the range with its last unit.
             value = f"%{name}{number}"
             lines += [
                 f"  {value}.from = sub i64 %{name}, {start}",
@@ -120,10 +120,10 @@ def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
 
 
 def alias_scopes(buffers: int, stored: Collection[int]) -> list[str]:
-    """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of others it shares no byte with.
+    """!0 is the domain, !(2n + 1) lists the scope of buffer n, !(2n + 2) those of the buffers it does not overlap.
 
-    All that are only read have one scope, the first: loads are never in one another's way, and with a scope for each of
-    a hundred buffers these lists were most of the text.
+    All read-only buffers share the first scope: loads never conflict, and with a scope for each of a hundred buffers
+    these lists were most of the text.
     """
     first = 2 * buffers + 1
     scopes = {number: first + k for k, number in enumerate(sorted(stored), 1)}

@@ -1,10 +1,10 @@
-"""Several kernels in one call from Python.
+"""Runs several kernels in one call from Python.
 
     run = compile_sequence([(add, (0, 1, 2)), (softmax, (2, (3, 4096)))])
     run(table)             add(table[0], table[1], table[2]), then softmax(table[2], table[3] + 4096 bytes)
 
-What is to be called is data, read by one small native function that is compiled once in a process: a new sequence costs
-no compilation, and a step of it about two nanoseconds.
+The sequence is data, which one small native function reads. That function is compiled once in a process: a new sequence
+costs no compilation, and each of its steps costs about two nanoseconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the types of the scalar language are in LLVM, in registers and in memory.
+"""LLVM types of the scalar IR's dtypes, in registers and in memory.
 
     >>> register("f32", 16), register("b8", 16), memory("b8", 16)
     ('<16 x float>', '<16 x i1>', '<16 x i8>')
 
-bf16 is held as its 16 bits: arithmetic on it is done in float, and LLVM's own type would bring library calls along
-on machines without instructions for it.
+bf16 is held as its 16 bits. Arithmetic on it is done in float, and LLVM's own type would add library calls on machines
+without instructions for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SUFFIX = {
 }
 
 WIDE = {"f16": "f32", "bf16": "f32"}
-"""The type that arithmetic on these is done in, as eager does; every result is rounded back."""
+"""The type used for arithmetic on these, as in eager; every result is rounded back."""
 
 
 def vector(scalar: str, width: int) -> str:
@@ -61,7 +61,7 @@ def size(dtype: str) -> int:
 
 
 def suffix(scalar: str, width: int = 1) -> str:
-    """The type as the names of LLVM's intrinsics spell it: `v16f32`."""
+    """The type in the names of LLVM's intrinsics: `v16f32`."""
     return _SUFFIX[scalar] if width == 1 else f"v{width}{_SUFFIX[scalar]}"
 
 
@@ -81,7 +81,7 @@ def literal(value: bool | int | float, dtype: str, width: int = 1) -> str:
 
 
 def _hexadecimal(value: float) -> str:
-    """LLVM writes float and double alike: by the bits of the double."""
+    """LLVM writes both float and double as the bits of the double."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
@@ -100,7 +100,7 @@ def _half_bits(value: float) -> int:
 
 
 def bf16_bits(value: float) -> int:
-    """Rounded to even from single precision, as eager does."""
+    """Rounds to nearest even from single precision, as eager does."""
     single = _to_single(value)
     if math.isnan(single):
         return 0x7FC0

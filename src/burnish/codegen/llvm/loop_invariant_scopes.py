@@ -1,11 +1,11 @@
-"""Text of one function, written from inside out: what an inner loop needs once is put before that loop.
+"""Prints a function from inside out with loop-invariant code motion: invariant values go before the loop.
 
     code = Code("loop0")
     code.loop("0", "1024", 16, [("<16 x float>", "zeroinitializer")], body, variable=1)
 
-A `Scope` is the body of one loop; the scopes that are open form a stack. Every value is written into the outermost
-scope that knows all the variables it depends on, which is what moves invariant work out of loops. A scope's memo
-remembers the values written there, so that an expression is computed once.
+A `Scope` is the body of one loop; the open scopes form a stack. Every value is printed into the outermost scope that
+binds all the variables it depends on, which moves invariant work out of loops. A scope's memo holds the values printed
+there, so that an expression is computed once.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 Carried = list[tuple[str, str]]
-"""Values that pass from one turn of a loop to the next: (LLVM type, operand)."""
+"""Values carried from one iteration of a loop to the next: (LLVM type, operand)."""
 
 
 @dataclass(slots=True, eq=False)
 class Scope:
     label: str
-    """Of the block that the next line belongs to."""
+    """The label of the current block."""
     variables: dict[int, str] = field(default_factory=dict)
-    """The variables of the loop nest that are bound here, and their values (i64; the lane variable: its first lane)."""
+    """The loop variables bound here, and their values (i64; for the lane variable: its first lane)."""
     lines: list[str] = field(default_factory=list)
     memo: dict[Hashable, str] = field(default_factory=dict)
 
@@ -30,14 +30,14 @@ class Scope:
         self.lines.append(f"  {line}")
 
     def begin(self, label: str) -> None:
-        """Start a block: what is put from here on stands in it."""
+        """Starts a block, to which the following lines belong."""
         self.lines.append(f"{label}:")
         self.label = label
 
 
 class Code:
     def __init__(self, has_scaling: bool = False) -> None:
-        """`has_scaling`: of the machine, see `Host`."""
+        """`has_scaling`: see `Host`."""
         self.has_scaling = has_scaling
         self.scopes: list[Scope] = [Scope("entry")]
         self.declarations: set[str] = set()
@@ -57,7 +57,7 @@ class Code:
         return name
 
     def call(self, scope: Scope, result: str, function: str, *args: tuple[str, str], flags: str = "") -> str:
-        """A call of an intrinsic: (type, operand) for each argument."""
+        """Calls an intrinsic. `args` are pairs of type and operand."""
         self.declare(result, function, *(type for type, _ in args))
         return self.emit(scope, f"call {flags}{result} @{function}({', '.join(f'{t} {a}' for t, a in args)})")
 
@@ -65,7 +65,7 @@ class Code:
         self.declarations.add(f"declare {result} @{function}({', '.join(types)})")
 
     def level_of(self, variables: int) -> int:
-        """The outermost scope that binds all of these (a set of bits)."""
+        """The level of the innermost scope that binds one of these variables (a bit set). All are known there."""
         for level in range(len(self.scopes) - 1, 0, -1):
             if any(variables >> variable & 1 for variable in self.scopes[level].variables):
                 return level
@@ -82,7 +82,7 @@ class Code:
         variable: int | None = None,
         may_be_empty: bool = False,
     ) -> list[str]:
-        """for (i = start; i < stop; i += step). `body` gets i and what is carried, and returns what it becomes."""
+        """for (i = start; i < stop; i += step). `body` gets i and the carried values, and returns their next values."""
         outer, number = self.here, self._names
         self._names += 1
         before, head, exit = outer.label, f"head{number}", f"exit{number}"
@@ -95,7 +95,7 @@ class Code:
         self.scopes.pop()
         scope.put(f"br i1 {again}, label %{head}, label %{exit}")
 
-        # What the body moved outwards stands in the outer scope by now: its loop comes after that.
+        # Values that the body hoisted are in the outer scope by now, and its loop comes after them.
         if may_be_empty:
             some = self.emit(outer, f"icmp ult i64 {start}, {stop}")
             outer.put(f"br i1 {some}, label %{head}, label %{exit}")

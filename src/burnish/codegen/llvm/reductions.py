@@ -1,7 +1,7 @@
-"""Reductions: where they start, how a value is taken in, how two halves become one.
+"""Prints reductions: start values, accumulation, and joining of partial results.
 
-    r0 = max x     start -inf; a = max(a, x) lane by lane, in several vectors; at the end the vectors and then the
-                   halves of the last one are joined until a single number is left
+    r0 = max x     start -inf; a = max(a, x) lane by lane, in several vectors; at the end the vectors, and then the
+                   halves of the last one, are joined until a single number is left
 
 An accumulator is a list of operands: one, or two for argmax and argmin (the best value and its position).
 """
@@ -19,7 +19,7 @@ Accumulator = list[str]
 
 
 def accumulated(reduction: Reduction) -> str:
-    """The dtype it is computed in: half precision is summed in float and rounded at the end, as eager does."""
+    """The dtype it is computed in: half precision is accumulated in float and rounded at the end, as eager does."""
     dtype = reduction.value.dtype
     return WIDE.get(dtype, dtype)
 
@@ -30,7 +30,7 @@ def types(reduction: Reduction, width: int) -> list[str]:
 
 
 def operation(reduction: Reduction) -> str:
-    """What is done with each value, be it a running reduction or not."""
+    """The operation applied to each value, whether the reduction is running or not."""
     return reduction.op.removeprefix("running_")
 
 
@@ -39,7 +39,7 @@ def is_positional(reduction: Reduction) -> bool:
 
 
 def is_cascaded(reduction: Reduction) -> bool:
-    """Summed in blocks of blocks, so that the rounding error of a long sum stays small."""
+    """Whether it is summed in nested blocks, so that the rounding error of a long sum stays small."""
     return reduction.op == "sum" and accumulated(reduction) in FLOATS
 
 
@@ -76,7 +76,7 @@ def greatest(dtype: str) -> bool | int | float:
 def take(
     to: Operations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool
 ) -> Accumulator:
-    """One more value. Positions that only grow (`is_ordered`) spare the question which of two equals came first."""
+    """Adds one more value. With growing positions (`is_ordered`) ties need no comparison of positions."""
     if position is None:
         return join(to, reduction, a, [x])
     if not is_ordered:
@@ -112,20 +112,20 @@ def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
     dtype = accumulated(reduction)
     comparison = "gt" if operation(reduction) == "argmax" else "lt"
     if reduction.is_running:
-        # Of equals the last, of NaN too.
+        # The last of equal values wins, and the last NaN.
         better = to.compare({"gt": "ge", "lt": "le"}[comparison], dtype, x, than)
         return to.apply("or", "b8", [better, to.apply("is_nan", dtype, [x])]) if dtype in FLOATS else better
     better = to.compare(comparison, dtype, x, than)
     if dtype not in FLOATS:
         return better
-    # A NaN is better than any number, but not than an earlier NaN.
+    # A NaN beats any number, but not an earlier NaN.
     numbers = to.apply("not", "b8", [to.apply("is_nan", dtype, [than])])
     first_nan = to.apply("and", "b8", [to.apply("is_nan", dtype, [x]), numbers])
     return to.apply("or", "b8", [better, first_nan])
 
 
 def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumulator:
-    """The lanes of a vector become one: its halves are joined, then the halves of that."""
+    """Reduces the lanes of a vector to one: its halves are joined, then the halves of the result."""
     width = to.width
     while width > 1:
         half = width // 2

@@ -1,10 +1,10 @@
-"""Sizes that a kernel is told when it runs.
+"""Symbolic sizes in CPU kernels: the values are passed at run time, after the buffers.
 
-    loop i0 < %size0 rows, i1 < 768          store double: the table of buffers goes on with the sizes
+    loop i0 < %size0 rows, i1 < 768          store double: the table of buffers continues with the sizes
       stage                                    %size0.at = getelementptr i64, ptr %buffers, i64 2
         b1[768*i0 + i1] = ...                  %size0 = load i64, ptr %size0.at
 
-A `Size` stands where a box or an access has a number otherwise. It prints as the register that holds it.
+A `Size` takes the place of a number in a box or an access. It prints as the register that holds it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..loops.coalesce_loops import Box, accesses, expressions
 from .loop_invariant_scopes import Code
 
 LONG = 1 << 16
-"""How long a loop of unknown length is taken to be, where sums of many terms are divided."""
+"""The assumed length of a loop of symbolic length, where long sums are split into blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     number: int
-    """Among the sizes of its kernel."""
+    """Its index among the sizes of its kernel."""
     hint: int
-    """What it was in the program that was seen. Only for guesses of what is fast."""
+    """Its value in the program that was seen. It only guides estimates of speed."""
 
     def __str__(self) -> str:
         return f"%size{self.number}"
@@ -40,12 +40,12 @@ def hint(extent: int | Size) -> int:
 
 
 def comes_out_even(extent: int | Size, unit: int) -> bool:
-    """Whether it is known to."""
+    """Whether the extent is known to be a multiple of `unit`."""
     return unit == 1 or isinstance(extent, int) and extent % unit == 0
 
 
 def blocks(code: Code, extent: int | Size, block: int) -> int | str:
-    """How many blocks an extent takes."""
+    """How many blocks an extent takes, rounded up."""
     if isinstance(extent, int):
         return -(-extent // block)
     scope, key = code.scopes[0], ("blocks", extent, block)
@@ -56,7 +56,7 @@ def blocks(code: Code, extent: int | Size, block: int) -> int | str:
 
 
 def sizes_in(box: Box) -> list[Size]:
-    """All that the box speaks of."""
+    """All sizes that the box uses."""
     found: set[Size] = set()
 
     def see(values: Iterable[object]) -> None:
@@ -71,7 +71,7 @@ def sizes_in(box: Box) -> list[Size]:
 
 
 def load_sizes(sizes: Iterable[Size], buffers: int) -> list[str]:
-    """Lines that take them from the table, where they stand behind the buffers."""
+    """Lines that load the sizes from the table, where they follow the buffers."""
     lines = []
     for size in sizes:
         lines += [

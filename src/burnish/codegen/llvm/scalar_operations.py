@@ -1,9 +1,9 @@
-"""One scalar operation as LLVM instructions, on one lane or a vector of them.
+"""Prints one scalar operation as LLVM instructions, on one lane or a vector of them.
 
     Operations(code, scope, 16).apply("add", "f32", ["%v1", "%v2"])    ->    %v3 = fadd <16 x float> %v1, %v2
 
-What eager defines and LLVM leaves open is settled here: NaN in min and max, division by zero, shifts beyond the width,
-casts of floats that no integer holds.
+It follows eager where LLVM leaves the result open: NaN in min and max, division by zero, shifts beyond the width,
+casts of floats that fit no integer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIBRARY = set(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "erf erfc lgamma pow atan2".split()
 )
-"""Functions of the C library, for what no polynomial was given for: called for one lane after the other."""
+"""C library functions, for operations without a polynomial: called for one lane after the other."""
 _FLOAT_COMPARISONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _UNSIGNED = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
@@ -30,7 +30,7 @@ _NO_ROUNDING = {"min", "max", "abs", "neg", "is_nan", "is_inf", "copysign"} | _F
 
 
 class Operations:
-    """Writes into one scope, at one width."""
+    """Prints into one scope, at one width."""
 
     __slots__ = ("code", "scope", "width")
 
@@ -41,7 +41,7 @@ class Operations:
         return self.code.emit(self.scope, instruction)
 
     def call(self, function: str, scalar: str, *args: str, more: tuple[tuple[str, str], ...] = ()) -> str:
-        """An intrinsic whose arguments and result have one type; `more` are arguments besides."""
+        """Calls an intrinsic whose arguments and result have one type; `more` are additional arguments."""
         type = vector(scalar, self.width)
         pairs = [*((type, a) for a in args), *more]
         return self.code.call(self.scope, type, f"llvm.{function}.{suffix(scalar, self.width)}", *pairs)
@@ -95,7 +95,7 @@ class Operations:
                 if _is_literal(y):
                     x, y = y, x
                 better = self.compare("lt" if op == "min" else "gt", dtype, x, y)
-                # Where either is NaN this is the second: only a NaN in the first is left to keep.
+                # This is the second operand if either is NaN, so only a NaN in the first is left to keep.
                 chosen = self.select(better, dtype, x, y)
                 if _is_literal(x) and "0x7FF8" not in x:
                     return chosen
@@ -124,7 +124,7 @@ class Operations:
         raise InternalError("codegen", f"no instruction for {op} of {dtype}")
 
     def _vector(self, op: str, dtype: str, args: list[str]) -> str | None:
-        """A function that takes vectors, where there is one of this width, or of half or a quarter of it."""
+        """Calls a vector function of this width, or of half or a quarter of it. None if there is none."""
         for lanes in (self.width, self.width // 2, self.width // 4):
             found = vector_math_symbols.addresses(lanes, dtype).get(op) if lanes > 1 else None
             if found is not None:
@@ -166,12 +166,12 @@ class Operations:
         return result
 
     def _parts(self, op: str, dtype: str, args: list[str]) -> str:
-        """Scaling by powers of two, and what undoes it."""
+        """Scaling by powers of two, and its inverse."""
         x, bits = args[0], BITS[dtype] * self.width
         if not self.code.has_scaling or bits not in (128, 256, 512):
             return evaluate(self, _PLAIN[op, dtype], *args)
         type, tail = self.type(dtype), f"p{'s' if dtype == 'f32' else 'd'}.{bits}"
-        # All lanes; and of 512 bits, rounded as everything else is.
+        # All lanes; for 512 bits, also the current rounding mode.
         more = [(f"i{max(self.width, 8)}", "-1"), *([("i32", "4")] if bits == 512 else [])]
 
         def call(name: str, *args: tuple[str, str]) -> str:
@@ -179,26 +179,26 @@ class Operations:
 
         if op == "ldexp":
             return call("scalef", *((type, a) for a in args))
-        # From 3/4 to 3/2, and NaN below 0.
+        # The mantissa is between 3/4 and 3/2, and NaN below 0.
         mantissa = call("getmant", (type, x), ("i32", str(0b1011)))
         if op == "mantissa":
             return mantissa
         return self.emit(f"fsub {type} {call('getexp', (type, x))}, {call('getexp', (type, mantissa))}")
 
     def _remainder(self, dtype: str, x: str, y: str) -> str:
-        """Rounding down, as eager: the truncated remainder, moved by the divisor where the signs differ."""
+        """Rounds down, as eager: the truncated remainder, plus the divisor where the signs differ."""
         rest = self._float("fmod", dtype, [x, y])
         return self.select(self._differ(dtype, rest, y), dtype, self._float("add", dtype, [rest, y]), rest)
 
     def _differ(self, dtype: str, rest: str, y: str) -> str:
-        """A remainder that is not zero and has another sign than the divisor."""
+        """Whether the remainder is not zero and its sign differs from the divisor's."""
         zero = self.constant(0, dtype)
         some = self.compare("ne", dtype, rest, zero)
         signs = self._boolean("xor", [self.compare("lt", dtype, rest, zero), self.compare("lt", dtype, y, zero)])
         return self._boolean("and", [some, signs])
 
     def _floor_division(self, dtype: str, x: str, y: str) -> str:
-        """Step by step as c10's div_floor_floating, so that results agree to the last bit."""
+        """Follows c10's div_floor_floating step by step, so that results agree to the last bit."""
         zero, one = self.constant(0.0, dtype), self.constant(1.0, dtype)
         rest = self._float("fmod", dtype, [x, y])
         quotient = self._float("div", dtype, [self._float("sub", dtype, [x, rest]), y])
@@ -209,7 +209,7 @@ class Operations:
         floor = self.select(is_far, dtype, self._float("add", dtype, [floor, one]), floor)
         exact = self._float("div", dtype, [x, y])
         signed_zero = self._float("copysign", dtype, [zero, exact])
-        # A NaN is not zero here, and stays.
+        # A NaN compares unequal to zero here, and stays.
         result = self.select(self.compare("eq", dtype, quotient, zero), dtype, signed_zero, floor)
         return self.select(self.compare("eq", dtype, y, zero), dtype, exact, result)
 
@@ -259,7 +259,7 @@ class Operations:
         raise InternalError("codegen", f"no instruction for {op} of {dtype}")
 
     def _division(self, op: str, dtype: str, x: str, y: str) -> str:
-        """By zero: 0. The least value by -1 wraps around instead of trapping, as -x does."""
+        """Division by zero gives 0. The least value by -1 wraps around instead of trapping, as -x does."""
         type, zero = self.type(dtype), self.constant(0, dtype)
         divide, rest = ("udiv", "urem") if dtype == "u8" else ("sdiv", "srem")
         fixed = _constant_of(y)
@@ -289,7 +289,7 @@ class Operations:
         return result if by_zero is None else self.select(by_zero, dtype, zero, result)
 
     def _shift(self, op: str, dtype: str, x: str, y: str) -> str:
-        """Beyond the width, or by less than nothing: all bits are shifted out, the sign stays in a right shift."""
+        """A shift beyond the width, or by a negative number, shifts out all bits; a right shift keeps the sign."""
         type, bits = self.type(dtype), BITS[dtype]
         fixed = _constant_of(y)
         if fixed is not None and 0 <= fixed < bits:
@@ -332,15 +332,15 @@ class Operations:
         return self.emit(f"{'zext' if source in ('b8', 'u8') else 'sext'} {from_} {x} to {to}")
 
     def _truncate_to_integer(self, x: str, source: str, target: str) -> str:
-        # As C++ compiles eager's static_cast: small integers by way of a wider one. Out of range this is whatever the
-        # processor's instruction gives, which freeze turns from LLVM's poison into a plain value.
+        # As C++ compiles eager's static_cast: small integers through a wider one. Out of range, the result is whatever
+        # the processor's instruction returns; freeze turns LLVM's poison into a plain value.
         way = {"u8": "i64", "i8": "i32", "i16": "i32"}.get(target, target)
         result = self.emit(f"fptosi {self.type(source)} {x} to {self.type(way)}")
         result = self.emit(f"freeze {self.type(way)} {result}")
         return self.cast(result, way, target)
 
     def _round_to_bf16(self, x: str) -> str:
-        """To nearest even by integer arithmetic; a NaN becomes the quiet one."""
+        """Rounds to nearest even by integer arithmetic; a NaN becomes the quiet NaN."""
         type = self.type("i32")
         bits = self.emit(f"bitcast {self.type('f32')} {x} to {type}")
         high = self.emit(f"lshr {type} {bits}, {self.constant(16, 'i32')}")
@@ -369,7 +369,7 @@ _PLAIN = {
 
 
 def evaluate(to: Operations, root: Scalar, *values: str) -> str:
-    """An expression of a few values, which stand there as loads of buffer 0, 1, …"""
+    """Prints an expression of a few values, which it refers to as loads of buffer 0, 1, …"""
     found: dict[Scalar, str] = {}
     for x in walk(expanded := expand(root)):
         if x.op == "load":
@@ -393,6 +393,6 @@ def _is_literal(operand: str) -> bool:
 
 
 def _constant_of(operand: str) -> int | None:
-    """The integer that an operand spells, where it is a literal."""
+    """The integer that an operand spells, if it is a literal."""
     text = operand.removeprefix("splat (").removesuffix(")").split()[-1]
     return int(text) if text.lstrip("-").isdigit() else None

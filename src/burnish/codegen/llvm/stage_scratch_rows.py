@@ -1,4 +1,4 @@
-"""What one stage computes at some cost and a later one needs again is kept in a scratch row.
+"""Stores expensive values in scratch rows on the stack for later stages, instead of recomputing them.
 
     stage                                             stage
       r1 = sum exp(sub(b0[512*i0 + i1], r0))            r1 = sum exp(sub(b0[512*i0 + i1], r0))
@@ -6,7 +6,7 @@
     stage                                       ->    stage
       b1[512*i0 + i1] = div(exp(sub(…, r0)), r1)        b1[512*i0 + i1] = div(b2[i1], r1)
 
-b2 is a buffer of the kernel's own, on the stack: one row, overwritten by the next.
+b2 is a scratch buffer of the kernel, on the stack: one row, overwritten by the next.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..loops.coalesce_loops import Box, expressions, mapped, remade
 from .vectorization_and_tiling import COST
 
 LONGEST = 32 * 1024
-"""Bytes of scratch: what a first-level cache still holds beside the row itself."""
+"""Bytes of scratch rows: they fit into a first-level cache beside the row itself."""
 
 WORTH = 8
-"""Cycles for a vector that make storing and loading it the cheaper way."""
+"""Cycles for a vector from which on storing and loading it is cheaper than computing it again."""
 
 
 def keep(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
-    """The box over additional buffers, numbered from `buffers` on, and their dtypes. They are as long as a row."""
+    """The box with additional buffers, numbered from `buffers` on, and their dtypes. Each is as long as a row."""
     length = math.prod(box.extents[k] for k in box.inner)
     strides, step = [0] * len(box.extents), 1
     for k in reversed(box.inner):
@@ -48,7 +48,7 @@ def keep(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
 
 
 def _shared(early: Stage, late: Stage, lane: int, stored: set[int]) -> list[Scalar]:
-    """The largest values of both that are worth keeping. What is loaded from a stored buffer may change in between."""
+    """The largest common values that are worth keeping. A load from a stored buffer may change in between."""
     known = set(walk(*expressions((early,))))
     costs: dict[Scalar, float] = {}
     is_in_lanes: dict[Scalar, bool] = {}

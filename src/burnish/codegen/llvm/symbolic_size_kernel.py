@@ -1,11 +1,11 @@
-"""One kernel for all sizes, from the kernels for a few.
+"""Builds one CPU kernel for symbolic sizes from the kernels for a few sizes.
 
-    kernels for 64, 65, 68 and 77 rows      =>      a kernel that is told how many rows there are
+    kernels for 64, 65, 68 and 77 rows      =>      a kernel that gets the number of rows
       loop i0 < 49152 ...                             loop i0 < %size0        %size0 = 768*s0
       loop i0 < 49920 ...
 
-What is a formula of the sizes in their boxes (`unifier`) becomes a `Size` that the kernel finds behind its buffers.
-Lanes are chosen among the variables along which all that is read lies at known distances.
+A formula of the sizes in their boxes (`generalize_sizes`) becomes a `Size`, which the kernel loads from behind its
+buffers. Lanes are chosen among the variables along which all accesses have static strides.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from .vectorization_and_tiling import VectorPlan
 class OpenKernel:
     native: NativeKernel | CudaKernel
     sizes: tuple[Formula, ...]
-    """What goes into the table behind the buffers."""
+    """The sizes that the table contains after the buffers."""
 
 
 def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
-    """`kernels` are those at the points of the space. Raises NoFormula where they differ in more than sizes."""
+    """`kernels` are those at the points of the space. Raises NoFormula if they differ in more than sizes."""
     first = kernels[0]
     sizes: dict[Formula, Size] = {}
 
@@ -67,7 +67,7 @@ def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
 
 
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
-"""For as long as a program holds them. Two threads may compile the same one: either serves."""
+"""As long as a program holds them. Two threads may compile the same one; either result is used."""
 
 
 def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> NativeKernel:
@@ -126,7 +126,7 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
 
 
 def item_count(name: str, box: Box, plan: VectorPlan, weight: int, buffers: int) -> list[str]:
-    """A function that tells how many units of work a loop has: its items, by their weight."""
+    """A function that returns a loop's units of work: its items times their weight."""
     code = Code()
     scope = code.here
     total = str(weight)
@@ -139,7 +139,7 @@ def item_count(name: str, box: Box, plan: VectorPlan, weight: int, buffers: int)
 
 
 def cycle_count(name: str, box: Box, plan: VectorPlan, buffers: int) -> list[str]:
-    """A function that tells about how long a loop takes: what it took for the sizes that were seen, by its elements."""
+    """A function that returns a loop's estimated cycles: those for the sizes that were seen, scaled by its elements."""
     code = Code()
     scope = code.here
     seen = max(math.prod(map(hint, box.extents)), 1)
@@ -150,7 +150,7 @@ def cycle_count(name: str, box: Box, plan: VectorPlan, buffers: int) -> list[str
 
 
 FRACTIONS = 1 << 10
-"""Of a cycle, an element of a loop is counted in."""
+"""The unit in which cycles per element are counted: a fraction of a cycle."""
 
 
 def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str) -> list[str]:
@@ -165,7 +165,7 @@ def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str
 
 
 def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
-    """The kernel itself, and the function that shares a range of work out to the loops."""
+    """The kernel itself, and the function that divides a range of work among the loops."""
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{", "entry:"]
     total = cycles = "0"
     for number, name in enumerate(counts):
@@ -213,7 +213,7 @@ def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
 
 
 def choose(box: Box, target: Host) -> VectorPlan:
-    """As for known sizes, with the sizes of the program that was seen; lanes lie at known distances."""
+    """As for static sizes, with the sizes of the program that was seen. Strides along lanes are static."""
     guessed = guess(box)
     open_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
     if any(r.is_running for r in box.reductions):

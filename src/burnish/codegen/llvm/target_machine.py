@@ -1,9 +1,9 @@
-"""The machine that code is printed for: its name for LLVM, and how wide its vectors are.
+"""The CPU that code is generated for: its name for LLVM, and its vector width.
 
     >>> host().vector_bits
     512
 
-A `Host` is plain data, so tests can print for a machine that is not there: `Host.of("x86-64-v3")`.
+A `Host` is plain data, so tests can generate code for a machine that is not present: `preset("x86-64-v3")`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Host:
     triple: str
     cpu: str
     features: str
-    """As LLVM writes them: "+avx2,-avx512f". Empty: those that come with the name of the processor."""
+    """In LLVM's form: "+avx2,-avx512f". Empty: the default features of the processor's name."""
     vector_bits: int
     has_masks: bool
-    """Loads and stores of some lanes are single instructions, for elements of every width (AVX-512BW). Elsewhere the
-    last elements of a loop are computed one at a time."""
+    """Masked loads and stores are single instructions, for elements of every width (AVX-512BW). Elsewhere the last
+    elements of a loop are computed one at a time, in a tail loop."""
     has_gathers: bool
 
     @property
     def has_scaling(self) -> bool:
-        """Multiplying by a power of two is an instruction, denormal results and all."""
+        """Whether multiplying by a power of two is an instruction, denormal results included."""
         return self.has_masks and self.triple.startswith("x86_64")
 
     @property
@@ -43,7 +43,7 @@ class Host:
     @property
     def attributes(self) -> str:
         """The function attributes that make LLVM generate for this machine."""
-        # Without the last two, LLVM halves vectors of 512 bits on processors it is tuned to use 256 on.
+        # Without the last two, LLVM halves vectors of 512 bits on processors for which it prefers 256.
         features = f'"target-features"="{self.features}" ' if self.features else ""
         return (
             f'"target-cpu"="{self.cpu}" {features}'
@@ -57,7 +57,7 @@ PRESETS = {
     "x86-64-v4": ("x86_64-unknown-linux-gnu", 512, True, True),
     "neoverse-n1": ("aarch64-unknown-linux-gnu", 128, False, False),
 }
-"""Machines to print for by name: triple, vector_bits, has_masks, has_gathers."""
+"""Machines by name: triple, vector_bits, has_masks, has_gathers."""
 
 
 REQUIRED = {
@@ -65,7 +65,7 @@ REQUIRED = {
     "x86-64-v3": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
-"""What a level of x86-64 adds to the one before, as LLVM names it."""
+"""The features that each level of x86-64 adds to the one before, by LLVM's names."""
 
 
 def preset(cpu: str) -> Host:
@@ -74,7 +74,7 @@ def preset(cpu: str) -> Host:
 
 
 def why_not_runnable(cpu: str) -> str | None:
-    """Why code for a preset cannot run on this processor."""
+    """Why code for a preset cannot run on this processor, or None."""
     if cpu not in REQUIRED:
         return "no level of x86-64"
     below = list(REQUIRED)[: list(REQUIRED).index(cpu) + 1]
@@ -107,7 +107,7 @@ def host() -> Host:
 
 @once
 def initialize() -> None:
-    """Make LLVM ready to generate for this machine."""
+    """Prepares LLVM to generate code for this machine."""
     fork_between_calls()
     with _lock:
         llvm.initialize_native_target()

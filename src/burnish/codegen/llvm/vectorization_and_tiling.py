@@ -1,11 +1,11 @@
 """Vectorization and tiling of a loop nest by a cost model: the vector variable, its lanes, the vectors per step.
 
-    f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors a turn; an item is a row
+    f32 softmax over rows of 512     lanes: i1 by 16, 2 vectors per iteration; an item is a row
     column sums of f32[4096, 1024]   lanes: i0 (a row variable) by 16, 4 vectors; an item is 64 columns
-    f32 addition over 1048576        lanes: i0 by 16, 2 vectors a turn; an item is 4096 elements
-    transposing f32[1024, 1024]      lanes: i1 by 16; an item is a tile of 16 by 16, turned in registers
+    f32 addition over 1048576        lanes: i0 by 16, 2 vectors per iteration; an item is 4096 elements
+    transposing f32[1024, 1024]      lanes: i1 by 16; an item is a tile of 16 by 16, transposed in registers
 
-An item is what one turn of the parallel loop computes. The choice is by a small cost model, in cycles.
+An item is what one iteration of the parallel loop computes. A small cost model, in cycles, decides.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from .target_machine import Host
 Kind = Literal["elements", "tiles", "inner", "rows"]
 
 COST = {"div": 8, "sqrt": 10, "floor_div": 20, "remainder": 20, "fmod": 40, "const": 0, "load": 0, "reduced": 0}
-"""Cycles of a vector operation; 1 for those not listed."""
+"""Cycles of a vector operation; 1 for operations not listed."""
 
 GRAIN = 15_000
-"""Cycles of work below which a second thread is not worth waking: about five times what waking it costs."""
+"""Cycles of work below which a second thread does not pay: about five times the cost of waking it."""
 
 MOST_COPIES = 8
 MOST_SCALARS = 64
-"""Operations of one turn, where rows are computed side by side as scalars."""
+"""Operations of one iteration, where rows are computed side by side as scalars."""
 
 FAR = 1024
-"""Bytes from one element of a row to the next from which on rows are walked in strips, so that neighbours are read
+"""Bytes between neighbouring elements of a row from which on rows are walked in strips, so that adjacent memory is read
 together."""
 
 STRETCH = 2048
-"""Bytes that strips read in one go, at most."""
+"""The most contiguous bytes that strips read at once."""
 
 NARROW = 128
-"""Bytes that one turn reads of an element's neighbours, up to which strips are worth their accumulators in memory."""
+"""The most contiguous bytes that one iteration reads for which strips are worth their accumulators in memory."""
 
 FEW_ELEMENTS = 16
 ITEMS = 8
-"""So many there are to be: enough for several threads."""
+"""The wanted number of items: enough for several threads."""
 
 POSITIONAL = ("argmax", "argmin")
 
 BLOCK = 4096
-"""Elements of an item of an element-wise loop: long enough to hide its start, short enough to share out evenly."""
+"""Elements of an item of an elementwise loop: many enough to hide its start, few enough to balance threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorPlan:
     kind: Kind
-    """elements: an element-wise box; an item is a block of the lane variable. tiles: the same for one that reads across
+    """elements: an elementwise box; an item is a block of the lane variable. tiles: the same with loads strided along
     the lanes; an item is a square. inner: an item is a row, its elements are lanes. rows: an item is `copies` vectors
-    of rows, each lane a row of its own."""
+    of rows, and each lane is a row."""
     lane: int | None
-    """The variable whose neighbours lie in a vector. None: everything is scalar."""
+    """The vectorized variable. None: everything is scalar."""
     width: int
     copies: int
     """Vectors computed side by side, to hide latency."""
     block: int
-    """How far an item reaches along the lane variable. 0 where it is not part of the item."""
+    """The length of an item along the lane variable. 0 if it is not part of the item."""
     items: int
     cycles: float
     """Estimated, for the whole box."""
     across: int | None = None
-    """Of tiles: the variable along which what is read lies side by side. An item reaches one width along it."""
+    """Of tiles: the variable along which the loads are contiguous. An item is one width long along it."""
     strips: int = 1
-    """Of rows: an item is so many times `copies` vectors, side by side, and all of them take in an element before any
-    takes the next. Their accumulators lie in memory."""
+    """Of rows: an item is this many times `copies` vectors. All of them accumulate one element before any takes the
+    next. Their accumulators are in memory."""
 
 
 def choose(box: Box, host: Host) -> VectorPlan:
@@ -88,8 +88,8 @@ def choose(box: Box, host: Host) -> VectorPlan:
 
 
 def _in_order(box: Box, host: Host) -> VectorPlan:
-    """Of running reductions: one element after the other, so lanes are rows. Where those do not lie side by side, rows
-    are computed side by side all the same, as scalars: each waits for its last addition, and not for the others'."""
+    """The plan for running reductions. They take one element after the other, so lanes are rows. If rows are not
+    contiguous, they are still computed side by side, as scalars: each only waits for its own last addition."""
     steps = accesses(box.stages)
     rows = [k for k in range(box.rows) if box.extents[k] > 1]
     lanes = [k for k in rows if all(a.strides[k] in (0, 1) and not a.indirect for a in steps)]
@@ -110,10 +110,10 @@ def _in_order(box: Box, host: Host) -> VectorPlan:
 
 
 def pieces(box: Box, host: Host) -> list[tuple[Box, VectorPlan]]:
-    """The box with its plan; in parts, where the plan does not come out even and lanes cannot be masked."""
+    """The box with its plan; split into parts if the extent is not a multiple and lanes cannot be masked."""
     plan = choose(box, host)
     if plan.kind == "rows" and plan.width == 1 and plan.lane is not None and plan.copies < MOST_COPIES:
-        # More rows side by side, and the few that are left over by themselves.
+        # More rows side by side, and the remaining few by themselves.
         extent = box.extents[plan.lane]
         even = extent // MOST_COPIES * MOST_COPIES
         if 0 < even < extent:
@@ -133,7 +133,7 @@ def pieces(box: Box, host: Host) -> list[tuple[Box, VectorPlan]]:
 
 
 def is_across(access: Access, lane: int | None, across: int) -> bool:
-    """Read in strides along the lanes, but side by side along the other variable."""
+    """Whether an access is strided along the lanes, but contiguous along the other variable."""
     return (
         lane is not None
         and access.strides[lane] not in (0, 1, -1)
@@ -157,7 +157,7 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
 def cut(
     box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_open: bool = False
 ) -> VectorPlan:
-    """`may_turn`: whether squares may be read across. `is_open`: nothing is known to come out even along the lanes."""
+    """`may_turn`: whether squares may be transposed. `is_open`: the extent along the lanes is symbolic."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
     if lane is None:
@@ -181,7 +181,7 @@ def cut(
         kind, copies = "rows", 1
         for wanted in (8, 4, 2):
             is_even = host.has_masks or extent % (width * wanted) == 0
-            # Enough items for several threads come before long ones.
+            # Enough items for several threads are more important than long items.
             is_shared = wanted == 2 or rows // (width * wanted) >= ITEMS
             if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
                 copies = wanted
@@ -194,8 +194,8 @@ def cut(
 
 
 def _strips(box: Box, lane: int, reach: int) -> int:
-    """How many rows' elements, in units of `reach`, are walked before the next element of each. The elements of a row
-    lie far apart here: who goes down one row after the other reads a line or two of each page, and waits for each."""
+    """How many units of `reach` rows are walked before the next element of each row. The elements of a row are far
+    apart here: walking one row after the other reads a line or two of each page, and waits for each."""
     if len(box.stages) != 1 or len(box.inner) != 1 or any(r.is_running or r.op in POSITIONAL for r in box.reductions):
         return 1
     inner, extent, size = box.inner[0], box.extents[lane], BITS[box.reductions[0].value.dtype] // 8
@@ -207,7 +207,7 @@ def _strips(box: Box, lane: int, reach: int) -> int:
 
 
 def _copies(extent: int, width: int, wanted: int) -> int:
-    """As many as divide the extent, or as wanted where it is long enough for the rest not to matter."""
+    """As many as divide the extent, or as wanted if the extent is so long that the tail does not matter."""
     while wanted > 1 and extent % (width * wanted) and extent < 4 * width * wanted:
         wanted //= 2
     return wanted
@@ -222,7 +222,7 @@ def width_of(box: Box, lane: int, host: Host) -> int:
     width = max(host.vector_bits // bits, 1)
     gathers = any(a.strides[lane] not in (0, 1, -1) or a.indirect for a in accesses(box.stages))
     if gathers:
-        # Their lanes are loaded one at a time, or eight to sixteen by an instruction.
+        # Lanes of a gather are loaded one at a time, or eight to sixteen by an instruction.
         width = min(width, 16)
     while width > 2 and width // 2 >= box.extents[lane]:
         width //= 2
@@ -230,7 +230,7 @@ def width_of(box: Box, lane: int, host: Host) -> int:
 
 
 def _element_bits(box: Box) -> int:
-    """The width of what is usually computed: of the floats where there are any, for their speed decides."""
+    """The bits of the usual element: of the floats if there are any, because they decide the speed."""
     roots = expressions(box.stages)
     dtypes = {x.dtype for x in usually(*roots) if x.op not in ("const", "index")}
     dtypes |= {r.value.dtype for r in box.reductions}
@@ -245,7 +245,7 @@ def _element_bits(box: Box) -> int:
 
 
 def usually(*roots: Scalar) -> set[Scalar]:
-    """What is computed below the roots, less what only the rare branch of a select needs."""
+    """What is computed below the roots, except for what only the rare branch of a select needs."""
     found: set[Scalar] = set()
     stack = list(roots)
     while stack:
@@ -257,7 +257,7 @@ def usually(*roots: Scalar) -> set[Scalar]:
 
 
 def cycles_of(box: Box, lane: int | None, host: Host, may_turn: bool = True) -> float:
-    """An estimate for the whole box, with this variable in lanes."""
+    """The estimated cycles of the whole box, with this variable in lanes."""
     if 0 in box.extents[: box.rows]:
         return 0
     width = 1 if lane is None else width_of(box, lane, host)

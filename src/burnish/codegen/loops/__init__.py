@@ -1,1 +1,1 @@
-"""Loop nests before a printer sees them: simplified, generalized over sizes, listed."""
+"""Rewrites of loop nests before printing: coalescing, generalization over sizes, listing as text."""

@@ -1,11 +1,11 @@
-"""Loop coalescing: loops are simplified before printing, with fewer variables in the order of memory.
+"""Loop coalescing: simplifies loop nests before printing, with fewer variables sorted by memory order.
 
     loop i0 < 4 rows, i1 < 1 rows, i2 < 8 rows, i3 < 16 rows        loop i0 < 512 rows
       stage                                                  ->       stage
         b1[128*i0 + 16*i2 + i3] = exp(b0[...])                          b1[i0] = exp(b0[i0])
 
-Three steps: variables of extent 1 go; variables are sorted by their strides, rows among rows and inner among inner;
-neighbours that every access walks as one become one. Transcendental operations are expanded on the way.
+Three steps. Variables of extent 1 are removed. Variables are sorted by stride, rows among rows and inner among inner.
+Adjacent variables that every access walks as one are merged. Transcendental operations are expanded as well.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..math import expanded, why_not_expandable
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A loop, and what its simplification must not lose."""
+    """A loop nest, with the facts that simplification must preserve."""
 
     extents: tuple[int, ...]
     rows: int
     stages: tuple[Stage, ...]
     positions: tuple[int, ...]
-    """For each variable, how far one step of it moves in the row-major order of the inner variables as they were:
-    what argmax counts in. 0 for rows."""
+    """For each inner variable, how far one step moves in the original row-major order of the inner variables. argmax
+    counts positions in this order. 0 for rows."""
 
     @property
     def inner(self) -> range:
@@ -44,12 +44,12 @@ class Box:
 
 
 def simplify(loop: Loop, expands: bool = True) -> Box:
-    """`expands`: transcendental operations become base operations on the way."""
+    """`expands`: rewrite transcendental operations as base operations."""
     return simplify_alike([loop], expands)[0]
 
 
 def simplify_alike(loops: Sequence[Loop], expands: bool = True) -> list[Box]:
-    """Loops that are the same but for their numbers, each simplified in the way that suits all."""
+    """Simplifies loops that differ only in their numbers, all in the same way."""
     boxes = list(map(_box, loops))
     order = _ordered(boxes[0], [k for k in range(len(boxes[0].extents)) if any(box.extents[k] != 1 for box in boxes)])
     return _merged([_rewritten(box, order, _expanded if expands else remade) for box in boxes])
@@ -64,7 +64,7 @@ def _box(loop: Loop) -> Box:
 
 
 def expressions(stages: tuple[Stage, ...]) -> list[Scalar]:
-    """The roots: what is reduced and stored, and where."""
+    """The root expressions: reduced values, stored values, and the indices and masks of stores."""
     roots: list[Scalar] = []
     for stage in stages:
         roots += [r.value for r in stage.reductions]
@@ -80,7 +80,7 @@ def accesses(stages: tuple[Stage, ...]) -> list[Access]:
 
 
 def part(box: Box, k: int, start: int, count: int) -> Box:
-    """The box for `count` values of a row variable, from `start` on."""
+    """The box restricted to `count` values of row variable `k`, from `start` on."""
 
     def access(a: Access) -> Access:
         return replace(a, offset=a.offset + start * a.strides[k])
@@ -97,10 +97,10 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
 
 
 def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
-    """The variables that are kept, outermost first, each as a group of one."""
+    """The kept variables, outermost first, each as a group of one."""
     all_accesses = accesses(box.stages)
-    # Rows lie as the first result lies, where it tells; inner variables as what is read. One result for a row is little
-    # beside what it is made of, and lies as it may.
+    # Rows follow the first elementwise store, or else the first access along inner variables. Inner variables follow
+    # all accesses. A row store is small beside what its row reads, so it decides only if there is nothing else.
     stores = [store.access for stage in box.stages for store in stage.stores]
     stores += [a for a in all_accesses if any(a.strides[k] for k in box.inner)] or [
         store.access for stage in box.stages for store in stage.row_stores
@@ -119,7 +119,7 @@ def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
 
 
 def _merged(boxes: list[Box]) -> list[Box]:
-    """Neighbours become one where no access tells them apart and nobody asks for their value."""
+    """Merges adjacent variables that every access walks contiguously, unless an expression uses their index."""
     first = boxes[0]
     asked = {x.payload for x in walk(*expressions(first.stages)) if x.op == "index"}
     all_accesses = [accesses(box.stages) for box in boxes]
@@ -152,16 +152,16 @@ def remade(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
 
 
 def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
-    """In base operations, where there is a way to write it so."""
+    """The operation in base operations, if it has an expansion."""
     x = remade(x, args)
     is_function = x.dtype in FLOATS or x.op == "random_bits"
     return expanded(x, args) if is_function and why_not_expandable(x.op, x.dtype) is None else x
 
 
 def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]) -> Box:
-    """The box over new variables, each of which stands for a group of old ones that it walks in row-major order.
+    """The box over new variables. Each new variable walks a group of old ones in row-major order.
 
-    Old variables in no group are 0 throughout. `finish` makes each expression anew from its operands.
+    Old variables in no group are always 0. `finish` builds each expression from its rewritten operands.
     """
     last = [group[-1] for group in groups]
     number = {old: new for new, old in enumerate(last)}
@@ -190,7 +190,7 @@ def mapped(
     rewritten: Callable[[Scalar, tuple[Scalar, ...]], Scalar],
     access: Callable[[Access], Access],
 ) -> tuple[Stage, ...]:
-    """The stages with every expression made anew, from the leaves up, and every access of a store."""
+    """The stages with every expression rebuilt from the leaves up, and the access of every store replaced."""
     made: dict[Scalar, Scalar] = {}
 
     def expression(root: Scalar) -> Scalar:

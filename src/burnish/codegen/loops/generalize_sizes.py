@@ -1,11 +1,11 @@
-"""One loop nest for all sizes, generalized from the loop nests for a few.
+"""Generalizes loop nests compiled for a few sizes into one loop nest for symbolic sizes.
 
     loop i0 < 49152 rows                    loop i0 < n rows            n = 768*s0
       b1[i0] = ...               =>           b1[i0] = ...
     loop i0 < 49920 rows
 
-The boxes must be the same but for their numbers. A number that is the same everywhere stays; any other must be a
-formula of the sizes. What stands for a formula in the box is the printer's business: it makes it.
+The boxes must differ only in their numbers. A number that is equal in all boxes stays; any other must be a formula of
+the sizes. The printer chooses the object that represents a formula in the box.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .coalesce_loops import Box, simplify_alike
 
 
 def boxes_alike(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Box]]:
-    """For each loop of kernels that are the same but for their numbers its boxes, one for each kernel, simplified in
-    the way that suits all."""
+    """For each loop of kernels that differ only in numbers: its boxes, one per kernel, all simplified in the same
+    way."""
     first = kernels[0]
     if any(k.dtypes != first.dtypes or k.stored != first.stored or len(k.loops) != len(first.loops) for k in kernels):
         raise NotAlike(f"the kernel {first.name} is another one for other sizes")
@@ -34,10 +34,10 @@ def boxes_alike(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Bo
 
 
 class Unifier:
-    """What is equal in all examples stays, numbers become sizes."""
+    """Merges examples: equal parts stay, and differing numbers become formulas of the sizes."""
 
     def __init__(self, space: Space, size: Callable[[Formula, int], Any]):
-        """`size` makes what stands for a formula. It is told the number that was seen as well."""
+        """`size` builds the object that represents a formula. It also gets the number of the first example."""
         self.space, self.size = space, size
         self.made: dict[tuple[int, ...], Scalar] = {}
         self.held: list[Any] = []
@@ -106,7 +106,7 @@ class Unifier:
         return cast(make("size", "i64", (), size), first.dtype)
 
     def ratio(self, values: Sequence[float]) -> Scalar | None:
-        """A number like 1/n or n/(n - 1), of which n is a size."""
+        """A number like 1/n or n/(n - 1), where n is a size."""
         for above, below, guess in RATIOS:
             try:
                 counts = [round(guess(v)) for v in values]
@@ -131,7 +131,7 @@ RATIOS: tuple[tuple[Callable[[int], int], Callable[[int], int], Callable[[float]
     (lambda n: -1, lambda n: n, lambda v: -1 / v),
     (lambda n: -2, lambda n: n, lambda v: -2 / v),
 )
-"""What stands above and below the line, and what n must be for a value."""
+"""For a fraction: its numerator and its denominator as functions of n, and n as a function of the value."""
 
 
 __all__ = ["Unifier", "boxes_alike"]

@@ -1,13 +1,13 @@
-"""A kernel as text whose length grows with what it computes, not with how often a value is used.
+"""Prints a kernel as text in which a value that is used more than once is named.
 
     loop i0 < 1024 rows
       stage
         t0 = exp(b0[i0])
         b1[i0] = add(t0, mul(t0, t0))
 
-`schedule.loops.loop_ir.print_kernel` writes every use in full, which is easier to read while a kernel is small and
-doubles with every value that is used twice. This form is the comment above the IR, and what equal kernels are
-recognised by.
+`schedule.loops.loop_ir.print_kernel` writes every use in full. That is easier to read while a kernel is small, but
+doubles with every value that is used twice. This form is the comment above the IR, and equal kernels are recognized
+by it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAVES = {"const", "size", "index", "reduced"}
 
 
 def listing(kernel: Kernel) -> list[str]:
-    """Lines, the name and the origin of the kernel left out."""
+    """The lines, without the name and the origin of the kernel."""
     dtypes = ", ".join(f"b{n}: {dtype}{' out' if n in kernel.stored else ''}" for n, dtype in enumerate(kernel.dtypes))
     lines = [f"({dtypes})"]
     for loop in kernel.loops:

@@ -1,12 +1,12 @@
-"""Transcendental operations as base operations: no library, no branch, so that they vectorize wherever they stand.
+"""Expands transcendental operations into base operations, without libraries or branches, so that they vectorize.
 
-Between the scheduler, whose expressions say `exp`, and a printer, which knows what machines do in an instruction:
+The scheduler's expressions say `exp`; a printer only knows operations that are machine instructions:
 
     >>> print(expand(unary("rsqrt", load("f32", Access(0, 0, (1,))))))
     div(1.0.f32, sqrt(b0[i0]))
 
-Results are within 2 units in the last place over the whole range, denormals included, and NaN, infinities and signed
-zeros give what they give in eager. f16 and bf16 are computed in f32. exp and log of f32 are within 0.8 units:
+Results are within 2 units in the last place over the whole range, denormals included. NaN, infinities and signed
+zeros give the same results as eager. f16 and bf16 are computed in f32. exp and log of f32 are within 0.8 units:
 exp is 0.69 off where it is normal, log 0.58 above 2 and up to 0.78 between 1/2 and 2. The others: tanh 0.95,
 expm1 1.05, sin and cos 1.22, log1p 1.3, erf 1.3, sigmoid 1.75 (eager's is 2 off).
 """
@@ -44,14 +44,14 @@ OF_INDICES: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "random_bits": philox.random_bits,
     "within": lambda x, size: maximum(minimum(x, size - 1), 0),
 }
-"""What computes with places, in i64."""
+"""Operations on indices, in i64."""
 
 PLAIN: dict[str, Callable[..., Scalar]] = {
     "ldexp": float_bits.by_powers_of_two,
     "exponent": logarithms.exponent_by_bits,
     "mantissa": logarithms.mantissa_by_bits,
 }
-"""In other base operations, what only some machines have an instruction for."""
+"""Expansions of operations that only some machines have an instruction for."""
 
 BASE = (
     COMPARISONS
@@ -59,10 +59,10 @@ BASE = (
     | frozenset("neg abs sqrt floor ceil trunc round add sub mul div min max and or xor shl shr not".split())
     | PLAIN.keys()
 )
-"""What every printer knows, or has from `plain`."""
+"""Operations that every printer supports, directly or through `plain`."""
 
 INTEGER_DIVISION = frozenset(("floor_div", "remainder", "fmod"))
-"""What every printer knows for integers."""
+"""Operations that every printer supports for integers."""
 
 NOT_IN_F64 = {
     **dict.fromkeys(("sin", "cos", "tan"), "the multiple of pi in an argument up to 2**1024 takes 1200 digits of it"),
@@ -73,7 +73,7 @@ NOT_IN_F64 = {
 
 
 def expand(x: Scalar) -> Scalar:
-    """The same value in base operations, and in those that `why_not_expandable` objects to."""
+    """The same value in base operations. Operations for which `why_not_expandable` gives a reason stay."""
     found: dict[Scalar, Scalar] = {}
     for node in walk(x):
         found[node] = expanded(node, tuple(found[arg] for arg in node.args))
@@ -81,11 +81,11 @@ def expand(x: Scalar) -> Scalar:
 
 
 def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
-    """One node, on operands that are expanded."""
+    """One node, given its expanded operands."""
     if node.op in OF_INDICES:
         return OF_INDICES[node.op](*args)
     value = None
-    # A power may be simple although powers are not.
+    # A single power may be expandable although powers in general are not.
     if why_not_expandable(node.op, node.dtype) is None or node.op == "pow" and node.dtype == "f64":
         value = expansion(node.op, node.dtype, args)
     if value is not None:
@@ -94,7 +94,7 @@ def expanded(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
 
 
 def plain(x: Scalar) -> Scalar:
-    """The same value without those of `PLAIN`."""
+    """The same value without the operations of `PLAIN`."""
     found: dict[Scalar, Scalar] = {}
     for node in walk(x):
         args = tuple(found[arg] for arg in node.args)
@@ -116,7 +116,7 @@ def expansion(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
 
 
 def why_not_expandable(op: str, dtype: str) -> str | None:
-    """Why an operation has to stay a library call, or None."""
+    """Why an operation must stay a library call, or None."""
     if op in BASE or dtype in INTEGERS and (op == "pow" or op in INTEGER_DIVISION):
         return None
     if op in OF_INDICES:

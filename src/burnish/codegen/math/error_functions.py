@@ -1,7 +1,7 @@
-"""erf and erfc.
+"""Expands erf and erfc.
 
-erf(x) is an odd polynomial up to 1, and 1 - 2**p(x) above, where the polynomial p is negative and large enough that
-little of the error of 2**p is seen.
+erf(x) is an odd polynomial up to 1, and 1 - 2**p(x) above. The polynomial p is negative and so large in magnitude that
+little of the error of 2**p reaches the result.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Table:
     """The constants of one type."""
 
     one: float
-    """erf is 1 above."""
+    """erf is 1 above it."""
     near: tuple[float, ...]
-    """erf(s) / s - 1 of s**2, s <= 1."""
+    """erf(s) / s - 1, a polynomial in s**2, s <= 1."""
     far: tuple[float, ...]
     """log2(1 - erf(s)), 1 <= s."""
     exp2: tuple[float, ...]
-    """2**r, |r| <= 1/2, no longer than erf needs it."""
+    """2**r, |r| <= 1/2, only as accurate as erf needs it."""
 
 
 TABLES = {
@@ -57,7 +57,7 @@ TABLES = {
 ERFC = (0.21080636427317231, -0.37173672949018216, 0.25171316266948585, -0.12503319639412072,
         0.03992312403110095, -0.00399222015459773, -0.0026459679168275405, 0.0008685822082279995,
         0.0002365667181802868, -0.00011065381173609402, -3.7465579063114754e-05)  # fmt: skip
-"""erfc(s) * exp(s**2) of (s - 2.5) / (s + 2.5), s <= 10.2, to 2**-29."""
+"""erfc(s) * exp(s**2), a polynomial in (s - 2.5) / (s + 2.5), s <= 10.2, to 2**-29."""
 
 
 def erf(x: Scalar) -> Scalar:
@@ -74,7 +74,7 @@ def erf(x: Scalar) -> Scalar:
 
 
 def erfc(x: Scalar) -> Scalar:
-    """In f64: there x**2 is exact, and so is what the exponential makes of it."""
+    """Computed in f64, where x**2 and hence the argument of the exponential are exact."""
     size = at_most(magnitude(cast(x, "f64")), 10.2)
     place = (size - 2.5) / (size + 2.5)
     value = polynomial(place, ERFC) * wide_exp2(size * size * (-1.0 / math.log(2.0)))

@@ -1,8 +1,8 @@
-"""exp, exp2, expm1, sigmoid: a power of two times a polynomial.
+"""Expands exp, exp2, expm1, sigmoid: a power of two times a polynomial.
 
-exp(x) = 2**n * exp(r), n the integer nearest to x / log(2). Adding a large constant rounds to n and leaves it in the
-low bits of the sum, from where a shift makes it the exponent of a float. What takes care is the whole range: 2**n is no
-normal number where exp(x) is denormal, nor just below the overflow. There `ldexp` is right, which is an instruction or
+exp(x) = 2**n * exp(r), where n is the integer nearest to x / log(2). Adding a large constant rounds to n and leaves it
+in the low bits of the sum; a shift makes it the exponent of a float. The ends of the range need care: 2**n is not a
+normal number where exp(x) is denormal, nor just below the overflow. `ldexp` is right there; it is one instruction or
 two products.
 """
 
@@ -20,26 +20,26 @@ class Table:
     """The constants of one type."""
 
     log2: tuple[float, float]
-    """log(2) is the sum."""
+    """log(2) is the sum of both."""
     lowest: float
-    """exp is 0 below, and well above already: a result just under the smallest float takes processors ten times as
-    long as one far under it, and masked attention is full of them."""
+    """exp underflows to 0 well above it. A result just under the smallest float takes processors ten times as long as
+    one far under it. Masked attention has many of them."""
     lowest_sigmoid: float
     lowest_exp2: float
-    """The same."""
+    """The same for sigmoid and exp2."""
     highest: float
-    """expm1 is infinite above."""
+    """expm1 is infinite above it."""
     lowest_expm1: float
-    """expm1 is -1 below."""
+    """expm1 is -1 below it."""
     highest_exp2: float
     exp: tuple[float, ...]
-    """(exp(r) - 1 - r) / r**2, |r| <= log(2) / 2. An odd number of them."""
+    """(exp(r) - 1 - r) / r**2, |r| <= log(2) / 2. The number of coefficients is odd."""
     exp_short: tuple[float, ...]
     """exp(r), |r| <= log(2) / 2."""
     exp2: tuple[float, ...]
     """2**r, |r| <= 1/2."""
     expm1: tuple[float, ...]
-    """The same for expm1."""
+    """(exp(r) - 1 - r) / r**2, for expm1."""
 
 
 TABLES = {
@@ -89,13 +89,13 @@ EXP2_WIDE = (1.0, 0.6931472028758076, 0.24022647909580858, 0.055503324170441015,
 
 
 def exp(x: Scalar) -> Scalar:
-    """2**n * (1 + r + r**2 * p(r)), added up from small to large, so that the last sum alone is rounded to the result's
-    place: r is the sum of two numbers, and what 1 + the higher one loses is small enough for the rest."""
+    """2**n * (1 + r + r**2 * p(r)), summed from small to large, so that only the last sum is rounded to the result's
+    precision. r is the sum of two numbers; the rounding error of 1 + the higher one joins the remaining terms."""
     table, rounder = TABLES[x.dtype], layout(x).rounder
-    # Not bounded above: there n is huge or infinite, and the polynomial, of even degree, above 0; or NaN.
+    # No upper bound: there n is huge or infinite and the polynomial, of even degree, is above 0; or the result is NaN.
     x = at_least(x, table.lowest)
     n = times(x, 1.0 / math.log(2.0), rounder) - rounder
-    # Exact: unless n is 0, x and the word of log(2) are multiples of half a unit of r.
+    # Exact: unless n is 0, x and the high word of log(2) are multiples of half a unit of r.
     high = times(n, -table.log2[0], x)
     r = times(n, -table.log2[1], high)
     one = high + 1.0
@@ -105,7 +105,7 @@ def exp(x: Scalar) -> Scalar:
 
 
 def reduced_by_log2(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
-    """2**(n + offset), and r = x - n * log(2), n being the integer that makes r smallest."""
+    """2**(n + offset), and r = x - n * log(2), with the integer n that makes |r| smallest."""
     power, n = power_of_2_near(x, offset)
     high, low = TABLES[x.dtype].log2
     return power, times(n, -low, times(n, -high, x))
@@ -114,14 +114,14 @@ def reduced_by_log2(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
 def power_of_2_near(x: Scalar, offset: int) -> tuple[Scalar, Scalar]:
     """2**(n + offset) and n, the integer nearest to x / log(2)."""
     parts = layout(x)
-    # With the bias inside the constant, the low bits of the sum are those of the exponent, and shifting is enough.
+    # The constant includes the bias, so the low bits of the sum are those of the exponent, and a shift is enough.
     rounder = parts.rounder + parts.bias + offset
     shifted = times(x, 1.0 / math.log(2.0), rounder)
     return from_bits(shift_left(bits(shifted), parts.mantissa)), shifted - rounder
 
 
 def exp2(x: Scalar) -> Scalar:
-    # Not as exp: where x is an integer, r is to be 0, and the result exact.
+    # Differs from exp: where x is an integer, r must be 0, and the result exact.
     table, rounder = TABLES[x.dtype], layout(x).rounder
     x = at_most(at_least(x, table.lowest_exp2), table.highest_exp2)
     n = (x + rounder) - rounder
@@ -129,7 +129,7 @@ def exp2(x: Scalar) -> Scalar:
 
 
 def expm1(x: Scalar) -> Scalar:
-    """(2**n - 1) + 2**n * r + 2**n * r**2 * p(r), added up as in `exp`: the first two are exact, but for their sum."""
+    """(2**n - 1) + 2**n * r + 2**n * r**2 * p(r), summed as in `exp`: the first two are exact, their sum is not."""
     table = TABLES[x.dtype]
     x_near = at_most(at_least(x, table.lowest_expm1), table.highest)
     # 2**(n - 1), as 2**n overflows a little before the result does.
@@ -140,24 +140,24 @@ def expm1(x: Scalar) -> Scalar:
     most = first + second
     lost = second - (most - first)
     rest = fma(half, fma(r, r * polynomial(r, table.expm1), low), lost)
-    # The sign of zero, and the last bit of denormals.
+    # Keeps the sign of zero, and the last bit of denormals.
     return select(magnitude(x) < layout(x).smallest * 4.0, x, (most + rest) * 2.0)
 
 
 def sigmoid(x: Scalar) -> Scalar:
-    """1 / (1 + exp(-x)), both sides of the fraction so much smaller that exp(-x) does not overflow."""
+    """1 / (1 + exp(-x)), with both sides of the fraction scaled down so that exp(-x) does not overflow."""
     table, half = TABLES[x.dtype], layout(x).bias // 2
     # Above the upper bound the sum is 1.
     scale, r = reduced_by_log2(-at_most(at_least(x, table.lowest_sigmoid), -table.lowest_expm1), -half)
     one = const(0.5**half, x.dtype)
-    # 1 + 2**n is rounded where n is just the length of a mantissa. What is lost goes into the smaller addend.
+    # 1 + 2**n is rounded where n is about the mantissa's length. The lost part joins the smaller addend.
     most = scale + one
     grown = fma(r * polynomial(r, table.exp_short[1:]), scale, one - (most - scale))
     return one / (most + grown)
 
 
 def wide_exp2(x: Scalar) -> Scalar:
-    """2**x in f64, accurate to 2**-28 of itself, for |x| < 1000."""
+    """2**x in f64 with a relative error of 2**-28, for |x| < 1000."""
     parts = layout(x)
     rounder = parts.rounder + parts.bias
     shifted = x + rounder

@@ -1,7 +1,7 @@
-"""What all expansions are made of: the layout of the float types, bits, signs, bounds, polynomials.
+"""Building blocks of all expansions: float layouts, bits, signs, bounds, polynomials.
 
-The functions give expressions of base operations only. Bounds are selects, not `min` and `max`, because of NaN: a
-comparison with NaN is false, so the bounded value is NaN again, and that form is one instruction on most machines.
+The functions return expressions of base operations only. Bounds are selects, not `min` and `max`, because of NaN: a
+comparison with NaN is false, so the bounded value stays NaN, and this form is one instruction on most machines.
 
     >>> x = load("f32", Access(0, 0, (1,)))
     >>> print(at_most(x, 2.0))
@@ -20,7 +20,7 @@ from ...ops.scalar_ir import Scalar, binary, bitcast, cast, const, fma, make, se
 
 @dataclass(frozen=True)
 class FloatLayout:
-    """Where the parts of a float type lie. `mantissa` counts the stored bits."""
+    """The bit layout of a float type. `mantissa` counts the stored bits."""
 
     integer: str
     mantissa: int
@@ -32,7 +32,7 @@ class FloatLayout:
 
     @property
     def rounder(self) -> float:
-        """Adding it to a small float rounds to an integer, which then stands in the low bits of the sum."""
+        """Adding it to a small float rounds to an integer, which is then in the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
     @property
@@ -63,7 +63,7 @@ def shift_left(x: Scalar, by: int) -> Scalar:
 
 
 def shift_right(x: Scalar, by: int) -> Scalar:
-    """Keeps the sign."""
+    """An arithmetic shift: keeps the sign."""
     return binary("shr", x, by)
 
 
@@ -78,13 +78,13 @@ def with_sign_of(x: Scalar, y: Scalar) -> Scalar:
 
 
 def signed_like(x: Scalar, y: Scalar) -> Scalar:
-    """As `with_sign_of`, for an x whose sign bit is known to be 0."""
+    """Like `with_sign_of`, for an x whose sign bit is known to be 0."""
     sign = const(layout(x).sign, layout(x).integer)
     return from_bits(bits(x) | (bits(y) & sign))
 
 
 def flipped_like(x: Scalar, y: Scalar) -> Scalar:
-    """x with the other sign where the sign bit of y is set."""
+    """x, negated where the sign bit of y is set."""
     sign = const(layout(x).sign, layout(x).integer)
     return from_bits(binary("xor", bits(x), bits(y) & sign))
 
@@ -98,9 +98,9 @@ def at_least(x: Scalar, bound: float) -> Scalar:
 
 
 def rarely(condition: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """A select whose first value is hardly ever wanted: a printer may jump over what only that one needs.
+    """A select whose first value is rarely needed: a printer may branch around what only that value needs.
 
-    It is told by the payload "rare". A printer that does not look there computes both, as for any select.
+    The payload "rare" marks it. A printer that ignores the payload computes both values, as for any select.
     """
     return make("select", x.dtype, (condition, x, y), "rare")
 
@@ -116,7 +116,7 @@ def times(x: Scalar, factor: float, plus: Scalar | float) -> Scalar:
 
 
 def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
-    """sum(c * x**k for k, c in enumerate(coefficients)), by Horner's rule: the fewest operations there are."""
+    """sum(c * x**k for k, c in enumerate(coefficients)), by Horner's rule, with the fewest operations."""
     total = const(coefficients[-1], x.dtype)
     for coefficient in reversed(coefficients[:-1]):
         total = fma(total, x, const(coefficient, x.dtype))
@@ -124,8 +124,8 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
 
 
 def by_powers_of_two(x: Scalar, n: Scalar) -> Scalar:
-    """ldexp(x, n) as a product of three: 2**n need be no normal number where the result is one, nor where it is
-    denormal. The two powers' exponents are half of n, one rounded down and the other up."""
+    """ldexp(x, n) as a product of three factors. 2**n may not be a normal number where the result is normal, nor where
+    it is denormal. The exponents of the two powers are half of n, one rounded down and the other up."""
     parts = layout(x)
     twice = shift_left(bits(n + (parts.rounder + 2 * parts.bias)), parts.mantissa - 1)
     exponent = const((2 * parts.bias + 1) << parts.mantissa, parts.integer)
@@ -134,7 +134,7 @@ def by_powers_of_two(x: Scalar, n: Scalar) -> Scalar:
 
 
 def integer_to_float(n: Scalar) -> Scalar:
-    """Of a small integer. In f64 not by a cast, for which many machines have no vector instruction."""
+    """Converts a small integer. f64 avoids a cast, for which many machines have no vector instruction."""
     if n.dtype == "i32":
         return cast(n, "f32")
     rounder = LAYOUTS["f64"].rounder

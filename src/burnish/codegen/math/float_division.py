@@ -1,7 +1,7 @@
-"""fmod, remainder and floor_div of floats: exact, whatever the quotient. Those of integers are the printer's.
+"""Expands fmod, remainder and floor_div of floats, exactly for any quotient. The printer handles those of integers.
 
 A quotient below 2**22 is truncated and its multiple subtracted, which a fused multiply-add does exactly. A larger one,
-up to 2**277 in f32, is taken away in steps of a few dozen bits first.
+up to 2**277 in f32, is first reduced in steps of a few dozen bits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ...ops.scalar_ir import Scalar, binary, cast, compare, const, fma, select
 from .float_bits import layout, magnitude, rarely, signed_like, with_sign_of
 
 STEP = 46
-"""Bits of a quotient that one step takes away: few enough that a quotient by a reciprocal is off by less than 1."""
+"""Bits of a quotient removed by one step: few enough that a quotient by a reciprocal is off by less than 1."""
 
 
 def fmod(x: Scalar, y: Scalar) -> Scalar:
@@ -18,14 +18,14 @@ def fmod(x: Scalar, y: Scalar) -> Scalar:
     is_far = size > divisor * 2.0 ** (parts.mantissa - 1)
     less = rarely(is_far, without_multiples(size, divisor), size)
     rest = fma(-(less / divisor).trunc(), divisor, less)
-    # The quotient may have been rounded up to an integer, or `less` be below zero.
+    # The quotient may have been rounded up to an integer, or `less` may be below zero.
     rest = select(rest < 0.0, rest + divisor, rest)
-    # Also where y is infinite.
+    # This also covers an infinite y.
     return signed_like(select(size < divisor, size, rest), x)
 
 
 def without_multiples(x: Scalar, y: Scalar) -> Scalar:
-    """x less a multiple of y, at most 3/4 of y in magnitude."""
+    """x minus a multiple of y, at most 3/4 of y in magnitude."""
     x, y = cast(x, "f64"), cast(y, "f64")
     inverse = const(1.0, "f64") / y
     for step in range(5, -1, -1):
@@ -41,12 +41,12 @@ def remainder(x: Scalar, y: Scalar) -> Scalar:
 
 
 def is_opposed(rest: Scalar, y: Scalar) -> Scalar:
-    """The remainder is not zero and has another sign than the divisor."""
+    """The remainder is not zero and its sign differs from the divisor's."""
     return compare("ne", rest, 0.0) & binary("xor", rest < 0.0, y < 0.0)
 
 
 def floor_div(x: Scalar, y: Scalar) -> Scalar:
-    """Step by step what torch does, so that results agree to the last bit."""
+    """Follows torch step by step, so that results agree to the last bit."""
     rest = fmod(x, y)
     quotient = (x - rest) / y
     quotient = select(is_opposed(rest, y), quotient - 1.0, quotient)

@@ -1,4 +1,4 @@
-"""tanh, sinh, cosh and their inverses: by exponentials and logarithms, and by a polynomial where those cancel."""
+"""Expands tanh, sinh, cosh and their inverses: exponentials and logarithms, and polynomials where those cancel."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Table:
     """The constants of one type."""
 
     one: float
-    """tanh is 1 above."""
+    """tanh is 1 above it."""
     highest: float
-    """sinh and cosh are infinite above."""
+    """sinh and cosh are infinite above it."""
     near: float
-    """Up to here a polynomial is more accurate: people take x - tanh(x), and then the last place counts."""
+    """Below it a polynomial is more accurate: programs compute x - tanh(x), and then the last place counts."""
     tanh: tuple[float, ...]
-    """(tanh(s) / s - 1) / s**2 of s**2, s <= near."""
+    """(tanh(s) / s - 1) / s**2, a polynomial in s**2, s <= near."""
     sinh: tuple[float, ...]
-    """(sinh(s) / s - 1) / s**2 of s**2, s <= 1."""
+    """(sinh(s) / s - 1) / s**2, a polynomial in s**2, s <= 1."""
     cosh: tuple[float, ...]
-    """(cosh(s) - 1) / s**2 of s**2, s <= 1."""
+    """(cosh(s) - 1) / s**2, a polynomial in s**2, s <= 1."""
     exp: tuple[float, ...]
     """exp(r), |r| <= log(2) / 2."""
 
@@ -63,12 +63,12 @@ TABLES = {
 
 
 def tanh(x: Scalar) -> Scalar:
-    """1 - 2 / (exp(2x) + 1), but for small x."""
+    """1 - 2 / (exp(2x) + 1), except for small x."""
     table, parts = TABLES[x.dtype], layout(x)
     size = at_most(magnitude(x), table.one)
     rounder = parts.rounder + parts.bias
     shifted = times(size, 2.0 / math.log(2.0), rounder)
-    # One word of log(2): the larger n is, the less of the exponential is seen.
+    # One word of log(2) is enough: the larger n is, the less the exponential contributes to the result.
     r = times(shifted - rounder, -math.log(2.0), size + size)
     scale = from_bits(shift_left(bits(shifted), parts.mantissa))
     far = 1.0 - const(2.0, x.dtype) / fma(polynomial(r, table.exp), scale, const(1.0, x.dtype))
@@ -78,10 +78,10 @@ def tanh(x: Scalar) -> Scalar:
 
 
 def sinh(x: Scalar) -> Scalar:
-    """(exp(x) - exp(-x)) / 2, but for small x."""
+    """(exp(x) - exp(-x)) / 2, except for small x."""
     size = magnitude(x)
     quarter = quarter_of_exp(size)
-    # The sum is what may overflow, not one of its parts.
+    # Only the sum may overflow, not one of its terms.
     far = times(quarter, 2.0, const(-0.125, x.dtype) / quarter)
     square = size * size
     near = fma(square * size, polynomial(square, TABLES[x.dtype].sinh), size)
@@ -89,7 +89,7 @@ def sinh(x: Scalar) -> Scalar:
 
 
 def cosh(x: Scalar) -> Scalar:
-    """(exp(x) + exp(-x)) / 2, but for small x, where two roundings of much more than is left over 1 were seen."""
+    """(exp(x) + exp(-x)) / 2, except for small x, where two rounding errors would be large beside cosh(x) - 1."""
     size = magnitude(x)
     quarter = quarter_of_exp(size)
     far = times(quarter, 2.0, const(0.125, x.dtype) / quarter)
@@ -104,7 +104,7 @@ def quarter_of_exp(x: Scalar) -> Scalar:
 
 
 def asinh(x: Scalar) -> Scalar:
-    """log(x + sqrt(x**2 + 1)), written as log(1 + ...) for the sake of small x."""
+    """log(x + sqrt(x**2 + 1)), written as log(1 + ...) for accuracy at small x."""
     size = magnitude(x)
     wide = cast(size, "f64")
     square = wide * wide
@@ -127,7 +127,7 @@ def atanh(x: Scalar) -> Scalar:
 
 
 def scaled_log(x: Scalar, factor: float) -> Scalar:
-    """log2(1 + x) times a factor, as f32."""
+    """factor * log2(1 + x), as f32."""
     return cast(wide_log2_of_1p(x) * factor, "f32")
 
 

@@ -1,7 +1,7 @@
-"""asin, acos, atan, atan2: one polynomial each, the rest of the range by the angle's complement.
+"""Expands asin, acos, atan, atan2: one polynomial each, and the complementary angle for the rest of the range.
 
-pi / 2 is needed more exactly than one word holds it, but not as a word of its own: it is the product of two, inside a
-fused multiply-add.
+pi / 2 is needed with more digits than one word holds. Instead of a second word it is the product of two, inside a fused
+multiply-add.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Table:
     """The constants of one type."""
 
     half_pi: tuple[float, float]
-    """Their product is pi / 2, to half as many digits again."""
+    """Their product is pi / 2, to one and a half times the digits."""
     asin: tuple[float, ...]
-    """(asin(s) / s - 1) / s**2 of s**2, s <= 0.55."""
+    """(asin(s) / s - 1) / s**2, a polynomial in s**2, s <= 0.55."""
     atan: tuple[float, ...]
-    """(atan(s) / s - 1) / s**2 of s**2, s <= 1."""
+    """(atan(s) / s - 1) / s**2, a polynomial in s**2, s <= 1."""
 
 
 TABLES = {
@@ -55,7 +55,7 @@ def asin(x: Scalar) -> Scalar:
 
 
 def acos(x: Scalar) -> Scalar:
-    """pi/2 - asin(x) for small x, else 2 asin(sqrt((1 - x) / 2)), or pi less that of -x."""
+    """pi/2 - asin(x) for small x, else 2 asin(sqrt((1 - x) / 2)), or pi minus that of -x."""
     is_far, angle = small_asin(x)
     angle = flipped_like(angle, x) * select(is_far, const(2.0, x.dtype), -1.0)
     first, second = TABLES[x.dtype].half_pi
@@ -64,7 +64,7 @@ def acos(x: Scalar) -> Scalar:
 
 
 def small_asin(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Whether |x| is over 0.55, and asin(|x|), or there, asin(sqrt((1 - |x|) / 2))."""
+    """Whether |x| is over 0.55, and asin(|x|), or asin(sqrt((1 - |x|) / 2)) where it is."""
     size = magnitude(x)
     is_far = size > 0.55
     square = select(is_far, times(size, -0.5, 0.5), size * size)
@@ -90,7 +90,7 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
     across, up = magnitude(x), magnitude(y)
     is_steep, is_left = up > across, bits(x) < 0
     less, more = select(is_steep, across, up), select(is_steep, up, across)
-    # 0 / 0 is to be 0, infinity by infinity 1. A NaN is in one of the two whatever the comparisons said.
+    # 0 / 0 must give 0, and infinity / infinity 1. A NaN is in one of the two, whatever the comparisons returned.
     more = at_least(more, layout(x).tiniest)
     angle = small_atan(select(compare("eq", less, more), 1.0, less / more))
     angle = select(binary("xor", is_steep, is_left), -angle, angle)

@@ -1,8 +1,8 @@
-"""log, log2, log10, log1p: the exponent, and a polynomial of the mantissa.
+"""Expands log, log2, log10, log1p: the exponent, and a polynomial of the mantissa.
 
-x = 2**k * (1 + f) with f between -1/3 and 1/3, so that near 1, where the logarithm is small, k is 0 and the polynomial
-alone is the result. For log and log1p f lies between -1/4 and 1/2: where k is 1, less cancels, and log1p has lost
-nothing of its argument in an f that is at most a quarter below 0.
+x = 2**k * (1 + f) with f between -1/3 and 1/3. Near 1, where the logarithm is small, k is 0 and the polynomial alone is
+the result. For log and log1p, f is between -1/4 and 1/2. Where k is 1, less cancels. log1p loses nothing of its
+argument in an f that is at most a quarter below 0.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Table:
     start_natural: int
     """The bits of 3/4."""
     log2: tuple[float, float]
-    """log(2) is the sum."""
+    """log(2) is the sum of both."""
     log10_2: tuple[float, float]
-    """log10(2) is the sum. Any k times the first is exact."""
+    """log10(2) is the sum of both. Any k times the first is exact."""
     log10_e: tuple[float, float]
-    """log10(e) is the sum."""
+    """log10(e) is the sum of both."""
     log: tuple[float, ...]
     """(log(1 + f) - f + f**2 / 2) / f**3."""
     log1p: tuple[float, ...]
@@ -91,15 +91,15 @@ LOG2_WIDE = (1.4426950408923345, -0.7213475195690306, 0.480898343963064, -0.3606
 
 
 def log(x: Scalar) -> Scalar:
-    """k * log(2) + f - f**2 / 2 + f**3 * p(f), added up from small to large: what the sum of the first two loses, and
-    the lower word of log(2), are small enough for the rest."""
+    """k * log(2) + f - f**2 / 2 + f**3 * p(f), summed from small to large. The rounding error of the first sum and the
+    low word of log(2) are small enough to join the remaining terms."""
     table = TABLES[x.dtype]
     k, f = unary("exponent", x), unary("mantissa", x) - 1.0
     most = times(k, table.log2[0], f)
     rest = times(k, table.log2[1], f - times(k, -table.log2[0], most))
     # Half a square is not rounded before it is added.
     value = most + fma(f * -0.5, f, fma(f * f, f * polynomial(f, table.log), rest))
-    # At 0, at infinity and where there is no logarithm, this is NaN, and the exponent is what the logarithm is to be.
+    # At 0, at infinity and for negative x this is NaN, and the exponent operation returns the wanted logarithm.
     return select(is_nan(value), k, value)
 
 
@@ -115,14 +115,14 @@ def log2(x: Scalar) -> Scalar:
 def log10(x: Scalar) -> Scalar:
     k, f = exponent_and_mantissa(x, TABLES[x.dtype].start)
     table = TABLES[x.dtype]
-    # Where k is 0 this is about f * log10(e): that product has to be exact until the end.
+    # Where k is 0 the result is about f * log10(e), so that product must be exact until the end.
     low = fma(f * f, polynomial(f, table.log10_1p), f * table.log10_e[1])
     low = times(k, table.log10_2[1], times(f, table.log10_e[0], low))
     return with_edges(times(k, table.log10_2[0], low), x)
 
 
 def exponent_and_mantissa(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
-    """k and f with x = 2**k * (1 + f), for a positive finite x; `start` are the bits of the smallest 1 + f."""
+    """k and f with x = 2**k * (1 + f), for a positive finite x. `start` is the bit pattern of the smallest 1 + f."""
     k, mantissa = whole_exponent_and_mantissa(x, start)
     return k, mantissa - 1.0
 
@@ -149,19 +149,19 @@ def split(x: Scalar, start: int) -> tuple[Scalar, Scalar]:
 
 
 def with_edges(value: Scalar, x: Scalar) -> Scalar:
-    """A logarithm where x is infinite, zero or negative."""
+    """The logarithm, corrected where x is infinite, zero or negative."""
     value = select(x < math.inf, value, x)
     value = select(compare("eq", x, 0.0), -math.inf, value)
     return select(x < 0.0, math.nan, value)
 
 
 def log1p(x: Scalar) -> Scalar:
-    """As log, of 1 + x, but the mantissa less one comes from x, without the rounding of 1 + x."""
+    """Like log of 1 + x, but f comes from x itself, without the rounding of 1 + x."""
     parts = layout(x)
     k = shift_right(bits(at_least(x, -1.0) + 1.0) - TABLES[x.dtype].start_natural, parts.mantissa)
-    # 2**(2 - k): the exponent of 4, k less. 2**-k need not be a normal number.
+    # 2**(2 - k), as the exponent of 4 minus k: 2**-k may not be a normal number.
     scale = from_bits(const((parts.bias + 2) << parts.mantissa, parts.integer) - shift_left(k, parts.mantissa))
-    # -(4 - s), not s - 4, and -k * -log(2): both are -0 where k is 0, and so a zero keeps its sign.
+    # -(4 - s) instead of s - 4, and -k * -log(2): both are -0 where k is 0, so a zero keeps its sign.
     f = fma(x, scale, -(4.0 - scale)) * 0.25
     value = times(integer_to_float(-k), -math.log(2.0), log_of_1p(f))
     value = select(x < math.inf, value, x)
@@ -170,7 +170,7 @@ def log1p(x: Scalar) -> Scalar:
 
 
 def wide_log2_of_1p(x: Scalar) -> Scalar:
-    """log2(1 + x) in f64, accurate to 2**-35 of itself, for a finite x > -1 below 2**1000."""
+    """log2(1 + x) in f64 with a relative error of 2**-35, for a finite x > -1 below 2**1000."""
     k = shift_right(bits(x + 1.0) - TABLES["f64"].start, 52)
     scale = from_bits(const(1023 << 52, "i64") - shift_left(k, 52))
     f = fma(x, scale, scale - 1.0)

@@ -1,12 +1,12 @@
-"""Philox4x32-10: random bits from a seed and a counter, for any element in any order.
+"""Philox4x32-10, a counter-based random number generator: random bits for any element in any order.
 
-    random_bits(seed, counter)    64 bits of i64, as good as independent for any two pairs of seed and counter
+    random_bits(seed, counter)    64 bits in i64, practically independent for any two pairs of seed and counter
 
-Because there is no state, every element draws for itself, in any lane and thread, and draws the same again wherever it
-is computed again. (J. K. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011.)
+There is no state. Every element draws for itself, in any lane and thread, and rematerialization draws the same bits
+again. (J. K. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011.)
 
-The words of 32 bits lie in i64, for the sake of their products. Above them there may be anything: a product's operands
-are cut to 32 bits before, which machines that multiply halves do for nothing.
+Words of 32 bits are held in i64, because of their products. Their upper halves are arbitrary: operands of a product are
+cut to 32 bits first, which costs nothing on machines that multiply halves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .float_bits import shift_left, shift_right
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
-"""What is added to the two words of the key from round to round: the golden ratio, and the root of 3 less 1."""
+"""Added to the two words of the key in each round: the golden ratio, and sqrt(3) - 1."""
 
 WORD = 0xFFFFFFFF
 
 
 def random_bits(seed: Scalar, counter: Scalar) -> Scalar:
-    """The first two words of the block whose counter's upper half is zero, the first one low."""
+    """The first two words of a block whose counter has a zero upper half. The first word is the low half."""
     keys = (seed, shift_right(seed, 32))
     words = [counter, shift_right(counter, 32), const(0, "i64"), const(0, "i64")]
     for turn in range(ROUNDS):

@@ -1,7 +1,7 @@
-"""reciprocal, rsqrt, pow.
+"""Expands reciprocal, rsqrt, pow.
 
-pow of f32 is 2**(y * log2(x)) in f64, which leaves digits enough for exponents in the hundreds. Integers are multiplied
-out, one squaring for each bit of the exponent.
+pow of f32 is 2**(y * log2(x)) in f64, which has digits enough for exponents in the hundreds. pow of integers is
+repeated squaring, one squaring for each bit of the exponent.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def pow(x: Scalar, y: Scalar) -> Scalar | None:
 
 
 def constant_power(x: Scalar, exponent: float) -> Scalar | None:
-    """Those exponents that torch computes as products, with the same roundings. Where it takes a root, the operator's
-    rule has done so: of zeros and infinities pow itself makes others."""
+    """The exponents that torch computes as products, with the same roundings. Where torch takes a root, the operator's
+    rule has already done so, because pow differs from a root at zeros and infinities."""
     match exponent:
         case 0.0:
             return const(1.0, x.dtype)
@@ -53,7 +53,7 @@ def constant_power(x: Scalar, exponent: float) -> Scalar | None:
 def float_power(x: Scalar, y: Scalar) -> Scalar:
     size = magnitude(x)
     exponent = log2_of_positive(cast(size, "f64")) * cast(y, "f64")
-    # 1 to any power is 1, anything to the power of 0 too: NaN and infinities included.
+    # 1 to any power is 1, and anything to the power of 0 is 1, NaN and infinities included.
     exponent = select(compare("eq", size, 1.0) | compare("eq", y, 0.0), 0.0, exponent)
     value = cast(wide_exp2(at_most(at_least(exponent, -200.0), 200.0)), "f32")
     half = y * 0.5
@@ -64,7 +64,7 @@ def float_power(x: Scalar, y: Scalar) -> Scalar:
 
 
 def log2_of_positive(x: Scalar) -> Scalar:
-    """Of an f32 in f64, where it is a normal number, accurate to 2**-35 of itself."""
+    """log2 of an f32 given in f64, where it is a normal number, with a relative error of 2**-35."""
     k, mantissa = split(x, TABLES["f64"].start)
     f = mantissa - 1.0
     value = fma(f, polynomial(f, LOG2_WIDE), k)
@@ -73,7 +73,7 @@ def log2_of_positive(x: Scalar) -> Scalar:
 
 
 def integer_power(x: Scalar, y: Scalar) -> Scalar:
-    """Wraps around. A negative power is 0 but for 1 and -1."""
+    """Wraps around. A negative power is 0 except for bases 1 and -1."""
     value = const(1, x.dtype)
     if y.op == "const" and y.payload >= 0:
         exponent, square = y.payload, x

@@ -1,8 +1,8 @@
-"""sin, cos, tan: the argument less a multiple of pi / 2, and a polynomial.
+"""Expands sin, cos, tan: range reduction by multiples of pi / 2, then a polynomial.
 
 Up to a bound the multiple is subtracted word by word, exactly. Beyond it, x is multiplied by 1 / (2 pi) word by word,
-and whole turns are dropped before the products are added up (Payne and Hanek). That is twice as long as all the rest,
-and there are no branches here; but the select that chooses says that it is `rare`.
+and whole turns are dropped before the products are summed (Payne and Hanek). That takes twice as long as all the rest.
+Expressions have no branches, but the select between the two is marked `rare`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TURNS = (0.15915494272485375, 3.6704158115630214e-10, 5.690025167992954e-19, 1.4
 
 LARGE = 2.0**16
 LARGE_WIDE = 2.0**30
-"""From where on whole turns are dropped first, in f32 and in f64."""
+"""Above these bounds whole turns are dropped first, in f32 and in f64."""
 
 SIN_F32 = (-0.16666653752326965, 0.008332106284797192, -0.00019507882825564593)
-"""(sin(s) / s - 1) / s**2 of s**2, |s| <= pi / 4."""
+"""(sin(s) / s - 1) / s**2, a polynomial in s**2, |s| <= pi / 4."""
 COS_F32 = (-0.5, 0.04166664555668831, -0.001388730714097619, 2.4431876227026805e-05)
-"""(cos(s) - 1) / s**2 of s**2."""
+"""(cos(s) - 1) / s**2, a polynomial in s**2."""
 SIN_WIDE = (-0.16666666640165903, 0.008333329231441377, -0.00019839288605526205, 2.7178956295223444e-06)
 COS_WIDE = (-0.4999999968687814, 0.04166661949992481, -0.0013886654605071718, 2.438102659287845e-05)
 """The same to 2**-33, for results in f32 that are computed in f64."""
 
 
 def sin(x: Scalar) -> Scalar:
-    # Of the magnitude, as the polynomial of -0 is 0.
+    # Uses the magnitude, because the polynomial of -0 is 0.
     return sine_of_quadrants(magnitude(x), 0, bits(x))
 
 
@@ -48,7 +48,7 @@ def sine_of_quadrants(size: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
     shifted = times(size, 2.0 / math.pi, rounder)
     n = shifted - rounder
     high = times(n, -HALF_PI_F32[0], size)
-    # Not by one fma: what r loses of the difference of two numbers can be had exactly.
+    # Not one fma: the rounding error of a difference of two numbers can be computed exactly.
     r = high - n * HALF_PI_F32[1]
     lost = times(n, -HALF_PI_F32[2], times(n, -HALF_PI_F32[1], high - r))
     value = sine_of_reduced(r, lost, bits(shifted), ahead, sign)
@@ -60,7 +60,7 @@ def sine_of_quadrants(size: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
 
 
 def sine_of_reduced(r: Scalar, lost: Scalar, quadrant: Scalar, ahead: int, sign: Scalar | None) -> Scalar:
-    """sin(r + lost + (quadrant + ahead) * pi / 2) of a small r, and a `lost` that is nothing beside it. Only the last
+    """sin(r + lost + (quadrant + ahead) * pi / 2) for a small r, and a `lost` that is tiny beside it. Only the last
     two bits of the quadrant count."""
     quadrant = quadrant + ahead if ahead else quadrant
     square = r * r
@@ -97,7 +97,7 @@ def tangent_of_reduced(r: Scalar, quadrant: Scalar) -> Scalar:
 
 
 def without_turns(x: Scalar) -> tuple[Scalar, Scalar]:
-    """n, less whole turns, and r with x = n * pi / 2 + r, for a large f32 in f64."""
+    """n, without whole turns, and r with x = n * pi / 2 + r, for a large f32 given in f64."""
     fractions = []
     for word in TURNS[:-1]:
         product = x * word
@@ -107,7 +107,7 @@ def without_turns(x: Scalar) -> tuple[Scalar, Scalar]:
     for fraction in fractions[1:]:
         total = total + fraction
     n = (total * 4.0).round()
-    # Added up again with the quadrants gone: now the sums are small where the result is, and so are their errors.
+    # Summed again without the quadrants: now the sums are small where the result is, and so are their errors.
     rest = times(n, -0.25, fractions[0])
     for fraction in fractions[1:]:
         rest = rest + fraction

@@ -1,4 +1,4 @@
-"""The GPU printer: loop nests to Triton's language, and from there to machine code for NVIDIA GPUs.
+"""Triton code generation: loop nests to Triton, and from there to machine code for NVIDIA GPUs.
 
-Box (a loop made simple) -> Tile (the part of it that one program computes) -> text -> cubin -> launched.
+Box (a simplified loop) -> Tile (the part of it that one program computes) -> text -> cubin -> launched.
 """

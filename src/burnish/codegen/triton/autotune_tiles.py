@@ -1,9 +1,9 @@
-"""Autotuning of Triton kernels: the tiles with which a kernel runs fastest (`max_autotune`).
+"""Autotuning of Triton kernels: measures the tiles with which a kernel runs fastest (`max_autotune`).
 
-    printed = tuned(launches, device, …)     each kernel in the variant that is the fastest of a few (`tiles.VARIANTS`)
+    printed = tuned(launches, device, …)     each kernel in the fastest of a few variants (`tiling.VARIANTS`)
 
-Kernels run on memory of their own, as much as they read and write, filled with noughts: an index that is nought points
-at something wherever anything is. What was found is kept with the measurements of library calls.
+Kernels run on memory of their own, as much as they read and write, filled with zeros: an index of zero is always in
+range. The results are stored with the measurements of library calls.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .kernel_function import Printed, print_kernel
 from .tiling import VARIANTS
 
 LEAST_BYTES = 1 << 20
-"""What moves less memory takes as long as its start, in whatever tiles."""
+"""A kernel that moves less memory takes as long as its launch, whatever its tiles."""
 
 ROOM = 0.25
-"""So much of the memory that is free may be taken for it."""
+"""The fraction of the free memory that measuring may take."""
 
 WORTH = 0.97
-"""Another variant than the one for all must take at most this part of its time: clocks are not exact."""
+"""Another variant must take at most this fraction of the default's time: clocks are not exact."""
 
 Run = Callable[[], None]
 Load = Callable[[Sequence[Printed]], "list[CudaKernel | None]"]
-"""Kernels on the GPU; None for one that it does not take."""
+"""Kernels on the GPU; None for one that the GPU rejects."""
 
 _chosen: dict[str, int] = {}
 """The number of the variant, by kernel and GPU."""
@@ -46,7 +46,7 @@ _lock = fork_safe_locks.lock()
 def tuned(
     launches: Sequence[Launch], device: int, made_with: str, load: Load, seconds_of: Callable[[Run], float]
 ) -> list[Printed]:
-    """`made_with`: what else the time depends on, Triton's version say."""
+    """`made_with`: what else the time depends on, for example Triton's version."""
     found = []
     for launch in launches:
         plain = print_kernel(launch.kernel, launch.numbers)
@@ -76,7 +76,7 @@ def remembered(key: str, find: Callable[[], int | None]) -> int:
 
 
 def fastest(launch: Launch, device: int, load: Load, seconds_of: Callable[[Run], float]) -> int | None:
-    """None where it cannot be said now."""
+    """The number of the fastest variant. None if it cannot be measured now."""
     if torch.cuda.is_current_stream_capturing() or bytes_of(launch) > ROOM * torch.cuda.mem_get_info(device)[0]:
         return None
     different: dict[tuple[str, int, int], int] = {}
@@ -108,7 +108,7 @@ def fastest(launch: Launch, device: int, load: Load, seconds_of: Callable[[Run],
 
 
 def filled(type: Any) -> torch.Tensor:
-    """A number that is passed by value is read from memory of the CPU."""
+    """A buffer of zeros. A number that is passed by value is read from CPU memory."""
     if isinstance(type, NumberType):
         return torch.zeros(1, dtype=type.dtype)
     return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device).zero_()

@@ -1,9 +1,9 @@
-"""From kernels to what a program launches on a GPU.
+"""Compiles kernels with Triton and loads them onto a GPU, ready to launch.
 
     kernels = compile_kernels(launches, device=0)
-    kernels = compile_open_kernels(opened, point, device=0)         which are told sizes
+    kernels = compile_open_kernels(opened, point, device=0)         for symbolic sizes
 
-Equal kernels are one, and stay where they are for as long as the process runs.
+Equal kernels are compiled once, and stay loaded as long as the process runs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]
 
 
 def loadable(printed: Sequence[Printed], device: int) -> list[CudaKernel | None]:
-    """None for those that the GPU does not take: their programs want more than it has."""
+    """None for kernels that the GPU rejects because their programs need more than it has."""
     refused = prepare(printed, device, is_trial=True)
     return [None if (key := key_of(one, device)) in refused else _made[key] for one in printed]
 
 
 def prepare(printed: Sequence[Printed], device: int, is_trial: bool = False) -> dict[tuple[Hashable, ...], str]:
-    """All of them onto the GPU. Those that a trial shows it does not take, and why."""
+    """Loads all of them onto the GPU. Returns those that a trial shows it rejects, and why."""
     refused: dict[tuple[Hashable, ...], str] = {}
     architecture = architecture_of(device)
     with _lock:
@@ -81,7 +81,7 @@ def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
 
 
 def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: int) -> list[CudaKernel]:
-    """With the forms that these sizes take. Others are compiled when sizes come that take them."""
+    """Compiles the forms that these sizes need. Other forms are compiled when sizes come that need them."""
     loaded = OpenForms(device)
     loaded.prepare([kernel.at(point).printed for kernel in kernels])
     address = cuda_module_loader.launch_address()
@@ -106,7 +106,7 @@ def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda_
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A form of an open kernel on a GPU."""
+    """A form of a symbolic-size kernel, loaded on a GPU."""
 
     function: cuda_module_loader.Function
     threads: int
@@ -118,7 +118,7 @@ _forms: dict[tuple[Hashable, ...], Loaded] = {}
 
 
 class OpenForms:
-    """Those of one GPU."""
+    """The loaded forms on one GPU."""
 
     def __init__(self, device: int):
         self.device, self.architecture = device, architecture_of(device)
@@ -144,7 +144,7 @@ class OpenForms:
 
 
 def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
-    """Two kernels of the same code may run as different numbers of programs."""
+    """Includes the grid: kernels with the same code may run as different numbers of programs."""
     return (
         without_comments(printed.text),
         printed.dtypes,
@@ -174,7 +174,7 @@ def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.Function:
 
 
 def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
-    """Of the parameters: those that Triton adds at the end are null."""
+    """The kinds of the parameters. Triton adds parameters at the end, which are null."""
     kinds = [
         cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
         for n in range(len(printed.dtypes))

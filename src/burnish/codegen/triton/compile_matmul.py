@@ -1,11 +1,10 @@
-"""Who makes products of matrices for a GPU, and takes their time there: what `schedule.library.gpu_matmul_spec` asks
-for.
+"""Compiles matmul kernels for a GPU and times them: the `Maker` that `schedule.library.gpu_matmul_spec` needs.
 
     made = make([(spec, Tiles(128, 128, 64, 8, 3)), (spec, Tiles(64, 64, 64, 4, 4)), (loops, None)])
     seconds_of(run)
 
-Configurations are compiled side by side, and stay for as long as the process runs. One that the GPU does not take, for
-its programs want more memory than they can share say, is answered with the reason.
+Configurations are compiled in parallel, and stay loaded as long as the process runs. For one that the GPU rejects, for
+example because it needs too much shared memory, the reason is returned.
 """
 
 from __future__ import annotations

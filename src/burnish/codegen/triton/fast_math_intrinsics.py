@@ -1,11 +1,11 @@
-"""Functions of f32 that a GPU computes with instructions of its own, in place of the polynomials of `mathematics`.
+"""Expands f32 functions into GPU instructions, in place of the polynomials of `codegen.math`.
 
     exp of f32      =>      near_exp2(f) * 2**n,   x / log(2) = n + f          9 instructions; 25 by a polynomial
 
-2**x and 1 / sqrt(x) are one instruction each, right to about a unit in the last place. Here they are only asked for
-arguments that are small, positive or both, and what is around them is exact, as in the exponential that eager runs on a
-GPU: so results are as near as eager's. sin and cos are CUDA's, which are eager's too: what takes a multiple of pi off
-large arguments stands behind a branch there, and with our polynomials it would be computed for every element, in f64.
+2**x and 1 / sqrt(x) are one instruction each, accurate to about a unit in the last place. They are only used for
+arguments that are small, positive or both, and the arithmetic around them is exact, as in eager's exponential on GPUs.
+So results are as accurate as eager's. sin and cos are CUDA's, as in eager: CUDA reduces large arguments behind a
+branch, but our polynomials would compute the reduction for every element, in f64.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ..math.float_bits import (
 )
 
 PRINTED = {"near_exp2": "tl.exp2", "near_rsqrt": "tl.rsqrt", "near_sin": "tl.sin", "near_cos": "tl.cos"}
-"""How Triton says what only a GPU has. All of them take denormals for zero."""
+"""Triton's names of operations that only a GPU has. All of them flush denormals to zero."""
 
 LOG2_E = (1.4426950216293335, 1.925963033500979e-08)
-"""1 / log(2) is the sum."""
+"""1 / log(2) is the sum of both."""
 
 LEAST_POWER, MOST_POWER = -126, 127
-"""Of 2, that are normal numbers."""
+"""The least and greatest exponents of powers of 2 that are normal numbers."""
 
 
 def near(op: str, x: Scalar) -> Scalar:
@@ -47,8 +47,8 @@ def exp(x: Scalar) -> Scalar:
 
 
 def scaled_exp(x: Scalar, offset: int, least: int, most: int) -> Scalar:
-    """exp(x) * 2**offset, as 2**f * 2**(n + offset): n is x / log(2), rounded, but kept between two bounds. Where x is
-    beyond them f is what is left, infinite or the logarithm of a denormal: the product is rounded once."""
+    """exp(x) * 2**offset, as 2**f * 2**(n + offset): n is x / log(2), rounded and clamped between two bounds. Beyond
+    the bounds, f is the rest, infinite or the logarithm of a denormal, and the product is rounded once."""
     parts = layout(x)
     rounder = parts.rounder + parts.bias + offset
     inside = at_most(at_least(x, least * math.log(2.0)), most * math.log(2.0))
@@ -66,7 +66,7 @@ def exp2(x: Scalar) -> Scalar:
 
 
 def sigmoid(x: Scalar) -> Scalar:
-    """1 / (1 + exp(-x)), both sides of the fraction so much smaller that exp(-x) does not overflow."""
+    """1 / (1 + exp(-x)), with both sides of the fraction scaled down so that exp(-x) does not overflow."""
     half = layout(x).bias // 2
     one = const(0.5**half, x.dtype)
     below = at_most(-x, -EXPONENTIALS["f32"].lowest_sigmoid)
@@ -74,19 +74,19 @@ def sigmoid(x: Scalar) -> Scalar:
 
 
 def inverse(x: Scalar) -> Scalar:
-    """1 / x of what is positive and far from the ends of the range, rounded but for the last half of a unit."""
+    """1 / x for a positive x far from the ends of the range, correct except for the last half of a unit."""
     found = quick_inverse(x)
     return fma(fma(-x, found, const(1.0, x.dtype)), found, found)
 
 
 def quick_inverse(x: Scalar) -> Scalar:
-    """1 / x of what is positive, to two units. There is an instruction for it, but Triton has no word for that."""
+    """1 / x for a positive x, to two units. There is an instruction for it, but Triton does not expose it."""
     root = near("rsqrt", x)
     return root * root
 
 
 def tanh(x: Scalar) -> Scalar:
-    """1 - 2 / (exp(2x) + 1), but for small x. The larger x is, the less of the errors is seen, infinity included."""
+    """1 - 2 / (exp(2x) + 1), except for small x. The larger x is, the less the errors matter, infinity included."""
     table = hyperbolic.TABLES[x.dtype]
     size = magnitude(x)
     far = times(quick_inverse(near("exp2", size * (2.0 / math.log(2.0))) + 1.0), -2.0, 1.0)
@@ -96,7 +96,7 @@ def tanh(x: Scalar) -> Scalar:
 
 
 def erf(x: Scalar) -> Scalar:
-    """As in `error_functions`: 1 - 2**p(x), but for small x."""
+    """As in `error_functions`: 1 - 2**p(x), except for small x."""
     table = error_functions.TABLES[x.dtype]
     size = at_most(magnitude(x), table.one)
     close = fma(polynomial(size * size, table.near), size, size)
@@ -116,7 +116,7 @@ EXPANSIONS = {"exp": exp, "exp2": exp2, "sigmoid": sigmoid, "tanh": tanh, "erf":
 
 
 def expanded(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
-    """The operation by a GPU's own instructions, where that is shorter. f16 and bf16 are computed in f32."""
+    """The operation in GPU instructions, where that is shorter. f16 and bf16 are computed in f32."""
     if op not in EXPANSIONS or dtype not in ("f32", "f16", "bf16"):
         return None
     return cast(EXPANSIONS[op](*(cast(arg, "f32") for arg in args)), dtype)

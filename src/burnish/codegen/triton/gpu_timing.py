@@ -1,4 +1,4 @@
-"""How long something takes on a GPU.
+"""Measures how long a run takes on a GPU.
 
 seconds_of(run)         run() starts kernels in the current stream
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable
 import torch
 
 ROUNDS, AT_ONCE = 3, 10
-"""Runs are timed ten at a time, and the least of three times counts."""
+"""Ten runs are timed together; the minimum of three such times counts."""
 
 HEAD_START = 2_000_000
-"""Cycles of the GPU, about a millisecond: it waits so long, while a CPU starts what is timed."""
+"""GPU cycles, about a millisecond: the GPU waits this long while the CPU launches what is timed."""
 
 
 def seconds_of(run: Callable[[], object], rounds: int = ROUNDS, at_once: int = AT_ONCE) -> float:
-    """Of one run, on the GPU alone: launches wait there until all of them have come."""
-    run()  # what is called for the first time may choose its own kernels
+    """Seconds of one run, on the GPU alone: launches wait there until all of them are queued."""
+    run()  # the first call may select its own kernels
     least = float("inf")
     for _ in range(rounds):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -1,12 +1,12 @@
-"""A kernel as a function of Triton.
+"""Prints a kernel as a Triton function.
 
     printed = print_kernel(kernel)
     printed.text         def exp_f32(x): ...
                          def softmax(b0, b1): ...
     printed.grid         how many programs run it
 
-The loops of a kernel know nothing of one another, so their programs are counted through: each asks by its number which
-loop it belongs to, and which tile of it.
+The loops of a kernel are independent, so their programs are numbered consecutively. Each program finds by its number
+the loop it belongs to, and its tile of that loop.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Printed:
     name: str
     text: str
     grid: int
-    """0 where there is nothing to do."""
+    """0 if there is nothing to compute."""
     warps: int
     dtypes: tuple[str, ...]
     numbers: frozenset[int]
     """The buffers that are passed by value."""
     sizes: tuple[SizeType, ...] = ()
-    """The parameters behind the buffers: sizes that it is told (`open_kernel`)."""
+    """The parameters after the buffers: symbolic sizes (`symbolic_size_kernel`)."""
     stages: int = 0
-    """Of a product: how many steps of its loop are in the works at a time. 0: as Triton will have it."""
+    """For a matmul: how many steps of its loop are in flight at a time. 0: Triton's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeType:
     type: str
     is_even: bool
-    """Whether it is a multiple of 16 for all sizes: vectors are not cut short by a bound that is."""
+    """Whether it is a multiple of 16 for all sizes. Such a bound does not cut vectors short."""
 
 
 def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant: Variant = PLAIN) -> Printed:
@@ -71,7 +71,7 @@ def body_of(
     ends: Sequence[object],
     far: bool | None = None,
 ) -> tuple[list[str], set[tuple[str, str]]]:
-    """The lines, and the functions that they call. `ends` is how many programs each loop and those before it take."""
+    """The lines, and the functions that they call. `ends[k]` counts the programs of loops 0 to k together."""
     lines: list[str] = []
     functions: set[tuple[str, str]] = set()
     for number, (box, tile) in enumerate(zip(boxes, tiles, strict=True)):
@@ -101,7 +101,7 @@ def text_of(
     body: Sequence[str],
     functions: set[tuple[str, str]],
 ) -> str:
-    """`listed` is what the kernel is, for people. `further` are the parameters behind the buffers."""
+    """`listed` is the kernel's listing, for readers. `further` are the parameters after the buffers."""
     head, *loops = listed
     lines = [f"# {line}" for line in ("\n".join(kernel.origin).splitlines() + [f"kernel {kernel.name}{head}"] + loops)]
     lines.append(f"def {name}({', '.join([*(f'b{n}' for n in range(len(kernel.dtypes))), *further])}):")

@@ -1,9 +1,9 @@
-"""The native function that launches kernels on a GPU, printed once for all of them.
+"""The native function that launches GPU kernels, generated once for all of them.
 
     table       words of the kernel (see `cuda_module_loader`), stream, address of buffer 0, of buffer 1, …
 
-A parameter of a kernel is passed by where it lies: for an address that is its place in the table itself, for a number
-the address that stands there. Sizes stand in the words themselves, behind the kinds, one after the other.
+A kernel parameter is passed by its address. For a pointer that is its slot in the table; for a number it is the address
+in that slot. Sizes are stored one after the other in the words themselves, after the kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..llvm.target_machine import host
 from .compilation.cubin_cache import ALIGNED
 
 CYCLES = 6000.0
-"""Of a launch, on the side of the CPU."""
+"""CPU cycles of one launch."""
 
 LAUNCHER = f"""
 declare i32 @{loader.LAUNCH}(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
@@ -116,12 +116,12 @@ done:
 
 @once
 def launcher(address: int) -> NativeFunction:
-    """`address` is that of the driver's function."""
+    """`address` is that of the CUDA driver's launch function."""
     return load(object_code(LAUNCHER, host()), "launch", {loader.LAUNCH: address})
 
 
 def launching(name: str, buffers: int, address: int) -> NativeKernel:
-    """The launcher for a kernel of so many buffers."""
+    """The launcher for a kernel with `buffers` buffers."""
     return NativeKernel(name, launcher(address), buffers + 2, CYCLES)
 
 

@@ -1,16 +1,16 @@
-"""A loop as the body of a Triton program: one tile of it.
+"""Prints a loop as the body of a Triton program, which computes one tile of it.
 
     r0 = max.f32 b0[768*i0 + i1]             x = (pid * 2 + tl.arange(0, 2))[:, None]
     b1[768*i0 + i1] = exp(...)         =>    q = tl.arange(0, 1024)[None, :]
                                              v0 = tl.load(b0 + (768*x + q), (x < 64) & (q < 768), 0)
                                              ...
 
-`x` counts the rows and `q` the inner elements; the variables of the box are read off them. Every expression has the
-shape of what it depends on: nothing, the rows, the inner elements, or both, and Triton broadcasts where they meet.
+`x` counts the rows and `q` the inner elements; the variables of the box are computed from them. Every expression has
+the shape of what it depends on: nothing, the rows, the inner elements, or both. Triton broadcasts where they meet.
 
-What a program has loaded or computed it keeps from stage to stage where the tile is whole. A value that is stored and
-read again in a later stage is not read from memory but kept as well, or, where rows are walked in steps, read behind a
-barrier.
+If the tile is whole, a program keeps what it has loaded or computed from stage to stage. A value that is stored and
+read again in a later stage is kept too, instead of read from memory. Where rows are walked in steps, it is read from
+memory after a barrier.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from .tiling import Tile
 from .triton_types import TYPES, WIDE, literal
 
 ROWS, INNER = 1, 2
-"""What an expression depends on, as bits."""
+"""Bits for what an expression depends on."""
 
 FAR = 1 << 31
 LONG_LINE = 100
 
 
 class LoopPrinter:
-    """`at` is the text of the number of the tile. `numbers` are the buffers that are passed by value. `far`: whether
-    places are counted in 64 bits, where the numbers of the box are told when it runs; None where they are known."""
+    """`at` is the text of the tile's number. `numbers` are the buffers that are passed by value. `far`: whether offsets
+    are 64 bits wide, for a box with symbolic sizes; None if the sizes are static."""
 
     def __init__(
         self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str, far: bool | None = None
     ):
         self.functions: set[tuple[str, str]] = set()
-        """The transcendental operations that the loop calls, and the dtypes they are of."""
+        """The transcendental operations that the loop calls, with their dtypes."""
         self.box, self.tile, self.stored, self.numbers, self.at = box, tile, stored, numbers, at
         self.lines: list[str] = []
         self.depth = 0
         self.count = 0
         self.names: dict[Scalar, str] = {}
         self.kept: dict[Access, str] = {}
-        """Of what was stored by an earlier stage: its name."""
+        """The names of values that an earlier stage stored."""
         self.reduced: list[str] = []
         self.rows = math.prod(box.extents[: box.rows])
         self.inner = math.prod(box.extents[box.rows :])
@@ -62,7 +62,7 @@ class LoopPrinter:
         roots = expressions(box.stages)
         self.uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
         self.changing: set[Scalar] = set()
-        """What reads a buffer that is stored to: it may be another value in each stage."""
+        """Expressions that read a stored-to buffer: their values may differ between stages."""
         self.depends: dict[Scalar, int] = {}
         for x in walk(*roots):
             self.depends[x] = self.depends_on(x)
@@ -107,7 +107,7 @@ class LoopPrinter:
         self.split("q", self.box.rows, len(self.box.extents))
 
     def split(self, name: str, first: int, end: int) -> None:
-        """The variables that a count runs through, the last one fastest."""
+        """Splits a counter into its variables, the last one fastest."""
         step = 1
         for k in range(end - 1, first - 1, -1):
             text = name if step == 1 else f"{name} // {step}"
@@ -129,7 +129,7 @@ class LoopPrinter:
         self.store_all(stage.row_stores, ROWS)
 
     def pass_over(self, stage: Stage) -> None:
-        """All of the row at once."""
+        """The whole row at once."""
         self.collected: list[tuple[int, list[str]]] = []
         first = len(self.reduced)
         for number, reduction in enumerate(stage.reductions, first):
@@ -148,7 +148,7 @@ class LoopPrinter:
         return number, self.rounded(reduction, joined[-1])
 
     def in_steps(self, stage: Stage) -> list[tuple[int, str]]:
-        """A loop over the row, with what has come together so far from step to step."""
+        """A loop over the row in steps, with accumulators from step to step."""
         first = len(self.reduced)
         held: list[list[str]] = []
         for number, reduction in enumerate(stage.reductions, first):
@@ -181,7 +181,7 @@ class LoopPrinter:
             self.line(text)
         self.later = []
         self.depth -= 1
-        # What was named inside of the loop is not known behind it.
+        # Names from inside the loop are undefined after it.
         self.names = before
         return [
             self.finished(number, held[number - first])
@@ -190,7 +190,7 @@ class LoopPrinter:
         ]
 
     def between(self, before: Stage) -> None:
-        """What another stage sees anew of what the one before has stored."""
+        """Forgets values that must be read again because the previous stage stored to their buffers."""
         written = [store for store in (*before.stores, *before.row_stores)]
         again = {x.payload.buffer for x in walk(*expressions(self.box.stages)) if x.op == "load"}
         if not any(store.access.buffer in again for store in written):
@@ -203,8 +203,8 @@ class LoopPrinter:
             self.line("tl.debug_barrier()")
 
     def store_all(self, stores: Sequence[Store], each: int) -> None:
-        """Everything is computed before anything is written: an element may be read that is written to here. `each`
-        says along what there are elements."""
+        """Computes everything before it stores anything: a stored-to element may also be read here. `each`: the
+        dimensions along which there are elements."""
         made = [(store, self.at_value(store.value), [self.at_value(arg) for arg in store.args]) for store in stores]
         for store, value, args in made:
             pointer, mask = self.place(store.access, store.args, args, True, each if store.adds else 0)
@@ -222,7 +222,7 @@ class LoopPrinter:
     # ---- reductions
 
     def taken(self, reduction: Reduction) -> list[str]:
-        """The values of the tile as the reduction takes them in, with its start in place of what is not there."""
+        """The values of the tile as inputs of the reduction, with its start value in masked places."""
         value = self.at_value(reduction.value)
         source, wide = reduction.value.dtype, accumulated(reduction)
         found = [operand(Operations(self.emit_one).cast(value, source, wide))]
@@ -245,14 +245,13 @@ class LoopPrinter:
         ]
 
     def starts(self, reduction: Reduction) -> list[tuple[str, str]]:
-        """What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none.
-        What it begins with, and the dtype of that. A position begins behind all others, and is 0 if there are none."""
+        """The start values and their dtypes. A position starts behind all others, and is 0 if there are none."""
         dtype = accumulated(reduction)
         least, most = range_of(reduction.value.dtype)
         value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)
         found = [(literal(float(value) if dtype in FLOATS else value, dtype), dtype)]
         if is_positional(reduction):
-            # Of equals a running reduction keeps the last: there the first position is what nothing comes before.
+            # Among equals a running reduction keeps the last, so its start position is before all others.
             behind = -1 if reduction.is_running else 1 << 62
             found.append((literal(behind if self.inner else 0, "i64"), "i64"))
         return found
@@ -304,7 +303,7 @@ class LoopPrinter:
         return self.emit_one(f"tl.load({pointer}{f', {mask}, {zero}' if mask else ''})")
 
     def look_at(self, index: Scalar, mask: str) -> None:
-        """A wrong index ends the program."""
+        """Asserts that the index is in range; a wrong one ends the program."""
         if index.op == "within":
             x, size = (operand(self.names[arg]) for arg in index.args)
             self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
@@ -312,12 +311,12 @@ class LoopPrinter:
     def place(
         self, access: Access, given: Sequence[Scalar], args: list[str], is_store: bool, each: int = 0
     ) -> tuple[str, str]:
-        """A pointer and a mask. There is one for each element along `each`, also where they point to one place."""
+        """A pointer and a mask. The pointer has one element per position along `each`, even if all are one address."""
         depends, terms = 0, []
         for k, stride in enumerate(access.strides):
             if stride and self.box.extents[k] != 1:
                 depends |= ROWS if k < self.box.rows else INNER
-        # Where sizes are told when it runs, `far` says it of the whole kernel.
+        # With symbolic sizes, `far` decides this for the whole kernel.
         is_far = not self.is_open and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
         wide = ".to(tl.int64)" if is_far else ""
         for k, stride in enumerate(access.strides):
@@ -328,7 +327,7 @@ class LoopPrinter:
         for arg in given[: len(access.indirect)]:
             depends |= self.depends[arg]
         if access.masked:
-            # As many places as there are truths.
+            # The pointer needs the mask's shape.
             terms += [
                 f"{name} * 0"
                 for name, along in (("x", ROWS), ("q", INNER))
@@ -338,7 +337,7 @@ class LoopPrinter:
         terms += [f"{name} * 0" for name, along in (("x", ROWS), ("q", INNER)) if each & along & ~depends]
         depends |= each
         if is_store and not depends & ROWS:
-            terms.append("x")  # There is one row, so it is 0: for the shape.
+            terms.append("x")  # There is one row, so x is 0. It only adds the shape.
             depends |= ROWS
         if access.offset or not terms:
             terms.append(str(access.offset))
@@ -376,7 +375,7 @@ class LoopPrinter:
 
 
 def range_of(dtype: str) -> tuple[int | float, int | float]:
-    """The least value and the greatest."""
+    """The least and the greatest value."""
     if dtype in FLOATS:
         return float("-inf"), float("inf")
     if dtype in ("b8", "u8"):
@@ -393,14 +392,14 @@ def is_positional(reduction: Reduction) -> bool:
 
 
 def accumulated(reduction: Reduction) -> str:
-    """The dtype it is computed in: half precision in f32, and truth and small integers in i32, where they wrap around
+    """The dtype it is computed in: f32 for half precision, and i32 for booleans and small integers, which wrap around
     when they are cast back."""
     dtype = reduction.value.dtype
     return WIDE.get(dtype, dtype) if dtype in FLOATS else dtype if BITS[dtype] >= 32 else "i32"
 
 
 def combine(reduction: Reduction) -> str:
-    """The function of `combine` that joins two of its values."""
+    """The function of `reduction_combine` that joins two of its values."""
     name = operation(reduction)
     name = {
         "any": "larger",

@@ -1,8 +1,8 @@
-"""Transcendental operations as functions of Triton, from their expansions.
+"""Prints transcendental operations as Triton functions, from their expansions.
 
     exp of f32      =>      def exp_f32(x): ...         beside the kernel that calls it
 
-Most are the polynomials of `codegen.math`; what a GPU has instructions for is in `instructions`.
+Most are the polynomials of `codegen.math`. `fast_math_intrinsics` has those that use GPU instructions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .triton_types import literal
 ARGUMENTS = "xyz"
 
 EVEN_DIVISIONS = frozenset((("sinh", "f32"), ("cosh", "f32")))
-"""The functions that divide by nothing but numbers far from the ends of the range, and so are the quotients."""
+"""Functions whose divisors are all far from the ends of the range, and so are their quotients."""
 
 
 def needs_function(x: Scalar) -> bool:
@@ -31,7 +31,7 @@ def function_name(op: str, dtype: str) -> str:
 
 
 def why_not_printable(root: Scalar) -> str | None:
-    """Why an expression cannot be printed, if it cannot."""
+    """Why an expression cannot be printed, or None."""
     for x in walk(root):
         if needs_function(x):
             why = why_not_written(x.op, x.args[0].dtype, len(x.args))
@@ -57,9 +57,9 @@ def expansion_of(op: str, dtype: str, arguments: int) -> Scalar:
 
 
 def operation_text(x: Scalar, args: list[str], emit: Callable[[str], str], functions: set[tuple[str, str]]) -> str:
-    """What an operation computes of its operands. `functions` are those that it calls, and others before it."""
+    """The text of an operation. The functions that it calls are added to `functions`."""
     if all(arg.op == "const" for arg in x.args):
-        args = [operand(args[0]), *args[1:]]  # Python would compute with plain numbers in its own way.
+        args = [operand(args[0]), *args[1:]]  # Python would fold plain numbers by its own rules.
     operations, dtype = Operations(emit), x.args[0].dtype
     match x.op:
         case "cast":

@@ -1,4 +1,4 @@
-"""A product of matrices as a Triton program: one tile of the result, summed up step by step in tensor cores.
+"""Prints a matmul as a Triton program: one tile of the result, summed step by step in tensor cores.
 
     kernel linear_relu(b0: bf16 out, b1: bf16, b2: bf16, b3: bf16)
       loop i0 < 1, i1 < 512, i2 < 768 rows, i3 < 3072
@@ -14,10 +14,10 @@
         ...
         tl.store(b0 + (768 * i1 + i2), ...)
 
-The loop has four variables: the number of the product, rows, columns, and what is summed up. What an operand is
-computed from is computed as it is loaded, and what follows the sum while it is in registers, both by the operations
-that loops are printed with, and rounded as often. Programs that run at one time are near each other: they read the same
-rows and columns, which lie in the cache then.
+The loop has four variables: the number of the product, rows, columns, and the summed dimension. The prologue of an
+operand is computed as it is loaded, and the epilogue while the sum is in registers. Both use the operations of printed
+loops, with the same roundings. Programs that run at the same time are neighbours: they read the same rows and columns,
+which are then in the cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .triton_types import literal
 COUNT, ROW, COLUMN, DEPTH = range(4)
 
 TOGETHER = 8
-"""So many rows of tiles are gone through column by column."""
+"""Rows of tiles that are walked together, column by column."""
 
 FAR = 1 << 31
 
@@ -44,7 +44,7 @@ LONG_LINE = 100
 
 
 def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:
-    """`precision` is that of f32 before it is multiplied, "tf32" or "ieee"."""
+    """`precision` is that of f32 operands in the product, "tf32" or "ieee"."""
     name = "".join(c if c.isalnum() else "_" for c in f"matrix_{kernel.name}")
     head, *loops = listing(kernel)
     comments = ["\n".join(kernel.origin), f"kernel {kernel.name}{head}", *loops, f"in tiles {tiles}"]
@@ -60,7 +60,7 @@ def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:
 class MatrixPrinter:
     def __init__(self, loop: Loop, tiles: Tiles, precision: str):
         self.functions: set[tuple[str, str]] = set()
-        """The transcendental operations that are called, and the dtypes they are of."""
+        """The transcendental operations that are called, with their dtypes."""
         (stage,) = loop.stages
         (reduction,) = stage.reductions
         (self.store,) = stage.row_stores
@@ -82,7 +82,7 @@ class MatrixPrinter:
         return self.extents[COUNT] * self.down * self.across
 
     def uncast(self, x: Scalar) -> Scalar:
-        """What is multiplied, before it is made f32: tensor cores do that."""
+        """An operand before its cast to f32, which tensor cores do themselves."""
         return x.args[0] if x.op == "cast" and x.args[0].dtype in ("f16", "bf16") else x
 
     def body(self) -> list[str]:
@@ -103,7 +103,7 @@ class MatrixPrinter:
         return self.lines
 
     def variables(self) -> None:
-        """Which tile it is, and where its rows and columns lie."""
+        """Computes the number of the tile, and its rows and columns."""
         self.line("pid = tl.program_id(0)")
         self.line(f"tile = pid % {self.down * self.across}")
         if self.down > TOGETHER:
@@ -125,7 +125,7 @@ class MatrixPrinter:
                 self.masks[variable] = f"m{variable}"
 
     def operand(self, number: int, along: str, shape: str, size: tuple[int, int], other: int) -> str:
-        """A tile of what is multiplied, with zeros behind the end of what is summed up."""
+        """A tile of an operand, with zeros beyond the end of the summed dimension."""
         far = ".to(tl.int64)" if self.far else ""
         self.line(f"{along} = (start + tl.arange(0, {self.tiles.depth})){far}{shape}")
         self.masks[DEPTH] = ""
@@ -138,7 +138,7 @@ class MatrixPrinter:
         if {DEPTH, other} - self.depends(root):
             value = self.emit(f"tl.broadcast_to({value}, {size})")
         if self.masks[DEPTH] and (root.op != "load" or DEPTH not in self.depends(root)):
-            # What is computed from zeros, or is the same everywhere, need not be zero.
+            # A value computed from zeros, or constant along the dimension, may not be zero.
             value = self.emit(f"tl.where({self.masks[DEPTH]}, {value}, {literal(0.0, root.dtype)})")
         return value
 
@@ -166,7 +166,7 @@ class MatrixPrinter:
         return self.emit(text) if self.uses[x] > 1 or len(text) > LONG_LINE else text
 
     def place(self, access: Access, along: str) -> tuple[str, str]:
-        """A pointer and a mask. `along` is how the variable is called that is summed up."""
+        """A pointer and a mask. `along` is the name of the summed variable."""
         if access.indirect or access.masked:
             raise InternalError("codegen", f"a product of matrices reads from {access}")
         terms = []
@@ -182,7 +182,7 @@ class MatrixPrinter:
         return [k for k, stride in enumerate(access.strides) if stride and self.extents[k] != 1]
 
     def depends(self, root: Scalar) -> set[int]:
-        """The variables on which an expression depends."""
+        """The variables that an expression depends on."""
         return {k for x in walk(root) if x.op == "load" for k in self.walked(x.payload)}
 
     # ---- lines

@@ -1,6 +1,6 @@
-"""How two values of a reduction become one: functions of Triton that the printed kernels call.
+"""Combine functions of reductions: Triton functions that join two values, called by printed kernels.
 
-NaN is larger than any number and smaller than any; of equals the first place counts, for a running reduction the last.
+NaN wins both max and min. Among equal values the first position wins, in a running reduction the last.
 """
 
 import triton

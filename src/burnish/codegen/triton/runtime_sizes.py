@@ -1,11 +1,11 @@
-"""Numbers that a kernel is told when it runs.
+"""Symbolic sizes as parameters of Triton kernels, passed at run time.
 
     rows = Size(768*s0, told)           a number of a box, known as a formula of the sizes
-    f"x < {rows}"                       "x < n0": it is the kernel's parameter n0, from here on
-    f"x // {rows * 4}"                  "x // n1": products are made before the kernel starts
+    f"x < {rows}"                       "x < n0": it becomes the kernel's parameter n0
+    f"x // {rows * 4}"                  "x // n1": products are computed before the kernel starts
 
-A `Size` stands where a box or an access has a number otherwise. `Told` remembers what was printed: for each parameter
-what it is, a formula or something else that is known when the kernel is launched.
+A `Size` takes the place of a number in a box or an access. `Told` records the parameters that were printed: each is a
+formula, or something else that is known when the kernel is launched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..loops.coalesce_loops import Box, accesses, expressions
 
 @dataclass(frozen=True, slots=True)
 class ProgramsOf:
-    """How many programs the first so many loops of a kernel take together."""
+    """The number of programs of the first `loops` loops of a kernel together."""
 
     loops: int
 
@@ -55,7 +55,7 @@ class Size:
 
 
 def is_multiple(count: int | Size, unit: int) -> bool:
-    """Whether it is one for all sizes."""
+    """Whether the count is a multiple of `unit` for all sizes."""
     if isinstance(count, Size):
         return count.formula.divisor % unit == 0
     return count % unit == 0
@@ -84,8 +84,8 @@ def at(count: int | Size | Formula, point: Point) -> int:
 
 
 def reaches(box: Box) -> set[Formula | int]:
-    """What no number that is computed from the box's variables goes beyond: as many rows as there are and as many
-    elements of one, how far each access goes, and the sizes that are computed with."""
+    """Upper bounds of all numbers computed from the box's variables: the number of rows, the elements of a row, how far
+    each access goes, and the sizes used in expressions."""
     counts = [math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])]
     counts += [x.payload for x in walk(*expressions(box.stages)) if x.op == "size"]
     return {most_of([count]) for count in counts} | {reach(access, box) for access in accesses(box.stages)}
@@ -102,7 +102,7 @@ def reach(access: Access, box: Box) -> Formula | int:
 
 
 def most_of(parts: Iterable[int | Size]) -> Formula | int:
-    """The sum of their magnitudes, or more than that. No size is negative."""
+    """An upper bound for the sum of their magnitudes. No size is negative."""
     terms: dict[Point, int] = {}
     names: tuple[str, ...] = ()
     whole = 0

@@ -1,9 +1,9 @@
-"""One scalar operation as an expression of Triton.
+"""Prints one scalar operation as a Triton expression.
 
     Operations(emit).apply("max", "f32", ["x", "y"])      ->      tl.where((x > y) | (x != x), x, y)
 
-What eager defines and Triton leaves open is settled here: NaN in min and max, division that is rounded and not
-approximate, division by zero, shifts beyond the width. Transcendental operations come expanded (`functions`).
+It follows eager where Triton leaves the result open: NaN in min and max, division that is rounded and not approximate,
+division by zero, shifts beyond the width. Transcendental operations are expanded before (`math_functions`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _OF_TRUTHS = _BOOLEAN.keys() | {"not"}
 
 
 def is_printable(op: str, dtype: str) -> bool:
-    """Whether there is a form of it here. `dtype` is that of the operands."""
+    """Whether the operation has a form here. `dtype` is that of the operands."""
     if op in _ANYWHERE:
         return True
     return op in (_OF_FLOATS if dtype in FLOATS else _OF_TRUTHS if dtype == "b8" else _OF_INTEGERS)
 
 
 class Operations:
-    """`emit` gives an expression a name, for what is used more than once."""
+    """`emit` gives an expression a name if it is used more than once."""
 
     __slots__ = ("emit",)
 
@@ -59,8 +59,8 @@ class Operations:
         return self._truth(op, args) if dtype == "b8" else self._integer(op, dtype, args)
 
     def quotient(self, x: str, y: str) -> str:
-        """x / y of f32 for what is far from the ends of the range: a quick reciprocal and a step of Newton's, which
-        gives what `div_rn` does but for its branch."""
+        """x / y of f32 for operands far from the ends of the range: a quick reciprocal and a Newton step. The result is
+        that of `div_rn`, without its branch."""
         inverse = self.emit(f"(1.0 / {y})")
         found = self.emit(f"({x} * {inverse})")
         return f"tl.fma(tl.fma(-{found}, {y}, {x}), {inverse}, {found})"
@@ -71,7 +71,7 @@ class Operations:
             case "add" | "sub" | "mul":
                 return f"({x} {_ARITHMETIC[op]} {y})"
             case "div":
-                # The sign `/` is an approximation in f32.
+                # The operator `/` is approximate in f32.
                 return f"tl.div_rn({x}, {y})" if dtype == "f32" else f"({x} / {y})"
             case "fma":
                 return f"tl.fma({', '.join(args)})"
@@ -87,7 +87,7 @@ class Operations:
                 x = self.emit(x)
                 return f"tl.where({x} < 0.0, tl.ceil({x}), tl.floor({x}))"
             case "round":
-                # To even. Where a float has no digits behind the point, adding as much as it could hold rounds it.
+                # To even. Adding the smallest number that has no fraction digits rounds x.
                 x, whole = self.emit(x), literal(2.0 ** (23 if dtype == "f32" else 52), dtype)
                 near = self._float("copysign", dtype, [f"((tl.abs({x}) + {whole}) - {whole})", x])
                 return f"tl.where(tl.abs({x}) < {whole}, {near}, {x})"
@@ -148,7 +148,7 @@ class Operations:
         raise InternalError("codegen", f"Triton has no form for {op} of {dtype}")
 
     def _division(self, op: str, dtype: str, x: str, y: str) -> str:
-        """By zero: 0. The least value by -1 wraps around, as -x does. Triton's `//` and `%` round towards zero."""
+        """Division by zero gives 0. The least value by -1 wraps around, as -x does. Triton's `//` and `%` truncate."""
         zero, one = literal(0, dtype), literal(1, dtype)
         x, y = self.emit(x), self.emit(y)
         is_signed = dtype != "u8"
@@ -168,11 +168,11 @@ class Operations:
         return f"tl.where({y} == 0, {zero}, {result})"
 
     def _differ(self, rest: str, y: str) -> str:
-        """A remainder that is not zero and has another sign than the divisor."""
+        """Whether the remainder is not zero and its sign differs from the divisor's."""
         return f"({rest} != 0) & (({rest} < 0) != ({y} < 0))"
 
     def _shift(self, op: str, dtype: str, x: str, y: str) -> str:
-        """Beyond the width, or by less than nothing: all bits are shifted out, the sign stays in a right shift."""
+        """A shift beyond the width, or by a negative number, shifts out all bits; a right shift keeps the sign."""
         fixed, bits = _number(y), BITS[dtype]
         x, y = self.emit(x), self.emit(y)
         sign, zero = "<<" if op == "shl" else ">>", literal(0, dtype)
@@ -192,7 +192,7 @@ class Operations:
         if source in WIDE and target != "f32":
             return self.cast(self.cast(x, source, "f32"), "f32", target)
         if source in FLOATS and target in ("u8", "i8", "i16"):
-            # By way of a wider integer, as eager's casts are compiled.
+            # Through a wider integer, as eager's casts are compiled.
             way = "i64" if target == "u8" else "i32"
             return self.cast(self.cast(x, source, way), way, target)
         return f"{operand(x)}.to({TYPES[target]})"
@@ -204,13 +204,13 @@ class Operations:
 
 
 def operand(x: str) -> str:
-    """In a form behind which `.to` may stand: not a plain number."""
+    """The operand in a form that `.to` can follow: not a plain number."""
     is_number = x[0].isdigit() or x[0] == "-" or x.startswith("float(")
     return f"tl.full((), {x}, tl.float32)" if is_number else x
 
 
 def _number(text: str) -> int | None:
-    """The integer that an operand spells, where it is a literal."""
+    """The integer that an operand spells, if it is a literal."""
     middle = text.removeprefix("tl.full((), ").partition(",")[0]
     return int(middle) if text.startswith("tl.full(") and middle.lstrip("-").isdigit() else None
 

@@ -1,4 +1,4 @@
-"""One kernel for all sizes, from the kernels for a few.
+"""Builds one Triton kernel for symbolic sizes from the kernels for a few sizes.
 
     opened = OpenKernel([kernel for 64 rows, for 65, ...], numbers, space)
     opened.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
@@ -7,9 +7,9 @@
         x = (pid) * 512 + tl.arange(0, 512)
         mx = x < n0
 
-What is a formula of the sizes in the kernels' boxes (`unifier`) is a parameter of the printed one. Tiles do not follow
-the sizes, but for two things that are decided when they are known: how a row of open length is held, and whether places
-are counted in 64 bits. Each makes another form of the kernel, another text, when it is first needed.
+A formula of the sizes in the kernels' boxes (`generalize_sizes`) becomes a parameter of the printed kernel. Tiles do
+not depend on the sizes, except for two decisions at run time: how a row of symbolic length is held, and whether offsets
+are 64 bits wide. Each combination is another form of the kernel, with its own text, printed when it is first needed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .runtime_sizes import ProgramsOf, Size, Told, at, reaches
 from .tiling import Tile, open_tile_of
 
 NEAR = 1 << 30
-"""As long as nothing goes further than this, 32 bits do: half of what they count to is left for the last tile."""
+"""Below this reach, 32-bit offsets are enough: half of their range is left for the last tile."""
 
 EVEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """What is launched for some sizes: which form of the kernel, what it is told, and how many programs run it."""
+    """What is launched for some sizes: the form of the kernel, its size arguments, and how many programs run it."""
 
     printed: Printed
     sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class Launching:
 class OpenKernel:
     def __init__(self, kernels: Sequence[Kernel], numbers: frozenset[int], space: Space):
         """`kernels` are those at the points of the space, `numbers` the buffers that are passed by value. Raises
-        NoFormula where the kernels differ in more than sizes."""
+        NoFormula if the kernels differ in more than sizes."""
         self.kernel, self.numbers = kernels[0], numbers
         self.told = Told()
         alike = [
@@ -89,7 +89,7 @@ class OpenKernel:
         return Launching(printed, tuple(sizes), ends[-1])
 
     def printed(self, tiles: tuple[Tile, ...], far: bool) -> tuple[Printed, list[Formula | ProgramsOf]]:
-        """A form, and what it is to be told."""
+        """Prints a form. Also returns its size parameters."""
         ends = [End(self.told, number + 1) for number in range(len(tiles))]
         lines, functions = body_of(self.kernel, self.boxes, tiles, self.numbers, ends, far)
         told = list(self.told.parameters)
@@ -102,7 +102,7 @@ class OpenKernel:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Of the programs of the first so many loops, as it is printed."""
+    """The end of the programs of the first `loops` loops, printed as a parameter."""
 
     told: Told
     loops: int

@@ -1,12 +1,13 @@
 """Tiling for GPUs: the part of a loop that one Triton program computes.
 
     elementwise     f32[4096, 768]                     tiles of 1024 elements, counted through
-    reduction       over 768 of 4096 rows              4 rows at a time, each whole: what is read is read once
+    elementwise     f32[4096, 768]                     tiles of 1024 elements, numbered consecutively
+    reduction       over 768 of 4096 rows              4 whole rows at a time: each element is read once
                     over 1 << 20 of 8 rows             a row at a time, in steps of 4096 (many rows: 2048)
                     down the columns of a matrix       64 columns at a time, in steps of 32
 
-A tile is two powers of two: rows, and inner elements side by side. It is `whole` if it holds a row from end to end:
-then no stage needs a loop, and values stay in registers from stage to stage.
+The two sizes of a tile are powers of two: rows, and inner elements. A tile is `whole` if it holds complete rows: then
+no stage needs a loop, and values stay in registers from stage to stage.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from dataclasses import dataclass
 from ..loops.coalesce_loops import Box, accesses
 
 ELEMENTS = 1024
-"""Of a tile whose elements know nothing of one another: eight for each thread."""
+"""Elements of an elementwise tile: eight per thread."""
 
 PROGRAMS = 264
-"""So many programs keep a large GPU busy; tiles of less work are made smaller."""
+"""The number of programs that keeps a large GPU busy; with fewer, tiles are made smaller."""
 
 SMALLEST = 128
 
 LONGEST_WHOLE = 8192
-"""Up to here a row is held in registers: 64 elements for each of 256 threads, at most two values each."""
+"""The longest row that is held in registers: 64 elements for each of 256 threads, at most two values each."""
 
 FEWEST_ROWS = 132
-"""A Hopper has as many processors: with fewer programs some have nothing to do."""
+"""A Hopper GPU has this many multiprocessors: with fewer programs some are idle."""
 
 STEP = 2048
-"""How far a loop over a longer row goes at once."""
+"""Elements of a longer row in one step of the loop over it."""
 
 TILE = 2048
 """Elements of a tile of several whole rows."""
 
 OPEN_ELEMENTS = 512
-"""Of a tile where rows may become more or fewer: large tensors are done well with it, and small ones are shared out."""
+"""Elements of a tile with a symbolic number of rows: enough for large tensors, and small ones still fill the GPU."""
 
 OPEN_LENGTHS = (256, 2048)
-"""A row of a length that is told when it runs is whole in one of these, the least that it fits into: each makes another
-kernel. Longer ones are walked in steps."""
+"""A row of symbolic length is whole in the smallest of these that it fits into; each makes another kernel. Longer rows
+are walked in steps."""
 
 COLUMNS = 64
-"""Rows that lie side by side, at once: 256 bytes of f32 in one go."""
+"""Adjacent rows (columns in memory) at once: 256 contiguous bytes of f32."""
 
 FEWEST_COLUMNS = 8
-"""32 bytes of f32: memory is read in no smaller pieces."""
+"""32 bytes of f32: memory is read in no smaller units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a tile differs from the one that is taken unasked: so many times twice as large, with twice as many warps."""
+    """How a tile differs from the default: the exponents of two for its size and for its number of warps."""
 
     size: int = 0
     warps: int = 0
@@ -70,14 +71,14 @@ class Variant:
 
 PLAIN = Variant()
 VARIANTS = (PLAIN, Variant(1, 0), Variant(-1, 0), Variant(0, 1), Variant(0, -1), Variant(1, 1), Variant(2, 1))
-"""What is tried where kernels are measured, the one for all others first."""
+"""The variants that autotuning measures, the default first."""
 
 LEAST, MOST = 64, 1 << 14
-"""Elements of a tile."""
+"""Bounds for the elements of a tile."""
 
 
 def varied(tile: Tile, rows: int, variant: Variant) -> Tile:
-    """The same rows in tiles of another size. Whole ones stay whole: they hold more rows, or fewer."""
+    """The same rows in tiles of another size. Whole tiles stay whole: they hold more or fewer rows."""
     if variant == PLAIN:
         return tile
     elements = tile.rows * max(tile.inner, 1)
@@ -92,7 +93,7 @@ def varied(tile: Tile, rows: int, variant: Variant) -> Tile:
 
 
 def shifted(n: int, steps: int, least: int, most: int) -> int:
-    """Twice as much, or half, so many times. What lies beyond the bounds already stays there."""
+    """Doubles or halves `steps` times within the bounds. A number beyond a bound already is not moved further."""
     return min(max(n << steps if steps > 0 else n >> -steps, min(least, n)), max(most, n))
 
 
@@ -118,15 +119,15 @@ def plain_tile_of(box: Box) -> Tile:
 
 
 def open_tile_of(seen: Box, inner: int, has_open_rows: bool, has_open_inner: bool) -> Tile:
-    """For a box some of whose extents are told when it runs: the tile must do for all of them. `seen` is the box of the
-    program that was seen, `inner` how many elements a row has now. The number of programs is that of the box seen."""
+    """The tile for a box with symbolic extents; it must suit all sizes. `seen` is the box of the program that was seen,
+    `inner` the present number of elements of a row. The number of programs is that of the box seen."""
     rows = math.prod(seen.extents[: seen.rows])
     if seen.is_elementwise:
         return Tile(OPEN_ELEMENTS, 0, True, OPEN_ELEMENTS // 256, -(-rows // OPEN_ELEMENTS))
     if rows_lie_side_by_side(seen) and (has_open_rows or rows >= 8):
         wide = COLUMNS if has_open_rows else min(COLUMNS, power_of_two(rows))
         if has_open_inner and not has_open_rows:
-            # They may become long, and nobody cuts them in parts: more programs, each of a few columns, share them out.
+            # Rows may become long, and are not split: more programs with few columns each spread the work.
             wide = min(wide, max(power_of_two(rows // PROGRAMS), FEWEST_COLUMNS))
         longest = 2 * TILE // wide
         if inner > longest:
@@ -145,8 +146,8 @@ def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
 
 
 def rows_lie_side_by_side(box: Box) -> bool:
-    """Whether memory is read along the rows' last variable rather than along the inner ones. What belongs to a row as
-    a whole says nothing of that."""
+    """Whether memory is contiguous along the rows' last variable rather than along the inner ones. Accesses without
+    inner strides do not count."""
     last, inner = box.rows - 1, len(box.extents) - 1
     if box.rows == 0 or inner < box.rows:
         return False
@@ -156,14 +157,14 @@ def rows_lie_side_by_side(box: Box) -> bool:
 
 
 def is_shared_out(rows: int, inner: int, is_along: bool) -> bool:
-    """Whether programs of some whole rows keep a GPU busy: what is in registers is soon done, and what is walked in
-    steps takes many programs."""
+    """Whether tiles of whole rows keep a GPU busy. Rows held in registers are soon done; rows that are walked in steps
+    need many programs."""
     wide = 1 if is_along else min(COLUMNS, power_of_two(rows))
     return inner * wide <= LONGEST_WHOLE or rows // wide >= FEWEST_ROWS
 
 
 def power_of_two(n: int) -> int:
-    """The smallest that is not below n."""
+    """The smallest power of two that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
 
 

@@ -1,11 +1,11 @@
-"""The dtypes of the scalar language as Triton writes them, and numbers as literals.
+"""Dtypes of the scalar IR in Triton, and numbers as Triton literals.
 
     TYPES["bf16"]                tl.bfloat16
     literal(0.1, "f32")          0.1
     literal(0.1, "f64")          tl.full((), 0.1, tl.float64)
 
-A plain number in Triton takes its type from what stands beside it in arithmetic, but not in `where`, and a float that
-f32 holds is one there: any other type has to be said.
+A plain number in Triton takes its type from the other operand in arithmetic, but not in `where`. A float that f32 holds
+is f32 there, so any other type must be explicit.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ POINTERS = {
     "f32": "*fp32",
     "f64": "*fp64",
 }
-"""What a buffer is called in a kernel's signature."""
+"""The types of buffers in a kernel's signature."""
 
 NUMBERS = {"f64": "fp64", "i64": "i64"}
-"""What a number that is passed by value is called there."""
+"""The types of numbers passed by value in a kernel's signature."""
 
 WIDE = {"f16": "f32", "bf16": "f32"}
-"""What is computed in a wider type and rounded after each operation, as eager does."""
+"""Dtypes that are computed in a wider type and rounded after each operation, as eager does."""
 
 SMALLEST_NORMAL = 2.0**-126
 

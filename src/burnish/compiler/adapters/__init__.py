@@ -1,1 +1,1 @@
-"""What stands around a compiled graph so that a call of it behaves as eager does."""
+"""Adapters around a compiled graph that make its calls behave as in eager."""

@@ -1,12 +1,11 @@
-"""Checkpointed regions in a graph that runs eagerly: one call each, of which nothing is saved for backward.
+"""Activation checkpointing in a graph that runs eagerly: each region is one call that saves nothing for backward.
 
     linear = linear(x, weight, bias)    region 0              region_0 = checkpointed_0(x, weight, bias)
     gelu = gelu(linear)                 region 0       =>     getitem = region_0[0]
     add = gelu + x                                            add = getitem + x
 
-Capture marks what was called inside of `torch.utils.checkpoint.checkpoint`
-(`capture/pytorch/activation_checkpointing.py`). How a region is computed again is
-`runtime/eager/checkpoint_recompute.py`'s business.
+Capture marks calls inside `torch.utils.checkpoint.checkpoint` (`capture/pytorch/activation_checkpointing.py`).
+`runtime/eager/checkpoint_recompute.py` computes a region again in backward.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def has_regions(gm: GraphModule) -> bool:
 
 
 def with_regions(gm: GraphModule) -> GraphModule:
-    """The graph as it runs eagerly. The very same where nothing is checkpointed."""
+    """The graph as it runs eagerly: itself if nothing is checkpointed."""
     if not has_regions(gm):
         return gm
     made, env = Graph(), {}
@@ -76,7 +75,7 @@ def function_of(node: Node) -> Callable:
 
 
 def plain(tree: Any, places: dict[Node, StepValue]) -> Any:
-    """Arguments of a node with places in it, in Python's own tuples, lists and dictionaries."""
+    """A node's arguments with places in it, in Python's own tuples, lists and dictionaries."""
     if isinstance(tree, Node):
         return places[tree]
     if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
@@ -103,7 +102,7 @@ class EagerRegion:
 
 
 def run_eagerly(gm: GraphModule) -> CompiledFn:
-    """The graph as it stands, one Python call a node. Its Python code is generated on the first call."""
+    """Runs the graph eagerly, one Python call a node. Its Python code is generated on the first call."""
     forward: Any = None
 
     def call(*args: Any) -> Any:

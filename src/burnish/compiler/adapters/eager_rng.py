@@ -1,15 +1,15 @@
-"""Random numbers in eager code that stands in for compiled code: the same numbers.
+"""Makes eager code that runs in place of compiled code draw the same random numbers.
 
-A graph runs eagerly while it is recorded, before it is compiled, and where it cannot be. If it drew eager's numbers
-then and compiled code's numbers later, a seed would give one or the other, and activation checkpointing, which runs a
-function a second time in backward, would drop other elements than forward did.
+A graph runs eagerly while it is recorded, before it is compiled, and if it cannot be compiled. If it drew eager's
+numbers then and compiled code's numbers later, one seed would give different results. Activation checkpointing, which
+runs a function again in backward, would drop other elements than forward did.
 
     perform(torch.rand, (3,), {})      what compiled code draws for torch.rand(3), from the same generator
     drawing(gm)                        the graph, with such calls in place of those that may draw
 
-The operators that a call comes down to are seen through a raw entry of the dispatch stack, as in
-`lower.trace.trace_to_aten`. The rules are those of `ops.random_numbers`, carried out at once. With the setting
-`eager_random` nothing of this happens.
+A raw entry of the dispatch stack intercepts the operators that a call comes down to, as in
+`lower.trace.trace_to_aten`. The rules of `ops.random_numbers` are then executed at once. The setting `eager_random`
+disables all this.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ WORDS = (
     "fractional",
     "orthogonal",
 )
-"""One of them is in the name of every function of torch that may come down to an operator with a rule."""
+"""Every torch function that may come down to an operator with a rule has one of these in its name."""
 
 CHUNK = 1 << 14
-"""Elements that the kernel for random bits makes at a time."""
+"""Elements that the kernel for random bits computes at a time."""
 
 CHUNK_ON_GPU = 1 << 18
 
 
 def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
-    """Call a function of torch. What it draws is what compiled code draws."""
+    """Calls a function of torch so that it draws what compiled code draws."""
     if (
         not has_name_of_drawing(getattr(function, "__name__", ""))
         or current().eager_random
@@ -65,12 +65,12 @@ def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
-    if current().eager_random:  # by now: it was not when the graph was recorded, and the rules ask
+    if current().eager_random:  # set after the graph was recorded; the rules read it
         with patch(eager_random=False):
             return intercepted(function, args, kwargs)
     modes = torch._C._len_torch_dispatch_stack()
     try:
-        torch._C._push_on_torch_dispatch_stack(interceptor())  # in here: an interrupt may come right behind it
+        torch._C._push_on_torch_dispatch_stack(interceptor())  # inside the try: an interrupt may come right after it
         return function(*args, **kwargs)
     finally:
         if torch._C._len_torch_dispatch_stack() > modes:
@@ -83,7 +83,7 @@ def has_name_of_drawing(name: str) -> bool:
 
 
 def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
-    """Of the calls that stand in every model, whether they are switched off: then they run undisturbed."""
+    """Whether a call that is common in models is switched off: then it runs unchanged."""
     if name == "scaled_dot_product_attention":
         return not (args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
     if "dropout" in name:
@@ -92,7 +92,7 @@ def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
 
 
 def drawing(gm: GraphModule) -> CompiledFn:
-    """The graph as it stands, but for what it draws."""
+    """The graph as it runs eagerly, except for what it draws."""
     if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
         return restoring(gm, run_eagerly(gm))
     forward: Any = None
@@ -114,7 +114,7 @@ def drawing(gm: GraphModule) -> CompiledFn:
 
 
 def draws_as_eager(gm: GraphModule) -> bool:
-    """As it was asked for when the graph was recorded: it may be compiled later, under other settings."""
+    """As requested when the graph was recorded: it may be compiled later, under other settings."""
     return gm.meta.setdefault("burnish_eager_random", current().eager_random)
 
 
@@ -133,14 +133,14 @@ def performed(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         return intercepted(function, args, kwargs)
 
-    # The name is that of the generated code's global, whatever the function is called.
+    # torch.fx names a global of its generated code after it, so it must be an identifier.
     call.__name__ = call.__qualname__ = f"drawing_{getattr(function, '__name__', 'call').replace('.', '_')}"
     return call
 
 
 @once
 def interceptor() -> Any:
-    """Made when something is drawn: `ops` and `lower` are not imported before there is something to compile."""
+    """Made on the first draw, so that `ops` and `lower` are not imported before there is something to compile."""
     from ...lower.passes.functionalize import functional_form
     from ...ops import operator_families, random_numbers  # noqa: F401  (families fills the records)
     from ...ops.operator_record import NoRule, Op, lookup
@@ -148,9 +148,9 @@ def interceptor() -> Any:
 
     @once
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
-        """The operator whose rule says what is drawn, and where a call in place, or with `out`, writes it."""
+        """The operator whose rule draws, and the argument that an in-place or `out` call writes to."""
         if not isinstance(func, torch._ops.OpOverload):
-            return None, None  # of a higher order: it runs as it is
+            return None, None  # a higher-order operator: it runs unchanged
         written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         functional = functional_form(func) if written else func
         op = None if functional is None else lookup(functional)
@@ -178,7 +178,7 @@ def interceptor() -> Any:
             return target.resize_(made.shape).copy_(made) if is_out else target.copy_(made)
 
     class Now:
-        """The builder of a decomposition, when there is no graph: what is applied is run."""
+        """The builder of a decomposition without a graph: it runs each operator at once."""
 
         def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
             packet, _, overload = name.partition(".")
@@ -194,7 +194,7 @@ def interceptor() -> Any:
 
 
 def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    """By a kernel for any size."""
+    """Random bits, by a kernel that serves any size."""
     if seed.device.type != "cpu":
         return bits_on_gpu(seed, size)
     count = math.prod(size)
@@ -210,7 +210,7 @@ def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 
 
 def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    """The seed is not looked at, which would mean to wait for the GPU."""
+    """Does not read the seed, which would mean to wait for the GPU."""
     count = math.prod(size)
     made = torch.empty(-(-count // CHUNK_ON_GPU), CHUNK_ON_GPU, dtype=torch.int64, device=seed.device)
     starts = torch.arange(0, count, CHUNK_ON_GPU, device=seed.device)

@@ -1,7 +1,7 @@
-"""Graphs that leave torch's switches other than they found them: a segment that ends inside of `with torch.no_grad()`.
+"""Applies a graph's changes of torch's global state after it runs: for segments that end inside `with torch.no_grad()`.
 
-_set_grad_enabled(False)          compiled(x)                     what it computes is compiled as ever
-mul = x * 2                  =>   _set_grad_enabled(False)        and then all switches are made again, in order
+_set_grad_enabled(False)          compiled(x)                     its computation is compiled as usual
+mul = x * 2                  =>   _set_grad_enabled(False)        then all switches are set again, in order
 return mul
 """
 
@@ -30,7 +30,7 @@ Calls = list[tuple[Callable[..., Any], tuple]]
 
 
 def switches_left(gm: GraphModule) -> Calls:
-    """The calls that the graph makes of switches, where it does not undo them itself."""
+    """The graph's calls of switches, if the graph does not undo them itself."""
     calls = [
         (node.target, tuple(node.args))
         for node in gm.graph.nodes

@@ -1,10 +1,10 @@
-"""Graphs that enter or leave inference mode: their results are inference tensors where eager's are.
+"""Makes results inference tensors where eager's are, for graphs that enter or leave inference mode.
 
     with torch.inference_mode():                 with torch._C._InferenceMode(True):
         y = x * 2                          =>        return compiled(x)
     return y
 
-What is compiled has no modes inside. Its results are made in the mode in which it is called.
+Compiled code has no modes inside. Its results are made in the mode in which it is called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...ir.untraceable_graph import Untraceable
 
 
 def mode_of_results(gm: GraphModule) -> bool | None:
-    """The inference mode in which the results are made; None where it is the one in force."""
+    """The inference mode in which the results are made; None if it is the current one."""
     made = {is_inference for is_inference in gm.meta.get("burnish_inference", ()) if is_inference is not None}
     if len(made) > 1:
         raise Untraceable("some of its results are inference tensors, and some are not")

@@ -1,8 +1,8 @@
-"""Specialization: one compilation for each combination of Python numbers, where numbers must be constants.
+"""Specialization: one compilation for each combination of Python numbers that must be constants.
 
-AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python
-int or float among them ends up in the traced code as a constant, and a later call with another number would get
-the first one's result. So the numbers become part of what is compiled for:
+AOTAutograd, and so "inductor" and most third-party backends, traces the graph with the example inputs. A Python int or
+float among them becomes a constant in the traced code. A later call with another number would get the first one's
+result. So each combination of numbers is compiled separately:
 
     compiled = compile_per_number(compile_graph, gm, [x, 2])
     compiled(x, 2)    # compiled at once, with 2
@@ -20,14 +20,15 @@ from ...concurrency import fork_safe_locks
 from ...tensors.lazy_graph_module import graph_module
 
 LIMIT = 8
-"""How many combinations are compiled. Any other runs the graph eagerly: a number that keeps changing is no constant."""
+"""How many combinations are compiled. For any other the graph runs eagerly: a number that keeps changing is not
+constant."""
 
 
 NUMBERS = (int, float, complex)
 
 
 def open_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
-    """The types of numbers that stay open in a graph for many sizes. Whole numbers are sizes there, or constants."""
+    """The types of numbers that stay live in a graph with symbolic sizes. Integers are sizes there, or constants."""
     return (float,) if has_numbers(inputs, (float,)) else ()
 
 
@@ -42,8 +43,8 @@ def compile_per_number(
     eager: Callable[..., Any] | None = None,
     kinds: tuple[type, ...] = NUMBERS,
 ) -> Callable[..., Any]:
-    """Compile for the example inputs now and for other numbers as they come, up to LIMIT. `eager` is how the graph runs
-    as it stands, where that is not plainly. Of numbers of other than these `kinds` it takes any of the same type.
+    """Compiles for the example inputs now and for other numbers as they come, up to LIMIT. `eager` runs the graph
+    eagerly, if `gm.forward` is not enough. Numbers of types other than `kinds` only count by their type.
     """
     positions = [i for i, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
@@ -69,7 +70,7 @@ def compile_per_number(
 
 
 def exactly(value: object) -> tuple[type, str]:
-    """A key that tells apart 1, 1.0 and True, 0.0 and -0.0, and is equal for two nans."""
+    """A key that distinguishes 1, 1.0 and True, and 0.0 and -0.0, and is equal for two nans."""
     return type(value), repr(value)
 
 

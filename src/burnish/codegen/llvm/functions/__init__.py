@@ -1,1 +1,1 @@
-"""Native functions that are no loop nest: products, attention, recurrent layers, guards."""
+"""Native functions that are not loop nests: matmul, attention, recurrent layers, guards."""

@@ -1,9 +1,10 @@
-"""Attention as a native function: keys and values packed for the tiles of `tiles`, and softmax over a block's scores.
+"""Attention as a native function: keys and values packed for the tiles, and softmax over a block's scores.
 
     step = make_attention(attention)
     step.table                          out, q, k, v, mask, scratch and the plan
 
-One function for all sizes. A thread claims a region of the scratch memory, then takes the heads that are its own:
+One function serves all sizes; the tiles are those of `gemm_microkernel`. A thread claims a region of the scratch
+memory, then computes the heads assigned to it:
 
     for each head           keys -> panels (transposed in registers), values -> panels
         for each block      scores = q keys'      scores = exp((scores - max) * scale)      out = scores values / sum
@@ -77,11 +78,11 @@ PLAN = (
 """The plan, in words. Strides in bytes; `scale` is the bits of a float."""
 
 BLOCK = ("first", "rows", "seen", "kind", "q0", "q1", "s1", "o0", "o1", "numbers")
-"""Of a block of queries: the first one, how many, the keys that are seen, which tile, and in bytes where the tile's two
-groups lie in q, in the scores (the first at 0) and in the result, and where the sum's numbers begin."""
+"""A block of queries: its first query, the number of queries, the number of visible keys, the kind of tile. Then byte
+offsets: of the tile's two groups in q, in the scores (the first is 0) and in the result, and of the sum's numbers."""
 
 PAIR = 2
-"""Vectors of a panel, as the tiles have it."""
+"""Vectors of a panel, as in the tiles."""
 
 
 def make_attention(attention: Attention) -> Step:
@@ -152,7 +153,7 @@ def _block(attention: Attention, number: int) -> list[int]:
     """The words of `BLOCK`."""
     block, score = attention.blocks[number], attention.scores.chunks[0][number]
     value = attention.values.chunks[0][number]
-    # In the tables of all products the kinds of tiles stand in the order in which they first appear.
+    # The tables of all products list the kinds of tiles in the order of their first appearance.
     kinds = list(dict.fromkeys(b.halves for b in attention.blocks))
     starts = [0]
     for part in attention.values.sums:
@@ -193,7 +194,7 @@ class AttentionPrinter(FunctionPrinter):
                 setattr(self, f"p_{name}", self.pointer(table, number))
             self.plan = {name: self.word(self.p_plan, number) for number, name in enumerate(PLAN)}
             number = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
-            # The arena is aligned, and so are regions.
+            # The arena is aligned, and so are its regions.
             self.packed_keys = self.at(self.p_scratch, self.mul(number, self.plan["region"]))
             self.packed_values = self.at(self.packed_keys, self.plan["values_at"])
             self.scores = self.at(self.packed_keys, self.plan["scores_at"])
@@ -214,7 +215,7 @@ class AttentionPrinter(FunctionPrinter):
             far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(number, plan[f"{name}_head"]))
             return self.at(getattr(self, f"p_{name}"), far)
 
-        # Tasks of one head, and heads that share their keys, follow one another: what is packed serves the next one.
+        # Tasks of one head, and heads that share their keys, are consecutive: the next one reuses what is packed.
         packed = self.put(f"udiv i64 {head}, {plan['shared_by']}")
         is_packed = self.put(f"icmp eq i64 {packed}, {carried[0]}")
         shared = self.put(f"udiv i64 {which}, {plan['shared_by']}")
@@ -230,7 +231,7 @@ class AttentionPrinter(FunctionPrinter):
         return [packed]
 
     def pack_keys(self, k: str, panels: str) -> None:
-        """Sixteen keys at a time: what stood in rows stands in columns then."""
+        """Packs sixteen keys at a time, transposed: rows become columns."""
         plan, lanes = self.plan, self.lanes
         last = self.put(f"sub i64 {plan['keys']}, 1")
         rounded = self.put(f"and i64 {self.add(plan['depth'], lanes - 1)}, {-lanes}")
@@ -240,7 +241,7 @@ class AttentionPrinter(FunctionPrinter):
             to_panel = self.at(self.packed_keys, self.mul(p, panel_bytes))
             for v in range(PAIR):
                 first = self.add(self.mul(p, PAIR * lanes), v * lanes)
-                # Keys that are not there are some other key: nobody looks at their scores.
+                # Missing keys are replaced by some other key: their scores are not used.
                 rows = [self.at(k, self.mul(self.least(self.add(first, n), last), plan["k_row"])) for n in range(lanes)]
                 to_half = self.at(to_panel, v * self.bytes)
 
@@ -255,7 +256,7 @@ class AttentionPrinter(FunctionPrinter):
         self.loop(panels, 1, panel)
 
     def transposed(self, rows: list[str]) -> list[str]:
-        """Of a square: blocks of 1, 2, 4, ... numbers change places across the diagonal."""
+        """Transposes a square: blocks of 1, 2, 4, ... numbers are swapped across the diagonal."""
         size = 1
         while size < self.lanes:
             low = ", ".join(f"i32 {n if n & size == 0 else self.lanes + n - size}" for n in range(self.lanes))
@@ -282,7 +283,7 @@ class AttentionPrinter(FunctionPrinter):
 
             def row(j: str) -> None:
                 start, to = self.at(v, self.mul(j, plan["v_row"])), self.at(to_panel, self.mul(j, step))
-                # Where the last panel is one vector wide the second one is overwritten by the next row.
+                # If the last panel is one vector wide, the next row overwrites the second vector.
                 for n, (column, mask) in enumerate(zip(columns, masks, strict=True)):
                     self.store(self.load(self.at(start, self.mul(column, 4)), mask), self.at(to, n * self.bytes))
 
@@ -374,8 +375,8 @@ class AttentionPrinter(FunctionPrinter):
         )
 
     def softmax(self) -> str:
-        """Of one row, in place, without the division. What lies between `seen` and `end` becomes 0. Answers 1/sum; of a
-        row that is masked as a whole 1, so that its result is 0 as eager's."""
+        """Softmax of one row, in place, without the division. Elements from `seen` to `end` become 0. Returns 1/sum, or
+        1 for a row that is fully masked, so that its result is 0 as in eager."""
 
         def body() -> None:
             is_masked = self.put("icmp ne ptr %mask, null")

@@ -1,10 +1,10 @@
-"""Batched products of two values, both of which are new on every call: each matrix of b is packed where it is used.
+"""Batched matmul of two values that are both new on every call: each matrix of b is packed where it is used.
 
     step = make_batched(batched)
     step.table                         out, a, b and the plan
 
-A thread takes one product of the batch at a time: it lays b's matrix out in panels on its stack, whatever its strides,
-and walks over the tiles of `tiles` with it.
+A thread takes one product of the batch at a time. It packs b's matrix into panels on its stack, whatever its strides,
+and then walks the tiles of `gemm_microkernel` with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..target_machine import host
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 from .word_tables import load_offsets, load_words, words
 
-# The table: out, a, b, plan. The plan, in words; steps in bytes.
+# The table: out, a, b, plan. The plan, in words; strides in bytes.
 PLAN = (
     "tasks",
     "grain",

@@ -1,10 +1,10 @@
-"""Functions of our own kernels as text: a small language over `Code`, for what is no loop nest.
+"""A base class that prints native functions which are not loop nests: a small language on top of `Code`.
 
     class AttentionPrinter(FunctionPrinter):
         def module(self) -> str:
             return self.text([self.shared_out("attention", TABLE, PLAN), self.work()])
 
-Sizes, strides and steps are words of a table; vectors are as wide as the machine's, their ends masked.
+Sizes, strides and steps are words of a table; vectors are as wide as the machine's, and their tails are masked.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class FunctionPrinter:
         )
 
     def shared_out(self, name: str, table: Sequence[str], plan: Sequence[str]) -> str:
-        """The function that is called: torch's threads share `tasks`, a word of the plan, each at least `grain`. What
-        they call, `work`, is given a count that is 0, and the table behind it."""
+        """The exported function: torch's threads share `tasks`, a word of the plan, each at least `grain`. It calls
+        `work` with a pointer to a counter that starts at 0, followed by the table."""
 
         def body() -> None:
             words = self.pointer("%table", table.index("plan"))
@@ -89,7 +89,7 @@ class FunctionPrinter:
         return self.put(f"inttoptr i64 {word} to ptr")
 
     def loop(self, stop: str, step: int, body: Callable[[str], None], start: str = "0") -> None:
-        """Perhaps not once."""
+        """A loop that may run zero times."""
 
         def turn(i: str, _: list[str]) -> list[str]:
             body(i)
@@ -103,7 +103,7 @@ class FunctionPrinter:
         return self.put(f"shufflevector {whole} {first}, {whole} poison, <{self.lanes} x i32> zeroinitializer")
 
     def before(self, first: str, end: str) -> str:
-        """For each lane whether first + lane < end."""
+        """A mask: for each lane whether first + lane < end."""
         left = self.splat(self.put(f"sub i64 {end}, {first}"), "i64")
         numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
         return self.put(f"icmp slt <{self.lanes} x i64> <{numbers}>, {left}")

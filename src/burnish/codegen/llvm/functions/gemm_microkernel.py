@@ -1,14 +1,14 @@
-"""One tile of a product, as LLVM IR: a few pixels by a few vectors of outputs, all sums in registers.
+"""Prints one tile of a matmul as LLVM IR: a few pixels by a few vectors of outputs, all sums in registers.
 
     void tile(a0, a1, b, c0, c1, bias, r0, r1, table, ahead)
 
-        a0, a1   where the two groups of pixels begin          b       the panel of weights
-        c0, c1   where their results go                         r0, r1  what is added to them, with a residual
+        a0, a1   the beginnings of the two groups of pixels    b       the panel of weights
+        c0, c1   the places of their results                    r0, r1  the residual that is added to them
         table    numbers: see `WORDS`, then some for each run of the sum
-        ahead    weights that are wanted next: a part of them is fetched into the cache meanwhile
+        ahead    the weights needed next: a part of them is prefetched into the cache
 
-For each step of the sum a few vectors of weights are loaded once and multiplied with one number of each pixel, which
-stands in all lanes. Pixels are addressed from every third one on: an address may hold a base, and one or two steps.
+Each step of the sum loads a few vectors of weights once and multiplies them with one number of each pixel, broadcast to
+all lanes. Every third pixel has a pointer: an address can consist of a base and one or two steps.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host
 
 WORDS = ("x_step", "out_step", "residual_step", "runs", "valid")
-"""What the table begins with: steps in bytes from a pixel to the next, the number of runs, and how many outputs the
-last vector has. A run is four words: where it begins, in bytes; its length; whether the sums go to memory after it;
-where its weights begin, in bytes."""
+"""The beginning of the table: strides in bytes from a pixel to the next, the number of runs, and the valid outputs of
+the last vector. A run is four words: its offset in bytes; its length; whether the sums go to memory after it; the
+offset of its weights, in bytes."""
 
 RUN_WORDS = 4
 
 FETCHED_BYTES = 128
-"""Of the weights that are wanted next, fetched for every `UNROLL` steps: a quarter of what the steps read."""
+"""Bytes of the next weights prefetched for every `UNROLL` steps: a quarter of what the steps read."""
 
 UNROLL = 4
 CHEAP = 8
-"""Scalar operations of an epilogue."""
+"""The most scalar operations of an epilogue that is printed inline."""
 SYMBOL = "tile"
 
 
@@ -98,7 +98,7 @@ class TilePrinter:
         for v in range(self.tile.vectors):
             self.put(f"  %bias.at{v} = getelementptr i8, ptr %bias, i64 {v * self.bytes}")
             self.load(f"bias{v}", f"%bias.at{v}", v)
-        # What the sums of blocks are added to lies in memory from the start.
+        # The accumulators of blocks are in memory from the start.
         for number, (_, v) in enumerate(self.sums if self.tile.is_blocked else ()):
             self.put(f"  %kept{number} = getelementptr {self.vector}, ptr %kept, i64 {number}")
             self.put(f"  store {self.vector} %bias{v}, ptr %kept{number}, align {self.bytes}")
@@ -197,7 +197,7 @@ class TilePrinter:
         self.next_run()
 
     def one_step(self) -> None:
-        """Of a depthwise sum: one place of the window, a vector of x for each vector of weights."""
+        """A step of a depthwise sum: one place of the window, a vector of x for each vector of weights."""
         put, vector, lanes = self.put, self.vector, self.lanes
         for v in range(self.tile.vectors):
             put(f"  %w{v}.at = getelementptr i8, ptr %b.run, i64 {v * self.bytes}")
@@ -275,7 +275,7 @@ class TilePrinter:
         put(f"  br i1 %{label}.more, label %{label}, label %{after}")
 
     def steps_x86(self, label: str, count: str, unroll: int, pointer: str, weights: str, sums: str) -> None:
-        """The loop as the processor's own instructions: LLVM's scheduler moves loads up until registers run out."""
+        """The loop in inline assembly, because LLVM's scheduler moves loads up until registers run out."""
         vectors, vector, zmm = self.tile.vectors, self.vector, "zmm" if self.lanes == 16 else "ymm"
         count_of = len(self.sums)
         registers = 32 if self.lanes == 16 else 16
@@ -317,7 +317,7 @@ class TilePrinter:
         for n, name in enumerate(names):
             self.put(f"  %{name} = extractvalue {struct} %{label}.all, {n}")
 
-    # ---- what becomes of it
+    # ---- the epilogue
 
     def finish(self) -> None:
         vector, put = self.vector, self.put
@@ -358,7 +358,7 @@ class TilePrinter:
         self.put(f"  call void @{function}({vector} {value}, ptr align 4 {pointer}, {masks} {self.mask()})")
 
     def is_cheap(self, root: Scalar) -> bool:
-        """Printed anew for every sum; what is not is a function of its own, called for each."""
+        """Whether it is printed inline for every sum. Any other epilogue is a function, called for each sum."""
         return sum(1 for _ in walk(expand(root))) <= CHEAP
 
     def epilogue_function(self) -> list[str]:
@@ -377,11 +377,11 @@ class TilePrinter:
         ]
 
     def epilogue(self, root: Scalar, value: str, number: str) -> str:
-        """The expression at full width, with the sum in the place of its load."""
+        """The expression at full width, with the sum in place of its load."""
         code, scope = Code(self.host.has_scaling), Scope("done")
         result = evaluate(Operations(code, scope, self.lanes), root, value)
         self.declarations |= code.declarations
-        # Names are unique in a function: each use has its own.
+        # Names are unique within a function, so each use gets its own.
         for line in scope.lines:
             self.put(line.replace("%v", f"%e{number}.v"))
         return result.replace("%v", f"%e{number}.v")

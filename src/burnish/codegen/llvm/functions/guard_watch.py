@@ -1,27 +1,27 @@
-"""The watcher: native code that tells whether memory still holds what it held, and hands out objects if so.
+"""The native guard check: compares memory with recorded values, and returns objects if all are equal.
 
     compile_watchers()      C functions: (self, args, count) -> object, METH_FASTCALL as PyMethodDef has it; and
                             the same of a tuple, (self, args) -> object, METH_VARARGS
 
-A segment's guards are about state that hardly ever changes. ``runtime.state_watch.native_watch`` writes down as numbers
-where that state lies and what was there; this function reads the numbers, and compares. What is to be compared is data,
-so there is one such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
+A segment's guards are about state that hardly ever changes. ``runtime.state_watch.native_watch`` records as numbers
+where that state is and what was there; this function reads the numbers and compares. They are data, so there is one
+such function in a process, compiled once. Its table is the content of ``self``, a bytes object:
 
-    hits, count of arguments, counts of the sections, None, count of noughts, their base, then the sections
+    hits, count of arguments, counts of the sections, None, count of zeros, their base, then the sections
       calls      function, argument, further, mask, answer    torch's switches; further is two numbers of 32 bits
-      pins       argument, address                            it must be that object
-      words      address, word                                in an order in which each keeps alive the next, and
-                                                              as many as a multiple of WORDS_AT_ONCE
-      noughts    half a word each: how many words behind the base it lies; as many
+      pins       argument, address                            the argument must be the object at that address
+      words      address, word                                ordered so that each keeps alive the next; padded to
+                                                              a multiple of WORDS_AT_ONCE
+      noughts    half a word each: the offset, in words from the base, of a word that must be 0; padded likewise
       tensors    object, where its description begins         an even number is an address, an odd one an argument
-      inputs     object                                       the first tuple of the answer
+      inputs     object                                       the first tuple of the result
       values     object                                       the second
     descriptions of tensors
       type, offset of the implementation, offset of its autograd data, whether it may be without,
-      how many blocks of the one, how many checks of the other,
+      number of blocks of the one, number of checks of the other,
       the blocks: offset, eight masks, eight words; the checks: offset, mask, word
 
-The answer is the pair of tuples, or None where something differs.
+The result is the pair of tuples, or None if something differs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers
 from ..compile_to_machine_code import object_code
 from ..target_machine import host
 
-# The tuples are made before anything is looked at: making them may run a garbage collection, and that any code. From
-# the first comparison to the last reference taken, nothing runs that could change what is compared.
+# The tuples are allocated before any comparison: allocation may run a garbage collection, and that any code. From the
+# first comparison to the last reference taken, no code runs that could change what is compared.
 TEMPLATE = """
 declare ptr @PyTuple_New(i64)
 declare void @Py_IncRef(ptr)
@@ -338,7 +338,7 @@ COUNTED = """
   %r.count.after = select i1 %r.is.immortal, {kind} %r.count.before, {kind} %r.count.more
   store {kind} %r.count.after, ptr %r.object
 """
-"""As Py_INCREF does it: from 3.12 on half a word is the count, and one that cannot be raised stands for ever."""
+"""Like Py_INCREF: since 3.12 the count is half a word, and an object whose count would overflow is immortal."""
 
 
 def text() -> str:
@@ -358,5 +358,5 @@ def text() -> str:
 
 @once
 def compile_watchers() -> tuple[NativeFunction, NativeFunction]:
-    """Once in a process, and kept for ever: checks refer to them."""
+    """Compiled once in a process and never freed: checks refer to them."""
     return load_watchers(object_code(text(), host()))

@@ -1,10 +1,11 @@
-"""Products as native functions: tiles (see `tiles`), and one small function that shares them out among threads.
+"""Matmul and convolution as native functions: tiles, and one small function that distributes them among threads.
 
     step = make(product)        tiles are compiled once in a process, for all products that use them
     step.table                  out, x, packed, bias, residual and the plan
 
-How a product is cut up is data that the function walks through: tasks of one chunk of pixels and one panel of outputs
-each. A thread takes the next task when it is done with one, so that no thread waits for a slower one.
+`gemm_microkernel` prints the tiles. The tiling of a product is data that the function reads: each task is one chunk of
+pixels and one panel of outputs. A thread takes the next task when it has finished one, so no thread waits for a slower
+one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
 from .word_tables import load_offsets, load_pointers, load_words, words
 
 SERIAL = 300_000
-"""Operations below which threads are not worth waking."""
+"""Operations below which waking threads does not pay."""
 
 OPERATIONS_PER_CYCLE = 30
 
@@ -47,9 +48,9 @@ PLAN = (
     "last_table",
     "x_step",
 )
-# `chunks` points to where each chunk begins among the places. A place is its tile's number, the offsets, in bytes, of
-# its two groups in x, in the result and in the residual, and where the words of its sum begin in the table. `full` and
-# `last` point to the tiles' functions, for all panels and for the last one, which may be narrower.
+# `chunks` points to the index of each chunk's first place. A place is its tile's number, then byte offsets:
+# of its two groups in x, in the result and in the residual, and of its sum's words in the table. `full` and `last`
+# point to the tiles' functions, for all panels and for the last one, which may be narrower.
 PLACE_WORDS = 8
 
 DRIVER = """
@@ -160,7 +161,7 @@ def driver() -> NativeFunction:
 
 
 def tile_function(tile: Tile) -> NativeFunction:
-    """A tile's code. Threads that ask for the same one wait for whoever compiles it."""
+    """A tile's code. Threads that need the same tile wait for the one that compiles it."""
     with _lock:
         future = _tiles.get(tile)
         if future is None:
@@ -181,7 +182,7 @@ def tile_function(tile: Tile) -> NativeFunction:
 
 @once
 def with_assembler() -> None:
-    """Tiles hold the processor's own instructions as text."""
+    """Enables LLVM's assembler: tiles contain the processor's own instructions as text."""
     initialize()
     llvm.initialize_native_asmparser()
 
@@ -191,7 +192,7 @@ _tiles: dict[Tile, Future[NativeFunction]] = {}
 
 
 def _forget_unfinished() -> None:
-    """In a forked process: whoever was compiling stayed behind."""
+    """In a forked process: the threads that were compiling do not exist."""
     for tile in [tile for tile, future in _tiles.items() if not future.done()]:
         del _tiles[tile]
 
@@ -202,7 +203,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What says how a product is cut up."""
+    """The tiling of a product, as tables."""
 
     chunks: Words
     places: Words
@@ -214,7 +215,7 @@ class Tables:
 
 def product_tables(product: Product) -> Tables:
     kinds = list(dict.fromkeys(place.halves for chunk in product.chunks for place in chunk))
-    # The last panel's tiles are the others' where it is as wide.
+    # The last panel uses the tiles of the others if it is as wide.
     functions = [
         [tile_function(product.tile(halves, is_last=is_last)) for halves in kinds]
         if is_last or product.panels > 1
@@ -258,7 +259,7 @@ def make(product: Product) -> Step:
 
 
 def zeros(count: int) -> Words:
-    """So many floats."""
+    """`count` floats."""
     return words(*[0] * -(-count // 2))
 
 
@@ -302,7 +303,7 @@ def _numbers(product: Product, part: Sum, *, is_last: bool) -> list[int]:
 
 @once
 def tile_shape() -> Shape | None:
-    """For 32 registers 28 sums, for 16 of them 12: what is left holds weights and numbers of x."""
+    """28 sums for 32 registers, 12 for 16: the remaining registers hold weights and numbers of x."""
     machine = host()
     if machine.vector_bits == 512:
         return Shape(16, 7, 2)

@@ -1,8 +1,8 @@
-"""A native function that compares words of memory with what they were.
+"""A native function that compares words of memory with their recorded values.
 
-    sampler().launch(table)      table: the addresses, the words expected there, how many; where the answer goes
+    sampler().launch(table)      table: the addresses, the expected words, their number, the address of the result
 
-`runtime.program.frozen_prologue` looks with it whether a module's parameters were changed behind torch's back.
+`runtime.program.frozen_prologue` uses it to see whether a module's parameters were changed without torch's knowledge.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""MKL's products as native functions, so that they stand among our own kernels: no Python between two of them.
+"""Calls MKL's GEMM from native functions, so that no Python runs between it and our own kernels.
 
     step = make_gemm(Gemm(rows=64, columns=3072, depth=768, a=(PLAIN, 768), b=(PACKED, 3072), added=0))
-    step.table                                  out, a, b, what is added, and the sizes
+    step.table                                  out, a, b, the addend, and the sizes
 
-Two native functions for all sizes, one for matrices as they lie and one for a packed one. What is added is copied into
-the result first, row by row; the product is added to it.
+Two native functions serve all sizes, one for plain matrices and one for a packed one. The addend is first copied into
+the result, row by row; the product is added to it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..target_machine import host
 from .word_tables import load_pointers, load_words, words
 
 GRAIN_BYTES = 64 << 10
-"""That a thread copies, at least."""
+"""The least bytes that a thread copies."""
 
 OPERATIONS_PER_CYCLE = 30
 
 TABLE = ("out", "a", "b", "added", "words")
 
-# The sizes, in words; steps of what is copied, and from product to product, in bytes. MKL's functions for matrices as
-# they lie are Fortran's: they take addresses, and see out, a and b as their transposes.
+# The sizes, in words; strides of the addend, and from product to product, in bytes. MKL's functions for plain matrices
+# are Fortran's: they take addresses, and see out, a and b as their transposes.
 WORDS = (
     "rows.copied",
     "grain",
@@ -123,7 +123,7 @@ FORTRAN = (
     "%out.n",
     "out.step",
 )
-"""What `sgemm_` takes: addresses all of them, of words or of matrices."""
+"""The arguments of `sgemm_`: all are addresses, of words or of matrices."""
 
 CBLAS = (
     "i32 101",
@@ -140,7 +140,7 @@ CBLAS = (
     "%out.n",
     "out.step",
 )
-"""What `cblas_sgemm_compute` takes; 101 says that matrices lie row by row."""
+"""The arguments of `cblas_sgemm_compute`; 101 means row-major matrices."""
 
 
 def make_gemm(gemm: Gemm) -> Step:
@@ -172,7 +172,7 @@ def make_gemm(gemm: Gemm) -> Step:
 
 @once
 def dtypes() -> frozenset[torch.dtype]:
-    """Of matrices that can be multiplied as they lie."""
+    """The dtypes of plain matrices that can be multiplied."""
     return frozenset(
         dtype for dtype, symbol in torch_blas_symbols.PLAIN.items() if symbol in torch_blas_symbols.symbols()
     )

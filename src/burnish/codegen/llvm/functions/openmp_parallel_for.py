@@ -1,7 +1,7 @@
-"""`torch_parallel_for` for a torch that does not export it: on the OpenMP library torch uses, or on this thread alone.
+"""`torch_parallel_for` for a torch that does not export it: with torch's OpenMP library, or on this thread alone.
 
-Same signature, same promise: [begin, end) is cut into as many even chunks as torch has threads, none smaller than the
-grain but the last; inside a parallel region everything stays on the thread that is there.
+It has the same signature and contract. [begin, end) is split into even chunks, at most one for each of torch's threads,
+and none smaller than the grain except the last. Inside a parallel region all work stays on the current thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ define i32 @torch_parallel_for(i64 %begin, i64 %end, i64 %grain, ptr %fn, ptr %c
 }
 """
 
-# What the threads share: begin, end, grain, fn, context.
+# The threads share: begin, end, grain, fn, context.
 OPENMP = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_in_parallel()

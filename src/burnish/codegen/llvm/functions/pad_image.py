@@ -1,9 +1,9 @@
-"""A channels-last copy of an image with a border of zeros, for windows that reach over its edge.
+"""Copies an image to channels-last with a border of zeros, for windows that extend beyond its edge.
 
     step = pad(x_type, (height, width), (above, left))
     step.table                                             out, x, and the sizes
 
-One native function for all sizes: a line of the copy is an item, zeros or a border, a line of x and a border.
+One native function serves all sizes. An item is a line of the copy: zeros, or a border, a line of x and a border.
 """
 
 from __future__ import annotations

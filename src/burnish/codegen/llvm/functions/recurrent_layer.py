@@ -1,10 +1,11 @@
-"""The steps of a recurrent layer as a native function: the tiles of `tiles`, and what the gates make of the states.
+"""The steps of a recurrent layer as a native function: tiles for the product, and the gates' effect on the states.
 
     step = make_recurrent(recurrence)
     step.table                          out, hidden, cell, gates, the packed weights, the first states and the plan
 
-One function for all sizes. `gates` holds what the inputs gave, for each position a row of the batch after the other,
-and `hidden` and `cell` the states as they are by now. A thread takes a direction and some rows of the batch:
+One function serves all sizes; the tiles are those of `gemm_microkernel`. `gates` holds the products of the inputs, for
+each position all rows of the batch; `hidden` and `cell` hold the current states. A thread takes a direction and some
+rows of the batch:
 
     for each position       gates += hidden weights'      hidden, cell = of gates and cell      out = hidden
 """
@@ -56,13 +57,13 @@ PLAN = (
     "zeros",
 )
 """The plan, in words. Strides in bytes; `gate` is the stride from one gate to the next. `reversed` has a bit for each
-direction, and `rows` for each part its first row of the batch, and one more."""
+direction. `rows` has the first row of the batch for each part, and the end."""
 
 GATES = 4
 
 
 def lstm() -> tuple[Scalar, Scalar]:
-    """The next hidden and cell state, of the gates and the cell state as they are: see `torch.nn.LSTM`."""
+    """The next hidden and cell state, as expressions of the gates and the cell state: see `torch.nn.LSTM`."""
     enter, forget, new, leave, cell = (load("f32", Access(number, 0, ())) for number in range(GATES + 1))
     cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
     return leave.sigmoid() * cell.tanh(), cell
@@ -188,7 +189,7 @@ class RecurrentPrinter(FunctionPrinter):
         self.loop(plan["positions"], 1, step)
 
     def panel(self, panel: str, packed: str, hidden: str, gates: str, places: tuple[str, str]) -> None:
-        """Of the product of one step, for the rows of a task."""
+        """One panel of a step's product, for the rows of a task."""
         plan = self.plan
         following = self.add(panel, 1)
         is_last = self.put(f"icmp eq i64 {following}, {plan['panels']}")
@@ -226,7 +227,7 @@ class RecurrentPrinter(FunctionPrinter):
         return self.function("void @copy(ptr %from, ptr %to, i64 %count)", body)
 
     def cell(self) -> str:
-        """The next states of one row of the batch, in place, and in the result."""
+        """Writes the next states of one row of the batch, in place, and its result."""
 
         def body() -> None:
             def part(j: str) -> None:

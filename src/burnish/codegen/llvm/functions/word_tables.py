@@ -1,9 +1,9 @@
-"""Tables that native functions written by hand walk through: their making, and the IR that reads them.
+"""Tables of words for hand-written native functions: how they are built, and the IR that reads them.
 
-plan = words(tasks, grain, ...)                 kept by whoever holds the table that it stands in
-load_words("plan", ("tasks", "grain"))          %tasks and %grain, read where %plan points to
+plan = words(tasks, grain, ...)                 kept alive by the owner of the table that contains it
+load_words("plan", ("tasks", "grain"))          %tasks and %grain, read from where %plan points to
 load_pointers("table", ("out", "x"))            %out and %x
-load_offsets("at", {"a0": "a", "c0": "c"})      %a0 = %a and so many bytes: the words at %at from the second on
+load_offsets("at", {"a0": "a", "c0": "c"})      %a0 = %a plus a number of bytes: the words at %at from the second on
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Compilation of printed kernels by Triton: in worker processes, cached on disk."""
+"""Compiles printed kernels with Triton: in worker processes, with a kernel cache on disk."""

@@ -1,10 +1,10 @@
-"""A process that makes machine code for another one, kernel by kernel: the side of `workers` that runs Triton.
+"""A worker process that compiles kernels for another process: the Triton side of `compile_worker_pool`.
 
-    job ->      -> machine code, or that there is none
+    job ->      -> machine code, or that Triton rejects the job
     job ->      -> …
 
-Both ends talk through a socket, which is the standard input here: each message is its length and so many bytes. The
-process ends when the other end closes, as it does when who started this one ends, however that comes about.
+Both ends use a socket, which is the standard input here. Each message is its length, followed by its bytes. The process
+ends when the other end closes, which also happens when the parent process ends in any way.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from .invoke_triton import Cubin, Job, emitted, language, packed, unpacked
 
 LENGTH = struct.Struct("<Q")
 LONGEST = 1 << 30
-"""Bytes of a message. What claims to be longer is none."""
+"""Bytes of a message. A longer length is invalid."""
 
 MADE, REFUSED = b"+", b"-"
 SECONDS = struct.Struct("<d")
 
 LONGEST_IDLE = 90.0
-"""Seconds. The other end says when it has no more jobs, before that; this is for one that was copied by a fork, and is
-held open by a process that knows nothing of it."""
+"""Seconds. The other end normally closes before that. This is for a socket that a fork copied, which an unrelated
+process holds open."""
 
 MEMORY = "/dev/shm"
-"""Files that Triton writes for each kernel cost a tenth of its time on a disk."""
+"""Triton writes files for each kernel; on a disk they would take a tenth of its time."""
 
 
 def send(channel: socket.socket, message: bytes) -> None:
-    # Where nobody listens that is an error to be handled, not a signal, which could end a whole program.
+    # If no process listens, this must be an error to handle, not a signal, which could end the whole program.
     channel.sendall(LENGTH.pack(len(message)) + message, socket.MSG_NOSIGNAL)
 
 
 def receive(channel: socket.socket) -> bytes | None:
-    """None where the other end has closed."""
+    """A message. None if the other end has closed."""
     head = exactly(channel, LENGTH.size)
     if head is None:
         return None
@@ -91,7 +91,7 @@ class Made(NamedTuple):
 
 
 def read_answer(answer: bytes) -> Made | None:
-    """None where Triton did not take the job. Raises ValueError where that is no answer."""
+    """None if Triton rejected the job. Raises ValueError if the answer is invalid."""
     if answer == REFUSED:
         return None
     head = len(MADE) + SECONDS.size
@@ -107,11 +107,11 @@ def read_answer(answer: bytes) -> Made | None:
 
 
 def work() -> None:
-    """Until there is nobody to work for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whom Ctrl-C is meant for will say what to do
+    """Compiles jobs until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process, which then closes the channel
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # the assembler that Triton calls shall not hold the socket
+    os.dup2(nothing, 0)  # the assembler that Triton calls must not inherit the socket
     prepare()
     try:
         while select.select([channel], [], [], LONGEST_IDLE)[0]:
@@ -120,19 +120,19 @@ def work() -> None:
                 return
             send(channel, answer(message))
     except OSError:
-        return  # nobody is there to hear the answer
+        return  # the other end is gone
 
 
 def prepare() -> None:
-    """All that a first kernel would wait for."""
-    # Lines of a text that lies in no file mean nothing to a profiler, and would be two thirds of what is made.
+    """Does everything that the first kernel would have to wait for."""
+    # Line info for text without a file is useless to a profiler, and would be two thirds of the output.
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
-    # What Triton keeps on disk is written for each kernel and never read: Burnish keeps machine code itself.
+    # Triton's own disk cache would be written for each kernel and never read: Burnish caches machine code itself.
     os.environ.pop("TRITON_CACHE_MANAGER", None)
     language()
     from triton.runtime import cache
 
-    # The name of what is kept there begins with a digest of all of Triton, of 500 MB: half a second for nothing.
+    # Triton's cache key starts with a digest of all of Triton, 500 MB: half a second for nothing.
     setattr(cache, "triton_key", lambda: "burnish")  # noqa: B010  # not there in every version
 
 
@@ -143,7 +143,7 @@ def answer(message: bytes) -> bytes:
             os.environ["TRITON_CACHE_DIR"] = tempfile.tempdir = folder
             made = packed(emitted(read(message)))
     except Exception:
-        return REFUSED  # compiled once more by who asked, who can say what is wrong
+        return REFUSED  # the parent compiles it again, and can report the error
     return MADE + SECONDS.pack(time.perf_counter() - start) + made
 
 

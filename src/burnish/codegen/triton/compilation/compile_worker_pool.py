@@ -1,15 +1,15 @@
-"""Kernels compiled side by side, each in a process of its own.
+"""Compiles kernels in parallel, in worker processes.
 
-    start_early()                        in the background, once a graph comes that computes on a GPU
-    compiled([job, other])               [Made(cubin, seconds), None]           None: to be compiled here
+    start_early()                        in the background, as soon as a graph computes on a GPU
+    compiled([job, other])               [Made(cubin, seconds), None]           None: compile it in this process
 
-Triton holds Python's lock for a quarter to a third of its time: threads of one process are at most three or four times
-as fast as one, processes as many times as there are cores. They do not begin as a copy of this process and do not run
-the user's program: each is a fresh Python that imports Triton, and not torch.
+Triton holds the GIL for a quarter to a third of its time: threads of one process are at most three or four times as
+fast as one, but processes scale with the cores. Workers are not forked from this process and do not run the user's
+program: each is a fresh Python that imports Triton, and not torch.
 
-For each process there is a thread here, which starts it, hands it one job after the other, and sees it end: after a
-minute without a job, or with this process. Nothing about a worker is an error. Where none can be started, one dies or
-answers nonsense, an event says so, no others are started, and what it was to compile is compiled here.
+Each worker process has a thread here, which starts it and sends it one job after the other. The worker ends after a
+minute without a job, or with this process. No failure of a worker is an error. If none can be started, or one dies or
+sends garbage, an event reports it. No others are started then, and the jobs are compiled in this process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .compile_worker import Made, read_answer, receive, send, written
 from .invoke_triton import Job
 
 MOST = 8
-"""A graph has some tens of kernels, and a worker is worth its start if it compiles a few."""
+"""A graph has some tens of kernels, and starting a worker pays off if it compiles a few."""
 
 FEWEST_CORES = 4
 """With fewer, threads are as fast."""
@@ -58,18 +58,18 @@ work()
 
 
 class Lost(Exception):
-    """A worker is of no use any more."""
+    """A worker can no longer be used."""
 
 
 def cores() -> int:
-    """Of this process, where others on this machine do the same: a launcher of several says how many."""
+    """The cores for this process. A launcher of several processes on this machine sets how many there are."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(here // int(processes), 1) if processes.isdecimal() and int(processes) else here
 
 
 def wanted() -> int:
-    """How many workers there may be."""
+    """How many workers are allowed."""
     if why_not() is not None:
         return 0
     asked = current().compile_workers
@@ -85,14 +85,14 @@ def why_not() -> str | None:
 
 
 class Worker:
-    """A process, and how to talk to it."""
+    """A process, and the channel to it."""
 
     def __init__(self) -> None:
         package = str(Path(__file__).parents[3])
         self.channel, theirs = socket.socketpair()
         try:
             with theirs:
-                # In a process group of its own: Ctrl-C in a terminal is not for it, nor for the assembler it calls.
+                # It has its own process group: Ctrl-C in a terminal must not reach it, nor the assembler it calls.
                 self.process = subprocess.Popen(
                     [sys.executable, "-I", "-c", FRESH, package, *sys.path],
                     stdin=theirs,
@@ -106,7 +106,7 @@ class Worker:
         self.channel.settimeout(PATIENCE)
 
     def compile(self, job: Job) -> Made | None:
-        """None where Triton does not take it: who compiles it here gets to see why."""
+        """None if Triton rejects the job: compiling it in this process then raises the reason."""
         try:
             send(self.channel, written(job))
             answer = receive(self.channel)
@@ -124,13 +124,13 @@ class Worker:
         self.process.wait()
 
     def hang_up(self) -> None:
-        """It ends when it sees that. A copy of the socket, in a process that was forked, does not keep it."""
+        """Closes the channel; the worker then ends. A copy of the socket in a forked process does not keep it open."""
         with contextlib.suppress(OSError):  # it may have ended already
             self.channel.shutdown(socket.SHUT_RDWR)
         self.channel.close()
 
     def leave_to_the_parent(self) -> None:
-        """In a forked process, which must neither talk to it nor wait for it."""
+        """In a forked process, which must neither use the worker nor wait for it."""
         self.channel.close()
         self.process.returncode = 0
 
@@ -144,19 +144,19 @@ class Order:
 class Workers:
     def __init__(self) -> None:
         self.why_not: str | None = None
-        """Why no more of them are started."""
+        """Why no more workers are started."""
         self.processes: set[Worker] = set()
         self._orders: deque[Order] = deque()
         self._changed = threading.Condition()
         self._running = self._free = 0
 
     def start(self, count: int) -> None:
-        """So that there are `count`, if there are fewer."""
+        """Starts workers until there are `count`."""
         with self._changed:
             while self._running < count and self.why_not is None:
                 try:
                     threading.Thread(target=self._serve, name="burnish-triton", daemon=True).start()
-                except RuntimeError as error:  # the interpreter is ending, or the machine has no thread left
+                except RuntimeError as error:  # the interpreter is shutting down, or no more threads can be started
                     self.why_not = str(error)
                     return
                 self._running += 1
@@ -172,16 +172,16 @@ class Workers:
         return [order.made for order in orders]
 
     def _serve(self) -> None:
-        """What the thread of a worker does."""
+        """The main function of a worker's thread."""
         try:
             why = self._work()
-        except Exception as error:  # whatever it is: nobody may wait for this thread
+        except Exception as error:  # any error: no caller may wait for this thread forever
             why = f"{type(error).__name__}: {error}"
         if why is not None:
             self._leave(why)
 
     def _work(self) -> str | None:
-        """Until there has been nothing to do for a while, or for a reason that is given."""
+        """Works until there was no job for a while, or returns the reason why it stopped."""
         try:
             worker = Worker()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -202,7 +202,7 @@ class Workers:
             self.processes.discard(worker)
 
     def _next(self) -> Order | None:
-        """None where there is none for a while: the worker that asked is not counted any more."""
+        """The next order. None if there was none for a while: the calling worker is then no longer counted."""
         with self._changed:
             while self._changed.wait_for(lambda: self._orders, IDLE):
                 order = self._orders.popleft()
@@ -228,14 +228,14 @@ class Workers:
             events.emit("kernels.workers", text=f"kernels are compiled in this process from now on: {why}")
 
     def _give_back(self) -> None:
-        """What nobody is there to do."""
+        """Returns orders without a worker to their callers."""
         while self._orders and not self._running:
             order = self._orders.popleft()
             if order.made.set_running_or_notify_cancel():
                 order.made.set_result(None)
 
     def end(self) -> None:
-        """One that is at work ends when it has done its job, and has cleared up."""
+        """Ends all workers. A busy one ends after it has finished its job and cleaned up."""
         with self._changed:
             self.why_not = self.why_not or "the interpreter is ending"
         for worker in list(self.processes):
@@ -243,14 +243,14 @@ class Workers:
 
 
 def start_early() -> None:
-    """Kernels are not yet known; when they are, Triton has been imported."""
+    """Starts workers before the kernels are known, so that Triton has been imported when they are."""
     count = wanted()
     if count:
         _of_this_process().start(count)
 
 
 def compiled(jobs: Sequence[Job]) -> list[Made | None]:
-    """In the order given; None for what is to be compiled here."""
+    """In the order given; None for jobs that must be compiled in this process."""
     count = wanted()
     if not count:
         return [None] * len(jobs)
@@ -258,7 +258,7 @@ def compiled(jobs: Sequence[Job]) -> list[Made | None]:
     try:
         return [future.result() for future in futures]
     finally:
-        for future in futures:  # after an interrupt nobody needs what has not begun
+        for future in futures:  # after an interrupt, jobs that have not begun are not needed
             future.cancel()
 
 
@@ -275,7 +275,7 @@ def _of_this_process() -> Workers:
 
 
 def _forget() -> None:
-    """In a forked process: threads have stayed behind, and who asks a worker is the other process."""
+    """In a forked process: its threads are gone, and the workers belong to the parent."""
     global _workers
     before, _workers = _workers, None
     for worker in list(before.processes) if before is not None else []:

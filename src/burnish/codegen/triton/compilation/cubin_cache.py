@@ -1,10 +1,10 @@
-"""The kernel cache for GPUs: machine code that Triton made of printed kernels, on disk.
+"""The kernel cache for GPUs: cubins that Triton compiled from printed kernels, on disk.
 
     compile_cubin(printed, 90)              Cubin(code, name, shared memory, …)
-    compile_cubins([printed, …], 90)        side by side: in worker processes, or in threads of this one
+    compile_cubins([printed, …], 90)        in parallel: in worker processes, or in threads of this one
 
-What is compiled is kept where all of Burnish's machine code is, so that it is found without importing Triton. What
-another thread is compiling already is waited for.
+Cubins are in the disk cache with all of Burnish's machine code, so they are found without importing Triton. A kernel
+that another thread is compiling already is waited for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .invoke_triton import ALIGNED, Cubin, Job, packed, unpacked
 KIND = "cubin"
 
 MOST_THREADS = 8
-"""Triton holds Python's lock for a quarter to a third of its time."""
+"""Triton holds the GIL for a quarter to a third of its time, so more threads gain nothing."""
 
 _underway: dict[str, Future[Made]] = {}
 _lock = fork_safe_locks.lock()
@@ -38,7 +38,7 @@ def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) 
 
 
 def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bool = True) -> list[Made]:
-    """In the order given. Equal ones are one."""
+    """In the order given. Equal kernels are compiled once."""
     jobs = [job_of(one, architecture, is_aligned) for one in printed]
     keys = [key_of(job) for job in jobs]
     futures: dict[str, Future[Made]] = {}
@@ -53,7 +53,7 @@ def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bo
         _complete(mine, futures)
     finally:
         for key in mine:
-            futures[key].cancel()  # after an interrupt nobody may wait for what nobody does
+            futures[key].cancel()  # after an interrupt, no thread may wait for work that will not be done
             _underway.pop(key, None)
     return [made_by(futures[key], job) for key, job in zip(keys, jobs, strict=True)]
 
@@ -75,7 +75,7 @@ def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> N
 
 
 def made_by(future: Future[Made], job: Job) -> Made:
-    """What a future gives; where the thread that was to compile it was stopped, or failed, this one compiles."""
+    """The future's result. If the thread that was compiling it stopped or failed, this one compiles."""
     try:
         return future.result()
     except CancelledError:
@@ -97,7 +97,7 @@ def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
     with ThreadPoolExecutor(threads, "burnish-triton") as pool:
         try:
             made = [pool.submit(made_here, job) for job in jobs]
-        except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+        except RuntimeError:  # the interpreter is shutting down, or no more threads can be started
             return list(map(made_here, jobs))
         return [each.result() for each in made]
 
@@ -108,7 +108,7 @@ def made_here(job: Job) -> Made:
 
 
 def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
-    """Compiled anew, in this thread."""
+    """Always compiles, in this thread."""
     return invoke_triton.emitted(job_of(printed, architecture, is_aligned))
 
 
@@ -133,7 +133,7 @@ def key_of(job: Job) -> str:
 
 
 def without_comments(text: str) -> str:
-    """They name the user's lines: what those become is no matter once the code is the same."""
+    """The text without comments. They name the user's lines, which do not matter once the code is the same."""
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
@@ -143,12 +143,12 @@ def made_with(architecture: int) -> str:
 
 @once
 def triton_version() -> str:
-    """Asked without importing it, which takes a fifth of a second."""
+    """Triton's version, without importing Triton, which takes a fifth of a second."""
     return importlib.metadata.version("triton")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_underway.clear)  # who was compiling stayed behind
+    os.register_at_fork(after_in_child=_underway.clear)  # the compiling threads do not exist in the child
 
 
 __all__ = ["ALIGNED", "Cubin", "compile_cubin", "compile_cubins"]

@@ -1,9 +1,9 @@
-"""One printed kernel to machine code for NVIDIA GPUs, by Triton. No GPU has to be there.
+"""Compiles one printed kernel to machine code for NVIDIA GPUs with Triton. This needs no GPU.
 
     emitted(Job("softmax", text, ("f32", "f32"), frozenset(), warps=4, architecture=90))      Cubin(code, name, …)
 
-Worker processes do this too, and come without torch, which would take them a second and more memory than all the rest:
-nothing that imports it is imported here.
+Worker processes run this module without torch, which would take them a second and more memory than all the rest. So no
+module that imports torch is imported here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..triton_types import NUMBERS, POINTERS
 from .source_for_triton import forget, function_of
 
 ALIGNED = 16
-"""Bytes: what the address of every buffer is a multiple of."""
+"""The address of every buffer is a multiple of this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Job:
     is_aligned: bool = True
     """Every buffer begins at a multiple of ALIGNED."""
     sizes: tuple[tuple[str, bool], ...] = ()
-    """Of the parameters behind the buffers the types, and whether they are multiples of ALIGNED for all sizes."""
+    """The types of the parameters after the buffers, and whether they are multiples of ALIGNED for all sizes."""
     stages: int = 0
-    """Of a loop's steps, in the works at a time. 0: as Triton will have it."""
+    """How many steps of a loop are in flight at a time. 0: Triton's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Cubin:
     code: bytes
     name: str
     shared: int
-    """Bytes of memory that the threads of a program share."""
+    """Bytes of shared memory of a program."""
     threads: int
     parameters: int
-    """Of the function, those that Triton adds included: they are null."""
+    """Of the function, including those that Triton adds, which are null."""
 
 
 def packed(cubin: Cubin) -> bytes:
@@ -72,7 +72,7 @@ def emitted(job: Job) -> Cubin:
     signature.update((f"n{n}", type) for n, (type, _) in enumerate(job.sizes))
     aligned = [n for n in range(len(job.dtypes)) if job.is_aligned and n not in job.numbers]
     aligned += [n for n, (_, is_even) in enumerate(job.sizes, len(job.dtypes)) if is_even]
-    # Products are not contracted into sums: the polynomials count on each rounding, and eager rounds twice as well.
+    # Products are not contracted into sums: the polynomials rely on each rounding, and eager rounds twice as well.
     # Integers wrap around.
     options = {
         "num_warps": job.warps,
@@ -108,7 +108,7 @@ def parameters_of(ptx: str, name: str) -> int:
 
 @once
 def language() -> dict[str, Callable]:
-    """What printed kernels may use."""
+    """The names that printed kernels may use."""
     import triton.language as tl
 
     from .. import reduction_combine

@@ -1,4 +1,4 @@
-"""Printed text as a function that Triton can take: it wants to see the source of what it compiles.
+"""Turns printed text into a Python function for Triton, which needs the source of what it compiles.
 
 fn = function_of(printed)            a Python function, with what it calls in its globals
 """
@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # worker processes come here too, without torch
+if TYPE_CHECKING:  # worker processes import this module too, without torch
     from ..kernel_function import Printed
     from .invoke_triton import Job
 
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 def function_of(printed: Printed | Job, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
-    """`globals` are `tl` and the functions of `combine`. Functions that the kernel calls are `jitted`."""
+    """`globals` are `tl` and the functions of `reduction_combine`. Functions that the kernel calls are `jitted`."""
     file = f"<burnish triton {printed.name} {next(_numbers)}>"
     linecache.cache[file] = (len(printed.text), None, printed.text.splitlines(True), file)
     space = {"__name__": "burnish.kernels", **globals}
@@ -35,5 +35,5 @@ def function_of(printed: Printed | Job, globals: Mapping[str, Any], jitted: Call
 
 
 def forget(fn: Callable) -> None:
-    """Let go of the text, once it has been read."""
+    """Drops the text once it has been read."""
     linecache.cache.pop(fn.__code__.co_filename, None)
