@@ -1,13 +1,12 @@
 """The graph recorder: records the torch calls of a segment and builds its FX graph.
 
 While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code
-(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real. It is recorded with handles
-for its tensors: a graph input, or the result of an earlier call. When the segment closes, the list becomes a
-``torch.fx`` graph.
+(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is recorded with handles
+for its tensors: a graph input, or the result of an earlier call. When the segment closes, the list becomes an FX graph.
 
-Some calls run but cannot be recorded: those that return tensor data to Python (``bool(t)``, ``t.item()``), those with
-an output size that depends on data, and changes of a tensor that a graph cannot express. They set ``trouble``: the
-tracer then ends the segment before the instruction that caused it.
+Some calls run but cannot be recorded. They return tensor data to Python (``bool(t)``, ``t.item()``), have an output
+size that depends on data, or change a tensor in a way that a graph cannot express. They set ``trouble``: the tracer
+then ends the segment before the instruction that caused it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ LEGACY_TYPE: type = type(torch.HalfTensor)
 
 
 def _named(value: Any) -> Any:
-    """A class that is an argument of one of torch's functions, replaced by something that code can name."""
+    """A class among the arguments of a torch function, replaced by something that code can name."""
     kind = type(value)
     if kind is LEGACY_TYPE:
         return f"{value.__module__}.{value.__name__}"

@@ -90,8 +90,8 @@ def is_trusted_type(kind: type) -> bool:
 
 
 LOOKING = frozenset(("gaussian_nll_loss",))
-"""Functions of torch.nn.functional with Python code that reads data and raises. When they are interpreted, their check
-is part of the graph; as one native call they could not be compiled."""
+"""Functions of torch.nn.functional with Python code that reads data and raises. Interpreted, their check is part of the
+graph; as one native call they could not be compiled."""
 
 
 def is_leaf(function: FunctionType) -> bool:

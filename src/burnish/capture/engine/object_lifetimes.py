@@ -1,8 +1,8 @@
 """Object lifetimes: objects whose finalization a program can observe.
 
-Python destroys an object when its last reference goes. A program can observe this when code runs at that point
-(``__del__``, the ``finally`` of a suspended generator) or through a weak reference. The tracer's own records must not
-keep such objects alive, and frames must not release them before their function returns.
+Python destroys an object when its last reference goes. That is observable if code runs then (``__del__``, the
+``finally`` of a suspended generator), or through a weak reference. The tracer's own records must not keep such objects
+alive, and frames must not release them before their function returns.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Origin:
 
 
 class WeakOrigin(Origin):
-    """An object from outside with an observable end, so only a weak reference is held."""
+    """An outside object with an observable end, so only weakly referenced."""
 
     __slots__ = ("reference",)
 

@@ -1,9 +1,9 @@
 """Guard checks: compiles the guards of a segment into one function.
 
-A few guards become a statement each (``guards.CheckWriter``). A model has thousands, most of them of the same few
-kinds. Compiling a line for each would take longer than everything else about a segment. So they are checked layer by
-layer: all sources at the same distance from the slots are read at once, then all guards of one kind on them are tested
-at once, by C code that goes through tables:
+A few guards become a statement each (``guards.CheckWriter``). A model has thousands, of a few kinds. Compiling a line
+for each would take longer than everything else about a segment. So they are checked layer by layer: all sources at the
+same distance from the slots are read at once, then all guards of one kind on them are tested at once, by C code that
+goes through tables:
 
     def check(S):
         V = [k0, S[0]]                                      # roots; every value read joins the list
@@ -261,7 +261,7 @@ GROUPED: dict[str, Callable[[LayerWriter, str, list], None]] = {
 
 
 def kind_of(guard: Guard) -> str:
-    """The group of a guard. The result names no group for guards that are tested one by one."""
+    """The group of a guard; another name for guards that are tested one by one."""
     kind, expected = guard.kind, guard.expected
     if kind == "equal":
         is_plain = type(expected) in SCALARS and not (

@@ -247,7 +247,7 @@ class CheckWriter:
         text = f"def {name}({parameters}):\n    try:\n        {body}\n    except missing: return {refused}\n"
         namespace = {**self.constants, "missing": MISSING_ERRORS, "refuse": refuse}
         exec(code_of(text, name), namespace)
-        made = namespace.pop(name)  # refers to the namespace; popped so that it is freed as soon as it is dropped
+        made = namespace.pop(name)  # popped, so that no reference cycle delays its release
         made.__source__ = text
         return made
 

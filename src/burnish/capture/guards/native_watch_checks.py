@@ -106,9 +106,9 @@ class Keeper:
         self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they invalidated a watch
         self.module: int | None = None
         self.others: dict[int, Keeper] | None = None
-        """For further modules, by their ids. A watch also notices when another module has taken an address."""
+        """Keepers for further modules, by id. If another module takes over an address, its watch notices."""
         self.general: Callable[[], Callable | None] = lambda: None
-        """The check that uses the current watch of the current module. Callers that use it hold it."""
+        """The check that picks the watch of the given module. A weak reference: its callers keep it alive."""
         self.holders = Holders()
         self.renewing = fork_safe_locks.lock()
 

@@ -1,6 +1,6 @@
 """Planning of a native watch: guards on fixed state become words in memory, the rest is checked in Python.
 
-    made = Plan(guards, inputs, values, slots, new_watch(), frozenset()).make()
+    made = WatchPlan(guards, inputs, values, slots, new_watch(), frozenset()).make()
     made.check(slots)              what the check of these guards returns, or None
 
 A source is Fixed if it is found at an address that earlier words of the watch keep alive: an entry of a pinned object's
@@ -72,7 +72,7 @@ class Made(NamedTuple):
     check: FunctionType
     """``check(slots, refused=refuse)``"""
     watch: Callable
-    """The native function that the check calls."""
+    """The native function."""
     states: dict[int, Any]
     """State that is watched and may turn out to be fickle, by source."""
 
@@ -140,8 +140,8 @@ class WatchPlan:
         return self.read(source, READERS[source.kind](base, source.key))
 
     def read(self, source: Source, value: Any) -> Place:
-        """A value read in Python on every call. An object that is expected to be the same each time is pinned, if
-        anything is read from it."""
+        """A value read in Python on every call. An object that is read from, and likely to be the same each time, is
+        pinned."""
         if not source.children or isinstance(value, NEVER_PINNED) or id(source) in self.unwatched:
             return value, False, False
         self.pinned.append(source)
@@ -385,7 +385,7 @@ class WatchPlan:
         return at
 
     def written(self, watch: Callable, in_python: list[Guard]) -> Callable:
-        """The function that reads the values that are new in each call, tests them and calls the watch."""
+        """The function that reads and tests the values that are new in each call, and calls the watch."""
         writer = CheckWriter()
         writer.kept.update(map(id, self.order))
         tested, needed = set(map(id, in_python)), self.needed(in_python)
@@ -432,7 +432,7 @@ class WatchPlan:
         return found
 
 
-# By source kind: how to get from an object at a Fixed place to the next one. Each step is entered in the watch.
+# By source kind: the step from an object at a Fixed place to the next one, entered in the watch.
 FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]] = {
     "members": WatchPlan.members_of,
     "item": WatchPlan.item_of,

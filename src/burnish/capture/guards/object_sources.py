@@ -1,4 +1,4 @@
-"""Object sources: where an object that existed before the segment comes from, as a path that guards can read.
+"""Object sources: where an object that existed before the segment comes from.
 
 A source is a path from the segment's slots (the values the continuation starts with) or from a pinned object:
 ``S[0].layers[3].weight``. Equal paths are one object, so sources compare by identity. Guards read them, graph inputs
@@ -38,7 +38,7 @@ class Source:
         return self.child("attr", name)
 
     def item(self, key: Any) -> Source:
-        """Called most often, and mostly with names: a name is its own key in ``children``."""
+        """Called most often, and mostly with names, which are their own keys."""
         at = key if type(key) is str else ("item", type(key), key)
         children = self.children
         if children is None:

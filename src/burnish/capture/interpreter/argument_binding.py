@@ -1,4 +1,4 @@
-"""Argument binding: from a call's arguments to a function's parameters, as CPython does it."""
+"""Argument binding: a call's arguments to a function's parameters, as in CPython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytecode decoder: decodes CPython code objects into arrays of handlers; liveness of local variables.
+"""Bytecode decoder: from CPython code objects to arrays of handlers; liveness of locals.
 
 First stage of capture. A code object is decoded once: caches and EXTENDED_ARG vanish, arguments are resolved
 (constants, names, jump targets as instruction indices), and every instruction is paired with its handler:
@@ -68,9 +68,7 @@ class Code:
         self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-        self.is_special = self.is_async or not PEEKERS.isdisjoint(
-            co.co_names
-        )  # others never have a why_not_interpret()
+        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # others need no why_not_interpret()
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.live: list[int] | None = None

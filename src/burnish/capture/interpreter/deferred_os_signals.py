@@ -109,7 +109,7 @@ class Signals:
             self.handlers[number](number, sys._getframe(1))
 
     def at_once(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that may take long, and that may be interrupted anywhere."""
+        """Call a function that may take long and may be interrupted anywhere."""
         waited = self.waits
         try:
             self.answer()

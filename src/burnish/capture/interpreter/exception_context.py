@@ -1,8 +1,8 @@
-"""Exception contexts: how CPython's thread state links exceptions raised while another one is handled.
+"""Exception contexts: links exceptions that are raised while another one is handled, as CPython does.
 
 The interpreter keeps the handled exception in its frames, where native code cannot find it. So the contexts of new
-exceptions are set here, and native code that asks for the handled exception (``logging.exception``) is called from an
-``except`` block.
+exceptions are set here. Native code that asks for the handled one (``logging.exception``) is called from an ``except``
+block.
 """
 
 from __future__ import annotations

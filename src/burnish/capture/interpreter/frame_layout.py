@@ -2,7 +2,7 @@
 
 The state of a program between two instructions is its chain of frames. Its *layout* is everything that does not vary
 with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal
-layouts are the same continuation, so a loop over a break returns to the same continuation.
+layouts are the same continuation, so a loop over a break returns to it.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Frame:
 STANDS_FOR: dict[CodeType, type] = {}
 """Polyfills that are generators, and the builtin class each one replaces: ``map``, ``zip`` and so on."""
 MADE_BY: dict[CodeType, Callable] = {}
-"""For some of those, the callable that makes an equivalent object in plain Python from the same arguments."""
+"""For some of those: the callable that makes an equivalent object in plain Python."""
 
 
 class Generator:
@@ -164,8 +164,7 @@ class Generator:
             self.close()
 
     def made_by(self) -> tuple[Callable, list, dict] | None:
-        """How plain Python makes an equivalent object. Only for a polyfill (of ``map``, for example) that has not
-        started."""
+        """How plain Python makes an equivalent object, for a polyfill (of ``map``, say) that has not started."""
         maker, frame, co = MADE_BY.get(self.code), self.frame, self.code
         if maker is None or frame is None or self.started:
             return None

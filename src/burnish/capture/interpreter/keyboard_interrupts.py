@@ -63,7 +63,7 @@ def raise_in(machine: Machine, error: BaseException) -> Any:
 
 
 def run(machine: Machine) -> Any:
-    """``machine.run()``, with interrupts raised in the program's frames."""
+    """``machine.run()``, with interrupts raised in the program."""
     try:
         return machine.run()
     except BaseException as error:

@@ -1,9 +1,9 @@
-"""Tracebacks: rebuilds the traceback of an exception so that it shows the user's frames.
+"""Tracebacks: rebuilds the traceback of an exception to show the user's frames.
 
 An exception that leaves interpreted code has passed our interpreter's Python frames, which mean nothing to the user,
-and none of the user's, which never existed. While it unwinds, we record code and line of each interpreted frame. When
-it leaves, its traceback is rebuilt from stub frames that carry the user's file, function and line, followed by the
-native part below (the torch function that raised, for example).
+and none of the user's, which never existed. While it unwinds, we record code and line of each interpreted frame. The
+traceback is rebuilt from stub frames with the user's file, function and line, above the native part (such as the torch
+function that raised).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict)
 
 
 def _make_stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> Iterator[TracebackType]:
-    """A generator, because its frame drops its caller when it yields: the traceback must not keep our frames alive, and
-    through them all objects that the program had when the error passed."""
+    """A generator, because its frame drops its caller when it yields: the traceback must not keep our frames alive, nor
+    the objects that the program had when the error passed."""
     try:
         stub = _stub_code(co.co_filename, co.co_name, co.co_qualname, line)
         exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})

@@ -25,7 +25,7 @@ SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))
 
 NOT_SIZED = frozenset((torch.ctc_loss, torch.nn.functional.ctc_loss))
 """Their lengths are read but determine no size. Under a dispatch mode torch treats the lengths like those of a
-subclass, and on a GPU requires them there."""
+subclass, and on a GPU expects them on it."""
 
 READ = torch.ops.aten._local_scalar_dense.default
 CONTAINERS = (tuple, list, torch.Size)

@@ -1,4 +1,4 @@
-"""Graph numbers: Python numbers that torch's own code reads from tensors and computes with, kept inside the graph.
+"""Graph numbers: Python numbers that torch's own code reads from tensors and computes with, kept in the graph.
 
 An optimizer that keeps its step count in a tensor reads it (``step.item()``), computes with it and passes the result to
 a torch operation. Python need not know the number for that, so the computation is recorded like a torch call:
@@ -9,8 +9,8 @@ a torch operation. Python need not know the number for that, so the computation 
 
 In the trace such a number is a live scalar (``live_scalars``) whose expression is a handle of the recorder. The segment
 ends where Python needs the value, as for a text or a list index. The number is then a slot of the next segment. A
-comparison becomes a guard if the number comes from a counter, a tensor to which the graph only adds constants before it
-is read: the guard computes the count in advance (RAdam changes its formula after five steps).
+comparison becomes a guard if the number comes from a counter: a tensor to which the graph only adds constants before
+the read. The guard computes the count in advance (RAdam changes its formula after five steps).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so 
 
 
 class GraphNumber(live_scalars.Expression):
-    """The expression of a live scalar that the graph computes: the recorded call."""
+    """The expression of a graph number: the recorded call."""
 
     __slots__ = ("handle",)
     in_graph = True
@@ -167,7 +167,7 @@ def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
 
 
 class NotBeforehand(Exception):
-    """The number is only known after the graph has run."""
+    """The number is unknown until the graph has run."""
 
 
 QUESTIONS = frozenset((operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, operator.truth))

@@ -248,7 +248,7 @@ for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
     for _name in ("__hash__", "__repr__", "__str__", "__format__", "__divmod__", "__rdivmod__", "__reduce_ex__"):
         setattr(_kind, _name, _settled(_name, _base))
 LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
-# C code calls __index__, __int__ and __float__ only on objects other than int and float: the rules for calls settle.
+# C code calls __index__, __int__ and __float__ only on objects other than int and float: the call rules settle those.
 for _name in (
     "__hash__",
     "__repr__",

@@ -5,8 +5,8 @@
     return np.zeros(3)                                        rebuilt, as a copy, on each run
 
 While tracing such an array really exists, and a write to it ends the graph first. So its content is known: functions of
-it are called while tracing, and a tensor made from it is a copy of a constant. Once torch shares its memory
-(``from_numpy``), its content is no longer known. Arrays from outside, or made from tensors, are never known.
+it are called while tracing, and a tensor made from it is a copy of a constant. It becomes unknown once torch shares its
+memory (``from_numpy``). Arrays from outside, or made from tensors, are never known.
 """
 
 from __future__ import annotations

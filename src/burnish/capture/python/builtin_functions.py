@@ -288,7 +288,7 @@ TAKE_NAMES = {
 
 
 def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a builtin rejects such arguments. It is then called, to raise its own error."""
+    """Whether a builtin rejects such arguments. It is then called, to raise the error."""
     takes = TAKE.get(function)
     if takes is not None:
         return bool(kwargs) or not takes[0] <= len(args) <= takes[1]

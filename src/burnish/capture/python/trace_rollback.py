@@ -5,7 +5,7 @@
     start.go_back(m)
 
 The trace, the global switches and the random number states are restored. The region must prevent all other side
-effects: regions are `activation_checkpointing.Region` and `cond.Branch`.
+effects: regions are `activation_checkpointing.CapturedRegion` and `cond.Branch`.
 """
 
 from __future__ import annotations

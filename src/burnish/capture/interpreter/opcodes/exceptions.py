@@ -1,4 +1,4 @@
-"""Opcodes for raising and catching exceptions, and for ``with``."""
+"""Opcodes for exceptions and ``with``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prep_reraise_star(m, f, arg):
 
 
 def combine_groups(original, raised: list):
-    """What is left to raise after ``except*`` clauses ran: raised errors, and the unhandled part of the original."""
+    """The exception to raise after ``except*`` clauses ran: raised errors, and the unhandled part of the original."""
     left = [error for error in raised if error is not None]
     if not left or not isinstance(original, BaseExceptionGroup):
         return left[0] if left else None

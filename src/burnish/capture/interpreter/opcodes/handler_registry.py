@@ -1,4 +1,4 @@
-"""The registry of opcode handlers: each family file enters its handlers here."""
+"""The registry of opcode handlers."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def dict_merge(m, f, arg):
 
 @op("MAKE_FUNCTION")
 def make_function(m, f, arg):
-    """The closure follows by SET_FUNCTION_ATTRIBUTE; until then the function has empty cells, which Python requires."""
+    """The closure follows by SET_FUNCTION_ATTRIBUTE; until then the cells are empty."""
     co = f.stack[-1]
     function = FunctionType(co, f.globals, co.co_name, None, tuple(CellType() for _ in co.co_freevars))
     function.__qualname__ = co.co_qualname

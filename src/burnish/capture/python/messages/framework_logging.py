@@ -34,7 +34,7 @@ _known: set[str] = set()
 
 
 def meet() -> None:
-    """Register the frameworks that have been loaded since the last call."""
+    """Register the frameworks loaded since the last call."""
     for package in PACKAGES:
         if package not in _known and f"{package}.trainer.trainer" in sys.modules:
             module = getattr(sys.modules.get(f"{package}.core.module"), "LightningModule", None)

@@ -1,4 +1,4 @@
-"""Logging calls in interpreted code: recorded as side effects, with the file and line of the interpreted frame.
+"""Logging calls in interpreted code: side effects with the file and line of the interpreted frame.
 
     logger.warning("%d tokens are too many", n)      # model.py:12 in forward WARNING 4096 tokens are too many
 

@@ -1,13 +1,13 @@
-"""``warnings.warn`` in interpreted code: recorded as a side effect, with the location of the interpreted frame.
+"""``warnings.warn`` in interpreted code: a side effect at the location of the interpreted frame.
 
     def scaled(x, factor):
         if factor > 10:
             warnings.warn("that is a lot", stacklevel=2)      # about the line that called scaled()
         return x * factor
 
-While tracing a warning is an effect: it is repeated on every run of the segment, about the same line. So the user's
-filters and Python's "once per line" work as in eager code. If the level leads out of the compiled function, the line is
-looked up on the stack when the warning is repeated. ``builtin_functions`` has the entries.
+While tracing a warning is an effect: each run of the segment repeats it, about the same line. So the user's filters and
+Python's "once per line" work as in eager code. If the level leads out of the compiled function, the line is looked up
+on the stack then. ``builtin_functions`` and ``frame_introspection`` have the entries.
 """
 
 from __future__ import annotations
