@@ -21,8 +21,7 @@ from ... import settings
 
 
 def write_failure(tracer: Any, error: BaseException) -> Path | None:
-    """Write the directory and return it, or None where nothing can be written. Never raises: that would hide the
-    failure."""
+    """Write the directory and return it, or None if that fails. Never raises: that would hide the failure."""
     try:
         base = settings.current().dump
         place = Path(tempfile.mkdtemp(prefix="burnish-failure-", dir=base if base is None or base.is_dir() else None))

@@ -206,8 +206,7 @@ class Recorder(TorchFunctionMode):
         )
 
     def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
-        """Guard a fact that a user's tensor class computes by its own rules: it may return something else for the same
-        tensor."""
+        """Guard a fact that a user's tensor class computes itself: it may return something else for the same tensor."""
         if not kwargs and args and has_rules(args[0]):
             origin = self.tracer.origins.get(id(args[0]))
             if origin is not None and origin.obj is args[0]:
@@ -307,8 +306,7 @@ class Recorder(TorchFunctionMode):
         return handle
 
     def clone_at(self, handle: Handle, position: int) -> Handle:
-        """A copy of a value as it was after ``position`` calls: an inserted clone node, for effects that expose the
-        value."""
+        """A copy of a value as it was after ``position`` calls: a clone node, for effects that expose the value."""
         number = sum(map(len, self.clones.values()))
         self.clones.setdefault(position, []).append((number, handle))
         return Handle(("clone", number))  # type: ignore[arg-type]

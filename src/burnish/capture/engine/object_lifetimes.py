@@ -52,8 +52,7 @@ def _rule(kind: type) -> int:
 
 
 def runs_code_at_the_end(kind: type) -> bool:
-    """False for classes without weak reference support (``os.scandir()``): only a holder could observe the end of
-    those."""
+    """False without weak reference support (``os.scandir()``): only a holder could observe the end of those."""
     return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
 
 

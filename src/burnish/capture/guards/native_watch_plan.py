@@ -140,8 +140,7 @@ class WatchPlan:
         return self.read(source, READERS[source.kind](base, source.key))
 
     def read(self, source: Source, value: Any) -> Place:
-        """A value read in Python on every call. An object that is read from, and likely to be the same each time, is
-        pinned."""
+        """A value read in Python on every call. An object that is read from is pinned: it is probably the same."""
         if not source.children or isinstance(value, NEVER_PINNED) or id(source) in self.unwatched:
             return value, False, False
         self.pinned.append(source)

@@ -84,8 +84,7 @@ def facts_of(t: torch.Tensor) -> tuple:
 
 
 def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:
-    """The sizes, strides and offsets of a nested tensor's parts. Lists, because tuples would look like an ordinary
-    tensor."""
+    """The sizes, strides and offsets of a nested tensor's parts. Lists, unlike an ordinary tensor's tuples."""
     asked = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
     sizes, strides, offsets = (found.tolist() for found in asked)
     return sizes, [strides, offsets]
@@ -146,7 +145,7 @@ class SameTensors:
         self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
-        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed; ``leaf``:
         ``is_leaf``."""
         conditions = []
         for name, facts in zip(names, self.expected, strict=True):

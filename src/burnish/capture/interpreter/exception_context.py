@@ -23,8 +23,7 @@ def set_context(error: BaseException, handled: BaseException | None) -> None:
 
 
 def extend_context(error: BaseException, handled: BaseException | None) -> None:
-    """The same for an ``error`` from native code, which did not know ``handled``: it is added at the end of the
-    chain."""
+    """The same for an ``error`` from native code, which did not know ``handled``: it is added to the end."""
     if handled is None or handled is error:
         return
     chain = contexts_of(error)

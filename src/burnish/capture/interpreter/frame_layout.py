@@ -171,8 +171,7 @@ def is_exhausted(generator: Generator) -> bool:
 
 
 def is_suspended_as(generator: Generator, expected: tuple) -> bool:
-    """Whether a generator is suspended at the same place, with the same locals bound, as when the segment was
-    traced."""
+    """Whether a generator is suspended at the same place, with the same locals bound, as during the trace."""
     frame = generator.frame if type(generator) is Generator else None
     if frame is None or generator.running or frame.handling is not None:
         return False

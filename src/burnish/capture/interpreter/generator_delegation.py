@@ -22,8 +22,7 @@ def delegate_of(frame: Frame) -> Any:
 
 
 def innermost_delegate(frame: Frame) -> Any:
-    """The foreign delegate, with a ``throw`` or ``close``, that an error thrown into a suspended generator would
-    reach."""
+    """The foreign delegate, if it has ``throw`` or ``close``, that an error thrown into the generator reaches."""
     delegate = delegate_of(frame)
     while type(delegate) is Generator and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
@@ -79,8 +78,7 @@ def delegate_closed(frame: Frame) -> BaseException:
 
 
 def throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> BaseException | None:
-    """Throw into a delegate that is not ours. Returns the error to raise in ``frame``, or None if ``frame``
-    continues."""
+    """Throw into a delegate that is not ours. Returns the error to raise in ``frame``, or None to continue."""
     try:
         if type(delegate) is Generator:
             if delegate.frame is not None:

@@ -90,8 +90,7 @@ def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
 
 
 def drop_modes(counts: tuple[int, int]) -> None:
-    """Remove the modes above these counts. An interrupt may come between entering one and the ``try`` that removes
-    it."""
+    """Remove the modes above these counts. An interrupt may come between entering one and its ``try``."""
     while torch._C._len_torch_function_stack() > counts[0]:
         torch._C._pop_torch_function_stack()
     while torch._C._len_torch_dispatch_stack() > counts[1]:

@@ -276,8 +276,7 @@ TAKE = {
     itertools.chain.from_iterable: (1, 1),
     itertools.tee: (1, 2),
 }
-"""For builtins without keyword parameters: the minimum and maximum number of arguments. Other calls are errors at
-once."""
+"""For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {
     sum: (1, 2, {"start"}),
     sorted: (1, 1, {"key", "reverse"}),
@@ -310,7 +309,7 @@ def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
     """``record_function`` names a span of work for the profiler. A graph has no such span, and code after a break must
-    not end it."""
+    not end one."""
     attribute_writes.store(m, args[0], "run_callbacks_on_exit", False)
     return args[0]
 

@@ -287,8 +287,8 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
 
 def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:
-    """Python checks the arguments when the iterator is made. Here this is done with empty iterables, so that nothing
-    else happens to them."""
+    """Python checks the arguments when the iterator is made. Here empty iterables are used, so that nothing else
+    happens."""
     args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
     kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
     for value in (*args, *kwargs.values()):

@@ -56,8 +56,7 @@ def checkpoint(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def checkpoint_decorated(m: Any, args: tuple, kwargs: dict) -> Any:
-    """`_checkpoint_impl(function, args, kwargs, **options)`: called by functions decorated with
-    `checkpoint(**options)`."""
+    """`_checkpoint_impl(function, args, kwargs, **options)`: from functions with `checkpoint(**options)`."""
     if len(args) != 3 or type(args[1]) is not tuple or type(args[2]) is not dict:
         return MISSING
     return call(m, *args, kwargs)

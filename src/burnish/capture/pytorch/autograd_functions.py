@@ -166,8 +166,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 
 
 class CustomCall(OpaqueCall):
-    """The target of a node. From ``why_not_traceable`` compilers learn whether they may run it on tensors without
-    data."""
+    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
 
     stands_alone = False
 

@@ -261,8 +261,7 @@ _hooks, _later_hooks = operator.attrgetter("_backward_hooks"), operator.attrgett
 
 
 def node_of(tensor: torch.Tensor) -> Any:
-    """The start of the walk over the autograd graph: a tensor's node, or the node that accumulates a leaf's
-    gradient."""
+    """The start of the walk over the autograd graph: a tensor's node, or the one that accumulates into a leaf."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     return torch.autograd.graph.get_gradient_edge(tensor).node

@@ -97,8 +97,7 @@ def stop_after_writes(m: Any, name: str) -> None:
 
 
 def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
-    """Run ``function`` without tracing into it and record it as one node. ``reads``: whether it may read more than its
-    arguments."""
+    """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
     from ..engine.graph_recorder import NotRecordable
     from ..engine.tracer import Late
 

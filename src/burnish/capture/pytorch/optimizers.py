@@ -58,8 +58,7 @@ def is_on_gpu(x: torch.Tensor) -> bool:
 
 
 def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """Functions that torch excludes from Dynamo for its own reasons. Outside torch.optim these reasons apply here
-    too."""
+    """Functions that torch excludes from Dynamo for reasons that, outside torch.optim, apply here too."""
     inside = function.__wrapped__  # type: ignore[attr-defined]
     return m.call(inside, args, kwargs) if inside.__module__.startswith("torch.optim.") else MISSING
 

@@ -155,9 +155,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> Any:
-    """Make a call that modes would receive in this form, and record it. Its arguments must be known tensors or
-    constants, and it must always be recorded if it returns a tensor. Otherwise the call is not made, and MISSING is
-    returned."""
+    """Make a call that modes would receive in this form, and record it. MISSING, without the call, unless its arguments
+    are known tensors or constants, and a tensor result is always recorded."""
     recorder = m.recorder
     arguments = shown.arguments(function, args, kwargs)
     if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:

@@ -50,8 +50,7 @@ class BlockCall:
 
 
 def is_block(region: Any) -> bool:
-    """Whether the compiled form of a module (its ``_compiled_call_impl``) is one program for it and all equal
-    modules."""
+    """Whether the compiled form of a module (``_compiled_call_impl``) is one program for all equal modules."""
     return getattr(region, "is_repeated_block", False) is True
 
 
@@ -119,8 +118,7 @@ class Structure:
         self.numbers: dict[int, int] = {}
 
     def shown(self, value: torch.Tensor) -> torch.Tensor:
-        """A block was compiled for a view. Compiled code of the surroundings may return the same tensor without a
-        view."""
+        """A block was compiled for a view. Compiled code around it may return the same tensor without a view."""
         made = show(value)
         self.m.recorder.record(show, (value,), {}, made, live_allowed=False)
         self.m.views_of_blocks.update({id(value): made, id(made): made})

@@ -201,8 +201,7 @@ def autocast_nesting() -> int:
 
 
 def restore_state(state: tuple, nesting: int | None = None) -> None:
-    """Restore torch's global switches to an earlier result of ``tensor_metadata.global_state`` and
-    ``autocast_nesting``."""
+    """Restore torch's global switches to an earlier result of ``global_state`` and ``autocast_nesting``."""
     if nesting is not None:
         for _ in range(nesting, autocast_nesting()):
             if torch.autocast_decrement_nesting() == 0:

@@ -207,8 +207,7 @@ class Scrubber:
         return value
 
     def iterator(self, value: Any) -> Any:
-        """A builtin iterator shows its parts by the pickle protocol. It is rebuilt if they cannot be changed in
-        place."""
+        """A builtin iterator shows its parts by the pickle protocol. Rebuild it if they cannot change in place."""
         if type(value) in TABLE_ITERATORS:
             self.clean(table_of(value))
             return value

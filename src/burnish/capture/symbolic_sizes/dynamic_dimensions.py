@@ -50,8 +50,7 @@ class Wish:
     """Which dimensions to make symbolic."""
 
     changed: Mapping[SymbolPlace, tuple[int, int]]
-    """Dimensions that had another size before, with both sizes. `growing_state.NOTHING` if the change is only
-    expected."""
+    """Dimensions that had another size before, with both sizes (`growing_state.NOTHING` if only expected)."""
     all: bool = False
     """Every dimension of every tensor that is neither parameter nor buffer."""
     closed: frozenset[SymbolPlace] = frozenset()
@@ -70,8 +69,7 @@ class OpenSizes:
         self.tracer, self.wish = tracer, wish
         self.symbols = Symbols(tracer)
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
-        """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and the order in
-        memory."""
+        """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
         self.answers = Answers(self.symbols, tracer.recorder, self.given)
 
     def inputs(self) -> OpenInputs | None:

@@ -46,8 +46,7 @@ class Like(NamedTuple):
 
 
 def hollow(like: Like) -> torch.Tensor:
-    """A tensor without memory; its data must not be read. Examples for sizes far from the observed one would not fit on
-    a GPU."""
+    """A tensor without memory; its data must not be read. Examples far from the observed size may not fit on a GPU."""
     far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
     storage = torch._C._construct_storage_from_data_pointer(
         NOWHERE, like.device, (like.offset + far) * like.dtype.itemsize

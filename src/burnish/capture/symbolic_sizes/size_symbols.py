@@ -55,8 +55,7 @@ class Symbols:
         """Index into FAR. After the last one, formulas are only known to hold near the observed sizes."""
 
     def opened(self, leaf: live_scalars.Expression, place: SymbolPlace, size: int, move: tuple[int, int] | None) -> Any:
-        """The size as a live scalar: a new symbol, or a known one plus a constant. `move`: its previous and its new
-        size."""
+        """The size as a live scalar: a new symbol, or a known one plus a constant. `move`: its old and new size."""
         for number, hint in enumerate(self.hints):
             other = self.moves[number]
             if size == hint and (move is None or other is None or move == other):

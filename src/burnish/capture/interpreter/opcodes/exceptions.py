@@ -104,8 +104,7 @@ def _leaves(error) -> list:
 
 
 def mark_as_raised(group) -> None:
-    """Every ``raise`` of a group by name gives it a new traceback, which distinguishes it from the group it was split
-    off."""
+    """Every ``raise`` of a group by name gives it a new traceback, unlike that of the group it was split off."""
     here = RAISED_AT
     group.__traceback__ = TracebackType(group.__traceback__, here.tb_frame, here.tb_lasti, here.tb_lineno)
 

@@ -70,8 +70,7 @@ def send(m, f, arg):
 
 
 def end_send(frame, target: int, value) -> None:
-    """The receiver on top of the stack has returned. On 3.11 the value replaces it; on later versions END_SEND drops
-    the receiver."""
+    """The receiver on top of the stack has returned. On 3.11 the value replaces it; later END_SEND drops it."""
     if END_SEND_DROPS_RECEIVER:
         frame.stack.append(value)
     else:

@@ -130,8 +130,8 @@ TYPE_PARAMETERS = INTRINSIC_1[7:]
 
 @functools.cache
 def _natively(opname: str, number: int) -> Callable:
-    """A function with only this instruction as its body. Python source cannot express its results (a TypeVar with a
-    lazy bound)."""
+    """A function with only this instruction as its body, for results that Python source cannot express (a TypeVar with
+    a lazy bound)."""
     count = int(opname[-1])
     body = [("RESUME", 0), *[("LOAD_FAST", i) for i in range(count)], (opname, number), ("RETURN_VALUE", 0)]
     text = bytes(byte for name, arg in body for byte in (dis.opmap[name], arg))
