@@ -1,4 +1,4 @@
-"""A graph break: the one object that says why a graph ended, where, and what helps.
+"""Graph breaks: the one object that says why a graph ended, where, and what helps.
 
 Capture makes a ``Break`` wherever a segment has to end. Errors under ``fullgraph=True``, ``explain``, logs and reports
 all show it and add nothing of their own:
@@ -7,10 +7,10 @@ all show it and add nothing of their own:
     >>> print(Break(OPAQUE_CALL, "call of scipy.fft.dct", (where,)).headline)
     B201 a call into native code with unknown behaviour: call of scipy.fft.dct (train.py:41 in forward)
 
-The catalog of kinds is in the modules of this package: every reason for which a graph ends, each with its cure. A
-record is what a user is told, so it must be true and must help. ``why`` explains the reason to someone who does not
-know how capture works, ``what_to_do`` names the way out, ``broken`` and ``fixed`` show it. Both examples are whole
-programs: they define ``fn``, the function a user would compile, and what follows its definition runs it.
+The modules of this package are the catalog of break kinds: every reason to end a graph, each with its cure. Users read
+these records, so a record must be true and must help. ``why`` explains the reason to readers who do not know how
+capture works. ``what_to_do`` names the way out. ``broken`` and ``fixed`` show it. Both examples are whole programs:
+they define ``fn``, the function a user would compile, and the code after its definition runs it.
 
 Codes never change their meaning. B1xx ``data``, B2xx ``calls``, B3xx ``language``, B4xx ``state``, B5xx ``limits``.
 """
@@ -83,7 +83,7 @@ class Location:
     function: str
 
     def source_line(self) -> str:
-        """The line's text without its indentation; empty when the source is not at hand."""
+        """The line's text without its indentation; empty when the source is not available."""
         return linecache.getline(self.filename, self.line).strip()
 
     def __str__(self) -> str:
@@ -100,12 +100,12 @@ class Break:
 
     @property
     def headline(self) -> str:
-        """All of it on one line, for logs."""
+        """The whole break on one line, for logs."""
         place = f" ({self.stack[-1]})" if self.stack else ""
         return f"{self.kind.code} {self.kind.title}: {one_line(self.what)}{place}"
 
     def render(self) -> str:
-        """What happened, at which line of the user's, why, and what to do about it."""
+        """What happened, at which line of the user's code, why, and what to do about it."""
         lines = [f"Graph break {self.kind.code}: {self.kind.title}", *indented(self.what), ""]
         lines += [*stack_lines(self.stack), ""]
         lines += labelled("Why", self.kind.why)
@@ -118,7 +118,7 @@ class Break:
 
 
 def stack_lines(stack: tuple[Location, ...]) -> list[str]:
-    """The line that broke comes first, then its callers. A long or recursive call chain is cut."""
+    """The line that broke comes first, then its callers. Long or recursive call chains are cut."""
     if not stack:
         return ["  (no line of the program is known for this)"]
     callers = list(reversed(stack[:-1]))
@@ -136,7 +136,7 @@ def place_lines(place: Location, relation: str) -> list[str]:
 
 
 def labelled(label: str, text: str) -> list[str]:
-    """``text`` wrapped, hanging beside its label."""
+    """``text`` wrapped, indented beside its label."""
     return textwrap.wrap(
         text,
         WIDTH,

@@ -1,4 +1,4 @@
-"""Breaks at calls that capture does not go into: B2xx."""
+"""Graph breaks at calls that capture does not trace into: B2xx."""
 
 from __future__ import annotations
 

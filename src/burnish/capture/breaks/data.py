@@ -1,4 +1,4 @@
-"""Breaks where Python needs to know what is in a tensor: B1xx."""
+"""Graph breaks where Python needs the values in a tensor: B1xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breaks at Python that has no graph form: B3xx."""
+"""Graph breaks at Python constructs that have no graph form: B3xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breaks for which a limit is the reason: B5xx."""
+"""Graph breaks caused by a limit: B5xx."""
 
 from __future__ import annotations
 

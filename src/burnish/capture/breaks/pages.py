@@ -1,7 +1,7 @@
-"""The pages about breaks, written from the catalog so that they cannot say something else.
+"""The documentation pages about graph breaks, generated from the catalog so that the two cannot differ.
 
 python -m burnish.capture.breaks.pages            write docs/breaks.md
-python -m burnish.capture.breaks.pages --check    fail when docs/breaks.md is not what would be written
+python -m burnish.capture.breaks.pages --check    fail when docs/breaks.md is out of date
 python -m burnish.capture.breaks.pages B101       print the page of one break
 """
 
@@ -55,7 +55,7 @@ def index_line(kind: BreakKind) -> str:
 
 
 def write_page(kind: BreakKind) -> str:
-    # The anchor is the code alone: links stay whole when a title is reworded.
+    # The anchor is the code alone: links survive a reworded title.
     return f"""\
 <a id="{kind.code.lower()}"></a>
 ### {kind.code} {kind.name}: {kind.title}

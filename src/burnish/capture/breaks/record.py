@@ -1,4 +1,4 @@
-"""What the catalog of breaks says of each of them: the modules beside this one are the catalog."""
+"""The record that the catalog keeps for each graph break kind. The modules beside this one are the catalog."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS = {
 
 
 def kind(code: str, name: str, *, title: str, why: str, what_to_do: str, broken: str, fixed: str) -> BreakKind:
-    """Enter a kind into the catalog. Prose is written indented in the source and kept as one paragraph."""
+    """Enter a kind into the catalog. Prose is indented in the source and stored as one paragraph."""
     assert code not in CATALOG, f"{code} is taken by {CATALOG[code].name}"
     prose = {"title": title, "why": " ".join(why.split()), "what_to_do": " ".join(what_to_do.split())}
     examples = {"broken": textwrap.dedent(broken).strip() + "\n", "fixed": textwrap.dedent(fixed).strip() + "\n"}

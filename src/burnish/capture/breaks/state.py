@@ -1,4 +1,4 @@
-"""Breaks at changes to something that outlives the call: B4xx."""
+"""Graph breaks at changes to state that outlives the call: B4xx."""
 
 from __future__ import annotations
 

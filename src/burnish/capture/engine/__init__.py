@@ -1,1 +1,1 @@
-"""The tracing loop: programs and their segments, the tracer, the graph recorder, the heap of objects."""
+"""The tracing engine: programs and their segments, the tracer, the graph recorder, the heap of objects."""

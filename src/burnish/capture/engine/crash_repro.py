@@ -1,6 +1,6 @@
-"""What is kept of a failure of ours, so that it can be looked at and played again.
+"""Crash reproduction: saves an internal failure to disk so that it can be inspected and replayed.
 
-A directory with three files: ``report.txt`` (the error, where the user's program stood, versions), ``guards.txt``
+A directory with three files: ``report.txt`` (the error, the position in the user's program, versions), ``guards.txt``
 (what the trace had guarded) and ``replay.py``, which makes inputs of the same shapes and runs the torch calls recorded
 so far:
 
@@ -21,7 +21,7 @@ from ... import settings
 
 
 def write_failure(tracer: Any, error: BaseException) -> Path | None:
-    """The directory written, or None where nothing can be written. Never raises: the failure must not hide itself."""
+    """Write the directory and return it, or None if that fails. Never raises: that would hide the failure."""
     try:
         base = settings.current().dump
         place = Path(tempfile.mkdtemp(prefix="burnish-failure-", dir=base if base is None or base.is_dir() else None))

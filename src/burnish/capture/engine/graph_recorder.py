@@ -1,13 +1,12 @@
-"""The recorder: which torch calls a segment made, on which values.
+"""The graph recorder: records the torch calls of a segment and builds its FX graph.
 
-While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code alike
-(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is written down with
-handles for its tensors: a graph input, or the result of an earlier call. When the segment closes the list becomes a
-``torch.fx`` graph.
+While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code
+(``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is recorded with handles
+for its tensors: a graph input, or the result of an earlier call. When the segment closes, the list becomes an FX graph.
 
-A call that hands tensor data to Python (``bool(t)``, ``t.item()``), whose output size depends on data, or that changes
-a tensor in a way a graph cannot say, runs as well, but leaves ``trouble``: the tracer then ends the segment before the
-instruction that caused it.
+Some calls run but cannot be recorded. They return tensor data to Python (``bool(t)``, ``t.item()``), have an output
+size that depends on data, or change a tensor in a way that a graph cannot express. They set ``trouble``: the tracer
+then ends the segment before the instruction that caused it.
 """
 
 from __future__ import annotations
@@ -55,15 +54,15 @@ class Handle:
 _new_call = tuple.__new__
 
 
-# Classes that torch takes for dtypes. A graph's code cannot name them.
+# Classes that torch accepts as dtypes. A graph's code cannot name them.
 DTYPE_OF = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 MOST_NAMED = 1024  # elements of a range
-FUNCTIONS = (FunctionType, BuiltinFunctionType)  # the text of a graph has no word for one, torch's own included
+FUNCTIONS = (FunctionType, BuiltinFunctionType)  # a graph's text cannot name functions, torch's own included
 LEGACY_TYPE: type = type(torch.HalfTensor)
 
 
 def _named(value: Any) -> Any:
-    """A class as an argument of torch's own functions, by what code can name."""
+    """A class among the arguments of a torch function, replaced by something that code can name."""
     kind = type(value)
     if kind is LEGACY_TYPE:
         return f"{value.__module__}.{value.__name__}"
@@ -73,14 +72,14 @@ def _named(value: Any) -> Any:
 
 
 class NotRecordable(Exception):
-    """An argument has no place in a graph."""
+    """An argument cannot be represented in a graph."""
 
 
 class Recorder(TorchFunctionMode):
     def __init__(self, tracer: Any):
         super().__init__()
         self.tracer = tracer
-        # How the backend wants calls to be made: what draws random numbers has to draw what compiled code will.
+        # How the backend wants calls to be made: random calls must draw the numbers that compiled code will draw.
         self.perform = getattr(tracer.options.backend, "perform", None)
         self.calls: list[Call] = []
         self.known: dict[int, tuple[Any, Handle]] = {}
@@ -88,18 +87,18 @@ class Recorder(TorchFunctionMode):
         self.input_of: dict[int, Handle] = {}
         self.examples: list[Any] = []
         self.versions: list[int] = []
-        self.nodes_before: list[Any] = []  # of the autograd graph, or None: inputs hang on them, not this segment's
+        self.nodes_before: list[Any] = []  # autograd nodes or None: the history of inputs, not made by this segment
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.trouble: tuple[breaks.BreakKind, str] | None = None
         self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
-        # draw, and which arguments they were given
-        self.seconds = 0.0  # spent in torch, which eager spends as well
-        self.takes_numbers = False  # of NumPy's, as if they were Python's own
+        # draw random numbers, and which arguments they got
+        self.seconds = 0.0  # spent in torch; eager spends it as well
+        self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
         self.seen = 0  # torch calls, recorded or not
-        self.grown: dict[int, int] = {}  # calls that put something behind nothing, and along which dimension
-        self.shown: list[tuple[Any, tuple, dict]] | None = None  # where somebody wants to learn what the mode is shown
+        self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
+        self.shown: list[tuple[Any, tuple, dict]] | None = None  # what the mode receives, where a caller wants to know
 
-    # ---- what the mode sees
+    # ---- calls that the mode receives
 
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -110,16 +109,15 @@ class Recorder(TorchFunctionMode):
         return self.call(func, args, kwargs, func, args, kwargs)
 
     def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
-        """A class of the user's says what the call does, by code that runs inside of the graph and may read anything.
-        What the program has written by then is written behind the graph."""
+        """A user's tensor class implements the call with code that runs inside the graph and may read anything. Objects
+        that the program has written are only updated after the graph."""
         kind = next(filter(is_ruled_kind, kinds), None)
         if kind is None or not self.tracer.heap.has_written():
             return None
         return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
-        """Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``.
-        Perform ``function(*args, **kwargs)``, which modes would be shown as ``shown(*shown_args, **shown_kwargs)``."""
+        """Perform ``function(*args, **kwargs)``. To modes it looks like ``shown(*shown_args, **shown_kwargs)``."""
         self.seen += 1
         if self.tracer.region is not None:
             self.tracer.region.will_call(shown, shown_args, shown_kwargs)
@@ -142,8 +140,8 @@ class Recorder(TorchFunctionMode):
         return result
 
     def is_written_down(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
-        """Write down, in few steps, the commonest kind of call: of tensors and constants alone, with a new tensor as
-        its answer. False where it is another."""
+        """Fast path: record the most common kind of call, with only tensors and constants as arguments and a new tensor
+        as result. Returns False for other calls."""
         known = torch_calls.known(func)
         if not known.is_plain or id(result) in self.tracer.origins:
             return False
@@ -165,14 +163,14 @@ class Recorder(TorchFunctionMode):
         names = dict(zip(kwargs, values[count:], strict=True)) if kwargs else {}
         entry = table.get(id(result))
         if entry is not None and entry[0]() is result:
-            return False  # a tensor that was there already: the call changed it, or gave it back
+            return False  # an existing tensor: the call changed it, or returned it
         calls = self.calls
         table[id(result)] = (weakref.ref(result), Handle(len(calls)))
         calls.append(_new_call(Call, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
         return True
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
-        """Write the call down, or answer the break it is."""
+        """Record the call, or return the break that it causes."""
         known = torch_calls.known(func)
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
@@ -197,8 +195,8 @@ class Recorder(TorchFunctionMode):
         return None
 
     def changes_its_own(self, name: str, tensor: Any) -> bool:
-        """Whether a call changes a tensor object that the graph makes, and nobody outside has, in a way that can be a
-        step of the graph. Torch's own tracer refuses ``detach_``."""
+        """Whether a call changes a tensor object that the graph makes and that nothing outside holds, in a way that can
+        be recorded. Torch's own tracer refuses ``detach_``."""
         return (
             (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
@@ -208,7 +206,7 @@ class Recorder(TorchFunctionMode):
         )
 
     def guard_rules(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
-        """A fact that a class of the user's tells by rules of its own: it may tell another one of the same tensor."""
+        """Guard a fact that a user's tensor class computes itself: it may return something else for the same tensor."""
         if not kwargs and args and has_rules(args[0]):
             origin = self.tracer.origins.get(id(args[0]))
             if origin is not None and origin.obj is args[0]:
@@ -220,7 +218,7 @@ class Recorder(TorchFunctionMode):
         if args and type(args[-1]) is torch.Size and torch_calls.OF_SIZE_OR_DATA.get(target) == len(args):
             if not args[-1]:
                 raise NotRecordable("a torch.Size of no dimensions")
-            args = (*args[:-1], *args[-1])  # in a graph it would be a tuple
+            args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
         self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
         call = Call(
             target,
@@ -248,7 +246,7 @@ class Recorder(TorchFunctionMode):
                 self.register(part, Handle(handle.call, (*handle.path, key)))
 
     def register_object(self, value: Any, handle: Handle) -> None:
-        """A value that is no tensor but lives in the graph (the object of a grad mode, for one)."""
+        """A value that is not a tensor but belongs to the graph, such as the object of a grad mode."""
         self.known[id(value)] = ((lambda: value), handle)
 
     def handle_of(self, value: Any) -> Handle | None:
@@ -258,7 +256,7 @@ class Recorder(TorchFunctionMode):
         return None
 
     def argument(self, value: Any, live_allowed: bool = False) -> Any:
-        """A call's argument with handles in place of tensors."""
+        """A call's argument, with tensors replaced by handles."""
         kind = type(value)
         if kind in IMMEDIATE:
             return value
@@ -266,7 +264,7 @@ class Recorder(TorchFunctionMode):
             return self.tensor(value)
         if isinstance(value, Live):
             if value.expression.in_graph and not live_allowed:
-                raise NotRecordable("a number read from a tensor")  # as an argument that shapes what follows
+                raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
             open_sizes = self.tracer.open_sizes
             if open_sizes is not None and open_sizes.symbols.takes(value):
                 return self.live_input(open_sizes.symbols.one_of(value))
@@ -308,7 +306,7 @@ class Recorder(TorchFunctionMode):
         return handle
 
     def clone_at(self, handle: Handle, position: int) -> Handle:
-        """A copy of a value as it was after ``position`` calls: a node put in between, for effects that show it."""
+        """A copy of a value as it was after ``position`` calls: a clone node, for effects that expose the value."""
         number = sum(map(len, self.clones.values()))
         self.clones.setdefault(position, []).append((number, handle))
         return Handle(("clone", number))  # type: ignore[arg-type]
@@ -325,7 +323,7 @@ class Recorder(TorchFunctionMode):
             for a in (*call.args, *call.kwargs.values())
             if isinstance(a, Handle)
         }
-        for call in self.calls:  # a call that is the first to meet an input may be the one that writes to it
+        for call in self.calls:  # the call that introduces an input may also be the one that writes to it
             if torch_calls.writes(call.target, call.kwargs):
                 for target in (*call.args[:1], call.kwargs.get("out")):
                     written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
@@ -340,14 +338,14 @@ class Recorder(TorchFunctionMode):
         return expression.handle if expression.in_graph else self.input(expression, value.plain())
 
     def number(self, target: Any, operands: tuple) -> Handle:
-        """Write down a call that answers a Python number."""
+        """Record a call that returns a Python number."""
         self.calls.append(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
         return Handle(len(self.calls) - 1)
 
     def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
         return Call(target, args, {}, line)
 
-    # ---- marks, so that the calls of one instruction can be taken back
+    # ---- marks, to undo the calls of one instruction
 
     def mark(self) -> tuple[int, int]:
         return len(self.calls), len(self.inputs)
@@ -358,7 +356,7 @@ class Recorder(TorchFunctionMode):
         self.forget_inputs(mark[1])
 
     def forget_inputs(self, count: int) -> None:
-        """All but the first ``count``."""
+        """Keep only the first ``count``."""
         for handle in self.inputs[count:]:
             del self.input_of[id(handle.source)]
         for inputs in (self.inputs, self.examples, self.versions, self.nodes_before):
@@ -431,7 +429,7 @@ class Recorder(TorchFunctionMode):
         for i, call in enumerate(self.calls):
             emit_clones(i)
             args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
-            # The arguments are entered afterwards: creating a node with them searches them for symbolic numbers.
+            # The arguments are set afterwards: creating a node with them searches them for symbolic numbers.
             node = graph.create_node("call_method" if isinstance(call.target, str) else "call_function", call.target)
             if args:
                 node.args = args
@@ -441,7 +439,7 @@ class Recorder(TorchFunctionMode):
                 node.meta["stack_trace"] = call.line
             values[i] = node
             if i in marks:
-                # What was put between the calls, a part of a result say, belongs to the region as well.
+                # Nodes inserted between the calls (getitem of a result, for example) belong to the region as well.
                 mark, is_first = marks[i]
                 while not is_first and MARK not in node.meta:
                     node.meta[MARK] = mark
@@ -474,7 +472,7 @@ class Recorder(TorchFunctionMode):
 def _node_of(value: torch.Tensor) -> Any:
     try:
         return value.grad_fn
-    except RuntimeError:  # a view whose base was written to: nothing can be differentiated by it
+    except RuntimeError:  # a view whose base was written to: it cannot be differentiated through
         return None
 
 

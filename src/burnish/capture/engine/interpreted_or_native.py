@@ -1,8 +1,8 @@
-"""Whose code is whose: what is interpreted, what runs as one call, what needs no guards.
+"""Trace rules: which functions are interpreted, which run natively as one call, and which names need no guards.
 
-* torch's functional surface and a few pure parts of the standard library run natively, as leaves;
-* everything else written in Python is interpreted: the user's code, libraries, torch's modules and optimizers;
-* what a name means inside torch's or the standard library's own modules is taken as fixed, so it needs no guard.
+* torch's functional interface and a few pure parts of the standard library run natively, as leaves;
+* all other Python code is interpreted: the user's code, libraries, torch's modules and optimizers;
+* names inside torch's or the standard library's own modules are assumed to be fixed, so they need no guard.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEAVES = frozenset(
 """.split()
 ) - {"torch.nn.init"}
 
-# Standard library modules whose functions may run natively in a trace: no user code is called, nothing is kept.
+# Standard library modules with functions that may run natively in a trace: they call no user code and keep nothing.
 PURE_MODULES = frozenset(
     """
     re re._parser re._compiler re._constants sre_parse sre_compile inspect typing string textwrap ast keyword token
@@ -45,7 +45,7 @@ PURE_MODULES = frozenset(
 """.split()
 )
 
-# ... of which these call back into the user's objects: interpreted all the same.
+# ... except these, which call back into the user's objects. They are interpreted.
 INTERPRETED_STDLIB = frozenset(
     """
     contextlib functools collections copy dataclasses _collections_abc random bisect heapq statistics itertools
@@ -56,7 +56,7 @@ INTERPRETED_STDLIB = frozenset(
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
-# ... and functions of pure modules that do (`List[int]()`), or that ask the file system and the environment.
+# ... and these functions of pure modules, which do so too (`List[int]()`), or which read files or the environment.
 NO_LEAVES = frozenset(
     (
         typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ NO_LEAVES = frozenset(
 
 @functools.lru_cache(maxsize=8192)
 def is_trusted(module: str | None) -> bool:
-    """Whether what names mean in ``module`` is taken as fixed."""
+    """Whether the meaning of names in ``module`` is assumed to be fixed."""
     if not module:
         return False
     root = module.partition(".")[0]
@@ -86,18 +86,18 @@ def is_trusted_namespace(namespace: dict) -> bool:
 
 def is_trusted_type(kind: type) -> bool:
     module = kind.__module__
-    return type(module) is str and is_trusted(module)  # a property of that name, in a class whose metaclass has one
+    return type(module) is str and is_trusted(module)  # it may be a property of that name, on a metaclass
 
 
 LOOKING = frozenset(("gaussian_nll_loss",))
-"""Functions of torch.nn.functional whose Python looks at data, and raises. Interpreted, their check is part of the
-graph; as one call they could not be compiled."""
+"""Functions of torch.nn.functional with Python code that reads data and raises. Interpreted, their check is part of the
+graph; as one native call they could not be compiled."""
 
 
 def is_leaf(function: FunctionType) -> bool:
     """Whether a Python function runs natively, as one recorded or constant call."""
     if function.__code__.co_flags & 0x20:
-        return False  # a generator made natively could not be made again
+        return False  # a generator created natively could not be rebuilt
     module = function.__globals__.get("__name__") or ""
     if (
         not _leaf_module(module)
@@ -106,7 +106,7 @@ def is_leaf(function: FunctionType) -> bool:
         and function.__name__ in LOOKING
     ):
         return False
-    # Around a function of somebody else's, as typing_extensions.deprecated makes them, it calls that.
+    # A wrapper around a foreign function calls it (typing_extensions.deprecated makes such wrappers).
     wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
     return wrapped is function or is_pure_module(getattr(wrapped, "__module__", None))
 
@@ -134,15 +134,15 @@ def why_not_interpret(function: FunctionType) -> str | None:
 
 
 COLLECTIVES = ("torch.distributed.c10d_logger", "torch.distributed._functional_collectives")
-"""Where the functions are, or the wrappers around them, that other processes take part in."""
+"""Modules of functions that communicate with other processes, or of the wrappers around them."""
 
 DTENSOR = "torch.distributed.tensor._api"
 LOCAL = frozenset(("to_local", "device_mesh", "placements"))
-"""What of a DTensor is there without asking another process."""
+"""Members of a DTensor that are available without communication."""
 
 
 def is_collective(function: FunctionType) -> bool:
-    """Whether a function of torch.distributed talks to other processes, or makes tensors that are shared with them."""
+    """Whether a function of torch.distributed communicates with other processes, or makes tensors shared with them."""
     module = function.__globals__.get("__name__")
     return module in COLLECTIVES or module == DTENSOR and function.__name__ not in LOCAL
 

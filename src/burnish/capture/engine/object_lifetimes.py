@@ -1,8 +1,8 @@
-"""Lifetimes: objects whose end a program can see.
+"""Object lifetimes: objects whose finalization a program can observe.
 
-Python ends an object the moment nobody holds it. That shows when code runs then (``__del__``, the ``finally`` of a
-suspended generator) or when somebody asks a weak reference. A trace must not keep such objects alive by its own notes,
-and frames must not let them go before their function returns.
+Python destroys an object when its last reference goes. That is observable if code runs then (``__del__``, the
+``finally`` of a suspended generator), or through a weak reference. The tracer's own records must not keep such objects
+alive, and frames must not release them before their function returns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _kinds: dict[type, int] = {}
 
 
 def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
-    """Keep a fact about a class, and answer it. Classes made on the fly must not be held for ever, nor what the methods
-    of a class inside a function close over: a model, for one."""
+    """Store a fact about a class and return it. Classes made on the fly must not be kept forever, because the methods
+    of a class inside a function may close over large objects, such as a model."""
     if "<locals>" not in kind.__qualname__:
         if len(table) > 4096:
             table.clear()
@@ -35,7 +35,7 @@ def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
 
 
 def is_missed(value: Any) -> bool:
-    """Whether it can be seen when ``value`` goes."""
+    """Whether a program can observe the finalization of ``value``."""
     kind = type(value)
     rule = _kinds.get(kind)
     if rule is None:
@@ -52,7 +52,7 @@ def _rule(kind: type) -> int:
 
 
 def runs_code_at_the_end(kind: type) -> bool:
-    """Not where it takes no weak reference (``os.scandir()``): nobody can tell when that ends but who holds it."""
+    """False without weak reference support (``os.scandir()``): only a holder could observe the end of those."""
     return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
 
 
@@ -79,21 +79,21 @@ class Origin:
     def __init__(self, obj: Any, source: Source):
         self.obj = obj
         self.source = source
-        # Of most origins nothing is read by key, or written: what notes that is made when there is something to note.
-        # Keys, indices or field names read before anything was written to them; the address of what was there then.
-        # Another thread may put something else there. A guard or an origin keeps what the address was read from.
+        # Most origins are never read by key or written, so these tables are made on first use.
+        # Keys, indices or field names read before their first write, with the address of the value found there.
+        # Another thread may replace that value. A guard or an origin keeps the object at the address alive.
         self.known: Mapping = NO_ENTRIES
         self.written: Mapping = NO_ENTRIES  # keys or fields written; True where the old entry was deleted first
         self.order: tuple | None = None  # a dictionary's keys before the first of them was written
-        self.earlier: Mapping = NO_ENTRIES  # what keys held before they were written, where that is kept
+        self.earlier: Mapping = NO_ENTRIES  # old values of written keys, where they are recorded
         self.complete = False  # the whole content has been guarded
-        self.snapshot: Any = None  # the content before the segment, once it is complete
-        self.is_changed_here = False  # the program has asked to change it; else a change is another thread's
-        self.appended_from: int | None = None  # length before blind appends to a list nobody has read
-        self.members: Origin | None = None  # of an instance: its dictionary's, once that has been read
+        self.snapshot: Any = None  # the content before the segment, set once it is complete
+        self.is_changed_here = False  # the program has asked to change it; otherwise another thread made the change
+        self.appended_from: int | None = None  # length before appends to a list that has not been read
+        self.members: Origin | None = None  # of an instance: the origin of its dictionary, once that has been read
 
     def entry(self, key: Any) -> Source:
-        """The source of a container's element; a subclass's own ``__getitem__`` must not be asked."""
+        """The source of a container's element; a subclass's own ``__getitem__`` must not be called."""
         return self.source.item(key) if type(self.obj) in EXACT else self.source.child("entry", key)
 
     def note_read(self, key: Any, value: Any) -> None:
@@ -113,7 +113,7 @@ class Origin:
         self.earlier[key] = value  # type: ignore[index]
 
     def by_base(self, kind: str, expected: Any) -> tuple[str, Source, Any]:
-        """A guard about the content, one that asks no methods of a subclass."""
+        """A guard about the content that calls no methods of a subclass."""
         return kind if type(self.obj) in EXACT else f"{kind} by base", self.source, expected
 
     @property
@@ -122,7 +122,7 @@ class Origin:
 
 
 class WeakOrigin(Origin):
-    """An outside object whose end can be seen, so it is not held."""
+    """An outside object with an observable end, so only weakly referenced."""
 
     __slots__ = ("reference",)
 

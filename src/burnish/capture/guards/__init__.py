@@ -1,1 +1,1 @@
-"""Guards: what must still hold for a segment to run again, where it is looked up, and how that is asked in no time."""
+"""Guards: the conditions under which a segment may run again, the sources they read, and fast ways to check them."""

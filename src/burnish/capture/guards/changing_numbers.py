@@ -1,11 +1,11 @@
 """Recompiles for changed numbers: a number that differed between two runs becomes a live scalar.
 
-A number found in an attribute, a dictionary, a list, a global or an argument is guarded by its value, and a constant
-then. A counter would be compiled for anew on every run. So when no segment fits, the numbers that made the difference
-are looked up, and the trace that follows takes them as live values (``live``), of which only the type is guarded:
+A number found in an attribute, a dictionary, a list, a global or an argument is at first a constant, guarded by value.
+A counter would then be compiled again on every run. So when no segment fits, the numbers that made the difference are
+looked up, and the next trace takes them as live scalars (``live_scalars``), with a guard on their type only:
 
     self.seen += 1        first run: seen == 0 is guarded;  second: 1, which differs, so from now on seen is an int
-    lr = group["lr"]      the same, but known beforehand: a learning rate is what a schedule changes
+    lr = group["lr"]      the same, but known beforehand: schedulers change the learning rate
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READERS = {
 
 
 def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
-    """The paths (``Source.path``) of the numbers that are others now than the guards say."""
+    """The paths (``Source.path``) of the numbers that differ now from what the guards expect."""
     found: set[tuple] = set()
     values: dict[int, Any] = {}
     for kind, source, expected in guards:
@@ -51,7 +51,7 @@ def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
 
 
 def value_at(source: Source, slots: list, values: dict[int, Any]) -> Any:
-    """What is found at a source now."""
+    """The value at a source now."""
     if source.kind == "slot":
         return slots[source.key[0]]
     if source.kind == "const":

@@ -1,9 +1,9 @@
-"""State that grows from call to call, known as such before it has.
+"""State that grows from call to call: predicts its symbolic size during the first call.
 
-    cache.keys = torch.cat([empty, k], -2)        the first call: it begins with nothing, and k is put behind it
+    cache.keys = torch.cat([empty, k], -2)        the first call: the cache is empty, and k is appended to it
 
-The next call puts something behind it again. So the segment that is traced then leaves this size open at once, where
-one for the size that it happens to have would serve a single call.
+The next call appends to it again. So the next segment makes this size symbolic at once. A segment for the size of that
+one call would serve only one call.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from .tensor_metadata import TENSOR_TYPES
 
 NOTHING = 0
-"""What such a size was before. It only is expected to change, and has not been seen to."""
+"""The previous value of such a size. The size is expected to change, but has not been seen to change yet."""
 
 
 def grown_dim(args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int | None:
-    """Of a call of `torch.cat`: the dimension, where one of what it joins is empty."""
+    """For a `torch.cat` call with an empty operand and a result that is not empty: the dimension."""
     parts = args[0] if args else kwargs.get("tensors")
     dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
     if type(parts) not in (list, tuple) or type(dim) is not int or type(result) not in TENSOR_TYPES:
@@ -30,8 +30,7 @@ def grown_dim(args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int |
 
 
 def growing(tracer: Any) -> dict[tuple[tuple, int], tuple[int, int]]:
-    """The sizes, by path and dimension, of what the trace stored in objects from outside that will be others in the
-    next call."""
+    """By path and dimension: sizes of values stored in outside objects that will differ in the next call."""
     heap, recorder = tracer.heap, tracer.recorder
     found: dict[tuple[tuple, int], tuple[int, int]] = {}
     if not recorder.grown:

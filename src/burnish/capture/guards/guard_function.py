@@ -1,9 +1,9 @@
-"""Checks: the guards of a segment as one function.
+"""Guard checks: compiles the guards of a segment into one function.
 
-A few guards become a statement each (``guards.CheckWriter``). A model has thousands, most of them alike, and compiling
-a line for each takes longer than everything else about a segment. So they are taken by the layer: all sources that are
-as many steps away from the slots are read at once, then all guards of one kind on them are tested at once, by C code
-going through tables:
+A few guards become a statement each (``guards.CheckWriter``). A model has thousands, of a few kinds. Compiling a line
+for each would take longer than everything else about a segment. So they are checked layer by layer: all sources at the
+same distance from the slots are read at once, then all guards of one kind on them are tested at once, by C code that
+goes through tables:
 
     def check(S):
         V = [k0, S[0]]                                      # roots; every value read joins the list
@@ -11,12 +11,12 @@ going through tables:
         V.append(V[1].__dict__)
         ...
         V += map(k8, k9(V), k10)                            # k8 is getitem, k9 picks the containers, k10 are the keys
-        p = k11(V)                                          # k11 picks what is tested
+        p = k11(V)                                          # k11 picks the values to test
         if not all(map(k12, map(type, p), k13)): return None
         ...
         return k30(V), k31(V)
 
-Every layer is tested before the next one is read, so a read can rely on the type of what it reads from.
+Every layer is tested before the next one is read, so a read can rely on the type of the object it reads from.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .guards import HOOK_TABLES, CheckWriter, Guard, entry_of
 from .object_sources import Source
 from .tensor_metadata import SameManyTensors, is_comparable
 
-FEW = 100  # up to so many guards get a statement each
+FEW = 100  # up to this number, guards get a statement each
 Wanted = Source | Expression
 
 
 def write_check(guards: list[Guard], inputs: list[Wanted], values: list[Source], few: int = FEW) -> Callable:
-    """``check(S)``: the graph's inputs and the values that ``finish`` needs, or None where a guard does not hold."""
+    """``check(S)``: the graph's inputs and the values that ``finish`` needs, or None when a guard does not hold."""
     if len(guards) <= few:
         return write_by_statement(guards, inputs, values)
     return LayerWriter(guards, inputs, values).write()
@@ -55,7 +55,7 @@ def write_by_statement(guards: list[Guard], inputs: list[Wanted], values: list[S
 
 
 def check_twice(guards: list[Guard], inputs: list[Wanted], values: list[Source]) -> Callable:
-    """Written both ways, for BURNISH_CHECK: two checks that must agree, on every call."""
+    """Both forms, for BURNISH_CHECK: two checks that must agree on every call."""
     plain, layered = write_by_statement(guards, inputs, values), write_check(guards, inputs, values, few=0)
 
     def check(slots: list) -> Any:
@@ -83,23 +83,23 @@ READERS: dict[str, tuple[Callable, bool]] = {
     "item": (operator.getitem, True),
     "entry": (entry_of, True),
 }
-# Compared with == once their type is known. NaN and zero are not: they differ where == says they do not.
+# Compared with == once their type is known. NaN and zero are excluded: == gives the wrong result for them.
 SCALARS = frozenset((int, float, str))
 _hooks_of = operator.itemgetter(*HOOK_TABLES)
 
 
 class LayerWriter(CheckWriter):
-    """Writes a check layer by layer; what is no matter of many alike it writes as its base class does."""
+    """Writes a check layer by layer. Guards without others of their kind are written as in the base class."""
 
     def __init__(self, guards: list[Guard], inputs: list[Wanted], values: list[Source]):
         super().__init__()
         self.guards, self.inputs, self.values = guards, inputs, values
-        self.places: dict[int, int] = {}  # of a source: where its value is in V
+        self.places: dict[int, int] = {}  # of a source: the index of its value in V
         self.roots: list[str] = []
         self.layers: list[list[Source]] = [[]]
         self.depths: dict[int, int] = {}
 
-    # ---- the order of things
+    # ---- order
 
     def write(self) -> Callable:
         by_layer, last = self.arrange()
@@ -123,7 +123,7 @@ class LayerWriter(CheckWriter):
         return self.function("check", "S", f"{inputs}, {self.pick(self.values)}")
 
     def arrange(self) -> tuple[dict[int, list[Guard]], list[Guard]]:
-        """Guards by the layer of their source, and those that are about none or several."""
+        """Guards by the layer of their source, and guards on no source or several."""
         by_layer: dict[int, list[Guard]] = {}
         last = []
         for guard in self.guards:
@@ -151,7 +151,7 @@ class LayerWriter(CheckWriter):
         return by_layer, last
 
     def reach(self, source: Source) -> int:
-        """Enter ``source``, and what it is read from, in its layer."""
+        """Enter ``source``, and the sources it is read from, in its layer."""
         depth = self.depths.get(id(source))
         if depth is None:
             depth = 0 if source.base is None else self.reach(source.base) + 1
@@ -248,7 +248,7 @@ class LayerWriter(CheckWriter):
         self.condition(f"any({hooks}) or True in map({self.constant(operator.contains)}, p, {names})")
 
 
-# By kind, in the order in which they are tested: types first, for the others rely on them.
+# By kind, in the order of the tests: types first, because the others rely on them.
 GROUPED: dict[str, Callable[[LayerWriter, str, list], None]] = {
     "type": LayerWriter._type,
     "is": LayerWriter._is,
@@ -261,7 +261,7 @@ GROUPED: dict[str, Callable[[LayerWriter, str, list], None]] = {
 
 
 def kind_of(guard: Guard) -> str:
-    """Which group a guard goes to; none, where there is no such group."""
+    """The group of a guard; another name for guards that are tested one by one."""
     kind, expected = guard.kind, guard.expected
     if kind == "equal":
         is_plain = type(expected) in SCALARS and not (

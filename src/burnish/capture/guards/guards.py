@@ -1,4 +1,4 @@
-"""Guards: what must still hold for a segment to be run again, and the one function that checks them all.
+"""Guards: the conditions under which a segment may run again, and the generated function that checks them.
 
 A guard is data: a kind, the source it looks at, what it expects. ``CheckWriter`` turns a list of them, in the order in
 which the trace met them, into the source of one Python function
@@ -9,8 +9,8 @@ which the trace met them, into the source of one Python function
         ...
         return (graph inputs), (values the exit needs)
 
-so a hit costs straight-line code, and every prerequisite (the type) is checked before what relies on it (a read).
-``failures`` evaluates the same guards one by one to say which failed.
+so a hit costs straight-line code. Every prerequisite (the type) is checked before a read relies on it.
+``first_failure`` evaluates the same guards one by one to say which failed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Guard(NamedTuple):
 
 @functools.lru_cache(256)
 def code_of(text: str, name: str) -> CodeType:
-    """Equal modules have checks that differ in their constants alone."""
+    """Cached: the checks of equal modules differ only in their constants."""
     return compile(text, f"<burnish {name}>", "exec")
 
 
 def refuse(slots: list) -> None:
-    """What a check answers where nobody else is to be asked."""
+    """What a failing check calls when no other check is to follow."""
 
 
 class CheckWriter:
@@ -64,12 +64,12 @@ class CheckWriter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.conditions: list[str] = []  # guards not written yet: neighbours become one `if`
-        self.kept: set[int] = set()  # sources that something after the guards needs in a variable
+        self.conditions: list[str] = []  # guards not written yet: adjacent ones become one `if`
+        self.kept: set[int] = set()  # sources that code after the guards needs in a variable
         self.names: dict[int, str] = {}
         self.constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
-        self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): nothing relies on these, so they come last
+        self.tensors: list[tuple[str, tuple]] = []  # (variable, facts): no guard relies on these, so they come last
 
     def constant(self, value: Any) -> str:
         if (
@@ -79,7 +79,7 @@ class CheckWriter:
             or type(value) is str
             or type(value) is int
             and -WRITTEN < value < WRITTEN
-        ):  # Python refuses to write very large ones
+        ):  # Python refuses to write very large integers
             return repr(value)
         name = self._constant_names.get(id(value))
         if name is None:
@@ -88,7 +88,7 @@ class CheckWriter:
         return name
 
     def load(self, source: Source) -> str:
-        """The variable that holds ``source``, reading it first if nobody has."""
+        """The variable that holds ``source``. Reads it first if necessary."""
         if source.kind == "const":
             return self.constant(source.key)
         name = self.names.get(id(source))
@@ -100,13 +100,13 @@ class CheckWriter:
         return name
 
     def flush(self) -> None:
-        """Write the collected conditions, so that what follows may rely on them."""
+        """Write the collected conditions, so that later lines may rely on them."""
         for at in range(0, len(self.conditions), 16):
             self.lines.append(f"if {' or '.join(self.conditions[at : at + 16])}: return None")
         self.conditions.clear()
 
     def value(self, source: Source) -> str:
-        """``source`` for a single use: read in place where nobody else will."""
+        """``source`` for a single use: an inline expression if it is not needed elsewhere."""
         if source.kind == "const" or source.children or id(source) in self.names or id(source) in self.kept:
             return self.load(source)
         return self.expression(source)
@@ -185,8 +185,8 @@ class CheckWriter:
         raise AssertionError(kind)
 
     def test_open(self, v: str, facts: tuple, dims: tuple[int, ...], order: tuple[int, ...]) -> str:
-        """The condition under which a tensor is another one than expected, but for some sizes. Fact by fact, as
-        ``open_facts`` has them: it is asked on every call."""
+        """The condition under which a tensor differs from the expected one, except in its symbolic sizes. Written fact
+        by fact, like ``open_facts``, because it runs on every call."""
         kind, dtype, shape, _, device, requires_grad, is_leaf_, is_lazy, is_inference, is_view = facts
         steps, step, factors = [""] * len(shape), 1, ""
         for dim in order:
@@ -219,7 +219,7 @@ class CheckWriter:
         if guard.kind == "tensor" and source is not None and not source.children and is_comparable(guard.expected):
             self.tensors.append((self.load(source), guard.expected))
             return
-        condition = self.test(guard)  # may write lines that read what it looks at
+        condition = self.test(guard)  # may write lines that read its operands
         self.conditions.append(condition)
 
     def compare_tensors(self) -> None:
@@ -237,7 +237,7 @@ class CheckWriter:
             self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
 
     def function(self, name: str, parameters: str, result: str, refused: str = "None") -> Callable:
-        """``refused``: what it answers where a guard does not hold."""
+        """``refused``: the expression returned when a guard does not hold."""
         self.compare_tensors()
         self.flush()
         lines = [
@@ -247,14 +247,14 @@ class CheckWriter:
         text = f"def {name}({parameters}):\n    try:\n        {body}\n    except missing: return {refused}\n"
         namespace = {**self.constants, "missing": MISSING_ERRORS, "refuse": refuse}
         exec(code_of(text, name), namespace)
-        made = namespace.pop(name)  # which refers to them, and goes as soon as it is dropped
+        made = namespace.pop(name)  # popped, so that no reference cycle delays its release
         made.__source__ = text
         return made
 
 
 def entry_of(container: Any, key: Any) -> Any:
-    """``container[key]`` of a subclass of a builtin container, as the builtin has it."""
-    if isinstance(container, dict):  # whose own __getitem__ would call __missing__
+    """``container[key]`` on a subclass of a builtin container, as the builtin implements it."""
+    if isinstance(container, dict):  # dict's own __getitem__ would call __missing__
         value = dict.get(container, key, _base_of)
         if value is _base_of:
             raise KeyError(key)
@@ -270,7 +270,7 @@ def _keys_of(container: Any) -> tuple:
     return tuple(_base_of(container).__iter__(container))
 
 
-# Guards on subclasses of builtin containers, past the methods these define: whether the guard fails.
+# Guards on subclasses of builtin containers that bypass the subclass's methods. True means that the guard fails.
 BY_BASE: dict[str, Callable] = {
     "has by base": lambda v, key: not dict.__contains__(v, key),
     "absent by base": lambda v, key: dict.__contains__(v, key),
@@ -319,7 +319,7 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
         try:
             condition = writer.test(guard)
             probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
-        except Exception as error:  # a guard that cannot be shown must not hide the miss itself
+        except Exception as error:  # a guard that cannot be displayed must not hide the miss itself
             return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
         answer = probe(slots)
         if answer is None:
@@ -387,6 +387,6 @@ def _fact(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    # What a tensor holds is not looked at: that waits for a GPU, and while a stream is recorded it is an error.
+    # Tensor data is not read: that would wait for a GPU, and is an error while a stream is captured.
     text = f"a tensor of the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,8 +1,8 @@
-"""Watched checks: a check whose guards held becomes one look at memory, for as long as nothing has changed.
+"""Native guard checks: after the guards held once, a check becomes one look at memory until something changes.
 
-Nearly all that guards stand for is the same on every call: the modules, their settings, hooks and parameters, globals,
-functions and their closures. So when a check has passed, what it went through is entered in a ``Watch``: for each
-dictionary on the way its version, for each tensor its facts, and so on. From then on the check is
+Most of the state that guards read is the same on every call: the modules, their settings, hooks and parameters,
+globals, functions and their closures. So when a check has passed, the state it read is entered in a ``Watch``: the
+version of each dictionary on the way, the facts of each tensor, and so on. From then on the check is
 
     def check(S, refused):
         v0 = S[0]
@@ -11,16 +11,16 @@ dictionary on the way its version, for each tensor its facts, and so on. From th
         v2 = v1[0]
         return watch(v0, v2) or refused(S)  # v0 is that module, v2 such a tensor, and all the rest is as it was
 
-What comes anew with every call (arguments, what is read from containers made for it, numbers that differ) is read in
-Python and tested there, or handed to the watch to be looked at as the tensor, or as the object, that it must be. All
-else is Fixed: found at an address that the words before it keep alive.
+Values that are new in every call (arguments, items of containers made for the call, numbers that differ) are read and
+tested in Python, or passed to the watch, which checks that they are the expected tensor or object. Everything else is
+Fixed: found at an address that earlier checked words keep alive.
 
-The watch is a shortcut and never the judge. When it says no, the check as it was written is asked; where that passes, a
-new watch is made. It is also asked right after a watch was made, before that is used, and under the setting ``check``
-on every call: a watch must not pass what it refuses.
+The watch is only a shortcut. When it fails, the full check runs; if that passes, a new watch is made. The full check
+also runs right after a watch was made, before its first use, and on every call under the setting ``check``: a watch
+must not accept what the full check refuses.
 
-What changes between every two calls is no longer watched as a whole: what is read from it is read in Python again, and
-handed in. Of what the segment itself writes to (the layers of a cache that grows) that is known from the start, the
+State that changes between every two calls is not watched as a whole. What is read from it is read in Python again and
+passed to the watch. State that the segment itself writes (the layers of a growing cache) is known from the start; the
 rest is learned.
 """
 
@@ -44,20 +44,20 @@ from .native_watch_plan import ATOMS, Made, Wanted, WatchPlan
 from .object_sources import Source
 
 UNPREPARED = 64
-"""Calls without a watch before part of the compiler is loaded for it, where nothing else has asked for that."""
+"""Calls without a watch before part of the compiler is loaded for it, when nothing else has loaded it."""
 
 WORTH = 32
-"""Calls a watch has to serve to have been worth making."""
+"""Calls that a watch must serve to have been worth making."""
 
 LONGEST_WAIT = 4096
 FICKLE = 2
-"""So many watches in a row were spoiled by the same thing: it is no longer watched."""
+"""When the same state has invalidated this number of watches in a row, it is no longer watched."""
 
 MOST_MODULES = 256
-"""That have a watch each, of one check."""
+"""Modules with a watch each, per check."""
 
 FEW = 8
-"""Where more changed than these, as by ``model.eval()``, it is not one thing that changes on every call."""
+"""If more than this changed, as by ``model.eval()``, the cause is not one thing that changes on every call."""
 
 
 def watched(
@@ -68,8 +68,8 @@ def watched(
     is_verified: bool = False,
     written: frozenset[int] = frozenset(),
 ) -> Callable:
-    """``full`` with a watch in front of it. ``is_verified``: both are asked each time, and must agree. ``written``:
-    sources, by id, of what is another one after each run."""
+    """``full`` with a watch in front of it. ``is_verified``: both run each time and must agree. ``written``: sources,
+    by id, whose value changes with each run."""
     keeper = Keeper(full, guards, inputs, values, is_verified, written)
 
     def check(slots: list) -> Any:
@@ -85,8 +85,8 @@ def watched(
 
 
 class Keeper:
-    """Makes the watch of one check, and makes it anew. Where several modules are passed through one check, as the equal
-    blocks of a model are, each of them has a watch."""
+    """Makes and renews the watch of one check. If several modules go through one check, as the equal blocks of a model
+    do, each of them gets its own watch."""
 
     def __init__(
         self,
@@ -103,12 +103,12 @@ class Keeper:
         self.made: Made | None = None
         self.passed = 0  # since the last watch was made
         self.wait = 1 if is_verified else 2
-        self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they spoiled a watch
+        self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they invalidated a watch
         self.module: int | None = None
         self.others: dict[int, Keeper] | None = None
-        """Of further modules, by their ids. One that comes to lie where another lay is another to its watch, too."""
+        """Keepers for further modules, by id. If another module takes over an address, its watch notices."""
         self.general: Callable[[], Callable | None] = lambda: None
-        """The check that asks the watch there is, of the module there is; whoever asks by it holds it."""
+        """The check that picks the watch of the given module. A weak reference: its callers keep it alive."""
         self.holders = Holders()
         self.renewing = fork_safe_locks.lock()
 
@@ -159,7 +159,7 @@ class Keeper:
             self.wait = LONGEST_WAIT
             return
         unwatched = self.written.union(source for source, times in self.fickle.items() if times >= FICKLE)
-        try:  # `plan` is needed below, for what it holds
+        try:  # `plan` stays alive below, because it holds the objects
             plan = WatchPlan(self.guards, self.inputs, self.values, slots, watch, unwatched)
             made = plan.make()
         except (Unwatchable, RuntimeError, *MISSING_ERRORS):
@@ -170,8 +170,8 @@ class Keeper:
             changed = [source for source, state in made.states.items() if before.states.get(source, state) != state]
             if len(changed) <= FEW:
                 self.fickle.update(changed)
-        # Something may have changed while it was made. The plan holds all that it has met, so nothing that the watch
-        # hands out is gone yet; where other objects are there by now, another thread has put them there.
+        # Something may have changed during the construction. The plan holds every object it has met, so nothing that
+        # the watch returns is freed yet. If other objects are there now, another thread has put them there.
         found = made.check(slots)
         again = None if found is None else self.full(slots)
         if again is not None and are_same(found, again) and made.check(slots) is not None:
@@ -179,14 +179,14 @@ class Keeper:
             self.fast = self.verified(made.check) if self.is_verified else made.check
             general = self.general()
             if general is not None and self.others is None and not self.is_verified:
-                # One function fewer on the way: the watch's own check, and only where that says no another one.
+                # Saves one Python call: the watch's own check, which calls the general one only on failure.
                 straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
-                straight.general = general  # type: ignore[attr-defined]  # which nobody else may hold from here on
+                straight.general = general  # it may have no other holder from here on
                 straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
                 self.holders.ask_by(self.marked(straight))
 
     def refused(self, slots: list) -> Any:
-        """After the watch has said no."""
+        """Called after the watch has failed."""
         general = None if self.others is None else self.general()
         return self.ask(slots) if general is None else general(slots)
 
@@ -203,7 +203,7 @@ class Keeper:
             again = self.full(slots)
             if again is None:
                 if fast(slots) is None:
-                    return None  # another thread has changed something just now
+                    return None  # another thread has just changed something
                 raise InternalError("checking guards", "what is watched has not changed, and the guards do not hold")
             if not are_same(found, again):
                 raise InternalError("checking guards", "the watch hands out another object than the check")
@@ -213,7 +213,7 @@ class Keeper:
 
 
 def are_same(found: tuple, again: tuple) -> bool:
-    """Whether two checks hand out the same objects. Plain values are only equal: some are made for each call."""
+    """Whether two checks return the same objects. Plain values only need to be equal: some are made for each call."""
     return all(
         mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
         for ours, theirs in zip(found, again, strict=True)

@@ -1,13 +1,13 @@
-"""What a watch is made of: guards on fixed state as words in memory, and Python for what comes anew with each call.
+"""Planning of a native watch: guards on fixed state become words in memory, the rest is checked in Python.
 
-    made = Plan(guards, inputs, values, slots, new_watch(), frozenset()).make()
-    made.check(slots)              what the check of these guards answers, or None
+    made = WatchPlan(guards, inputs, values, slots, new_watch(), frozenset()).make()
+    made.check(slots)              what the check of these guards returns, or None
 
-A source is Fixed where it is found at an address that the words before it keep alive: what a pinned object's dictionary
-holds, what a global is, a function's default. Each step from one Fixed thing to the next enters in the watch what makes
-it Fixed, and each guard on one what makes it hold. What is no such step (a container made for the call, an attribute
-that code computes) is read in Python; an object read so that is met again on every call is pinned, and Fixed from there
-on, and of a tensor read so the watch looks at the facts.
+A source is Fixed if it is found at an address that earlier words of the watch keep alive: an entry of a pinned object's
+dictionary, a global, a function's default. Each step from one Fixed object to the next enters in the watch the words
+that make it Fixed, and each guard on a Fixed object the words that make it hold. Everything else (a container made for
+the call, an attribute that code computes) is read in Python. If such an object is the same on every call, it is pinned
+and Fixed from there on. If it is a tensor, the watch checks its facts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from .tensor_metadata import TENSOR_TYPES, is_comparable
 
 Wanted = Source | Expression
 Place = tuple[Any, bool, bool]
-"""What is found at a source; whether it is Fixed; and whether it can only be this very object. Where it may be another
-one, made at the same address, its type is looked at again before anything else."""
+"""The object at a source; whether it is Fixed; and whether it can only be this object. If another object may have been
+made at the same address, its type is checked again before anything else."""
 
 TABLES = (dict, collections.OrderedDict)
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
@@ -65,20 +65,20 @@ CONTENT = frozenset(
         "keys by base",
     )
 )
-"""Guards that look into a container, rather than at what it is."""
+"""Guards on the content of a container, not on its identity or type."""
 
 
 class Made(NamedTuple):
     check: FunctionType
     """``check(slots, refused=refuse)``"""
     watch: Callable
-    """What the check calls."""
+    """The native function."""
     states: dict[int, Any]
-    """Of what is watched and may turn out to be fickle, by source."""
+    """State that is watched and may turn out to be fickle, by source."""
 
 
 class WatchPlan:
-    """One watch being made, of the state that ``slots`` lead to."""
+    """Builds one watch of the state reachable from ``slots``."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class WatchPlan:
         self.guards, self.inputs, self.values = guards, inputs, values
         self.slots, self.watch, self.unwatched = slots, watch, unwatched
         self.places: dict[int, Place] = {}
-        self.states: dict[int, Any] = {}  # of containers and pinned objects, by source: what may turn out to be fickle
+        self.states: dict[int, Any] = {}  # of containers and pinned objects, by source: may turn out to be fickle
         self.arguments: dict[int, int] = {}  # of the watch, by source
         self.order: list[Wanted] = []
         self.pinned: list[Source] = []
-        self.looked_at: list[tuple[Source, tuple[int, ...]]] = []  # tensors that are handed in
-        self.kept: list[Any] = []  # plain values that nothing else may come to lie at the address of
+        self.looked_at: list[tuple[Source, tuple[int, ...]]] = []  # tensors that are passed to the watch
+        self.kept: list[Any] = []  # plain values, kept alive so that their addresses are not reused
         self.descriptions: dict[tuple, tuple[int, ...] | None] = {}
 
     def make(self) -> Made:
@@ -140,7 +140,7 @@ class WatchPlan:
         return self.read(source, READERS[source.kind](base, source.key))
 
     def read(self, source: Source, value: Any) -> Place:
-        """What is read in Python on every call. An object that is met again each time, and looked into, is pinned."""
+        """A value read in Python on every call. An object that is read from is pinned: it is probably the same."""
         if not source.children or isinstance(value, NEVER_PINNED) or id(source) in self.unwatched:
             return value, False, False
         self.pinned.append(source)
@@ -148,7 +148,7 @@ class WatchPlan:
         return value, True, False
 
     def content(self, source: Source, table: dict, is_certain: bool) -> bool:
-        """Watch all that a dictionary holds. Answers whether what is in it is certain to be this."""
+        """Watch the whole content of a dictionary. Returns whether its values are certain to be these objects."""
         if not is_certain:
             self.watch.type(table)
         holds = self.watch.dictionary(table)
@@ -158,7 +158,7 @@ class WatchPlan:
     def behind(self, source: Source, proxy: Any) -> dict:
         """The dictionary that a read-only view shows."""
         table = dictionary_behind(proxy)
-        if source.kind != "members":  # that of a class is made each time it is asked for, and always shows the same
+        if source.kind != "members":  # a class makes a new view on each access, always of the same dictionary
             self.watch.field(proxy, self.where(proxy, table), table)
         return table
 
@@ -224,7 +224,7 @@ class WatchPlan:
         self.watch.type(base)
         for parent in kind.__mro__:
             table = dictionary_behind(type.__dict__["__dict__"].__get__(parent))
-            if parent.__flags__ & 1 << 9:  # of a class made in Python, to which attributes can be added
+            if parent.__flags__ & 1 << 9:  # the dictionary of a class made in Python, to which attributes can be added
                 self.watch.dictionary(table)
             if key in table:
                 if type(table[key]) is not MemberDescriptorType:
@@ -235,7 +235,7 @@ class WatchPlan:
         raise Unwatchable
 
     def where(self, obj: Any, value: Any) -> int:
-        """The one field of a small object in C that holds ``value``."""
+        """The offset of the one field of a small C object that holds ``value``."""
         at = [8 * k for k in range(2, type(obj).__basicsize__ // 8) if word_at(id(obj) + 8 * k) == id(value)]
         if len(at) != 1:
             raise Unwatchable
@@ -244,7 +244,7 @@ class WatchPlan:
     # ---- guards
 
     def is_watched(self, guard: Guard) -> bool:
-        """Whether the watch sees to it that a guard holds. If not, it is tested in Python."""
+        """Whether the watch ensures that a guard holds. If not, it is tested in Python."""
         kind, source, expected = guard
         if kind == "state":
             return self.watch_state()
@@ -272,7 +272,7 @@ class WatchPlan:
         asked = switches()
         if asked is None:
             return False
-        import torch.utils._device as keeper  # nobody else imports it, and what it keeps may be set later
+        import torch.utils._device as keeper  # often the only importer, and its globals may be set later
 
         for one in asked:
             self.watch.call(*one)
@@ -302,7 +302,7 @@ class WatchPlan:
         return True
 
     def is_it(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
-        return True  # it is expected[0], which the guard holds, and found at its address
+        return True  # it is expected[0], which the guard keeps alive, at its known address
 
     def is_value(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
         self.kept.append(obj)
@@ -362,14 +362,14 @@ class WatchPlan:
     def is_set(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
         return type(obj) is frozenset and self.is_value(source, obj, expected, is_certain)
 
-    # ---- what is handed out, and the Python around the watch
+    # ---- results, and the Python code around the watch
 
     def results(self, wanted: Sequence[Wanted]) -> list[int]:
         found = []
         for one in wanted:
             if not isinstance(one, Expression):
                 obj, is_fixed, _ = self.locate(one)
-                if is_fixed and type(obj) is not MappingProxyType:  # that of a class is made each time it is asked for
+                if is_fixed and type(obj) is not MappingProxyType:  # a class makes a new view on each access
                     found.append(id(obj))
                     continue
             found.append(argument(self.argument(one)))
@@ -384,7 +384,7 @@ class WatchPlan:
         return at
 
     def written(self, watch: Callable, in_python: list[Guard]) -> Callable:
-        """The function that reads what comes anew, tests it and calls the watch."""
+        """The function that reads and tests the values that are new in each call, and calls the watch."""
         writer = CheckWriter()
         writer.kept.update(map(id, self.order))
         tested, needed = set(map(id, in_python)), self.needed(in_python)
@@ -394,7 +394,7 @@ class WatchPlan:
             elif id(guard) in tested:
                 writer.guard(guard)
             elif guard.kind in ("type", "is") and id(guard.source) in needed:
-                writer.guard(guard)  # what is read next relies on it
+                writer.guard(guard)  # later reads rely on it
         writer.compare_tensors()
         shown = [one.render(writer) if isinstance(one, Expression) else writer.load(one) for one in self.order]
         return writer.function(
@@ -402,7 +402,7 @@ class WatchPlan:
         )
 
     def not_distinct(self, writer: CheckWriter, sources: Sequence[Source]) -> list[str]:
-        """Conditions under which one of those that come anew is another one of them, or one that is Fixed."""
+        """Conditions under which a value read in Python is the same object as another such value, or as a Fixed one."""
         fixed = frozenset(id(obj) for obj, is_fixed, _ in map(self.locate, sources) if is_fixed)
         names = [f"id({writer.load(source)})" for source in sources if not self.locate(source)[1]]
         found = [f"not {writer.constant(fixed)}.isdisjoint(({''.join(f'{name}, ' for name in names)}))"]
@@ -431,7 +431,7 @@ class WatchPlan:
         return found
 
 
-# How what lies at a fixed place leads to the next one; entered in the watch on the way.
+# By source kind: the step from an object at a Fixed place to the next one, entered in the watch.
 FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]] = {
     "members": WatchPlan.members_of,
     "item": WatchPlan.item_of,
@@ -440,7 +440,7 @@ FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]
     "attr": WatchPlan.field_of,
 }
 
-# By the kind of a guard on something fixed: enters in the watch what makes it hold, or answers False.
+# By guard kind, for guards on Fixed objects: enters in the watch what makes the guard hold, or returns False.
 RULES: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], bool]] = {
     "type": WatchPlan.is_type,
     "is": WatchPlan.is_it,

@@ -1,7 +1,7 @@
-"""Sources: where an object that existed before the segment comes from.
+"""Object sources: where an object that existed before the segment comes from.
 
 A source is a path from the segment's slots (the values the continuation starts with) or from a pinned object:
-``S[0].layers[3].weight``. The same path is one object, so sources compare by identity. Guards read them, graph inputs
+``S[0].layers[3].weight``. Equal paths are one object, so sources compare by identity. Guards read them, graph inputs
 and effects are addressed by them, and messages show them the way the user would write them.
 """
 
@@ -38,7 +38,7 @@ class Source:
         return self.child("attr", name)
 
     def item(self, key: Any) -> Source:
-        """Asked for the most, of names mostly: these are their own keys."""
+        """Called most often, and mostly with names, which are their own keys."""
         at = key if type(key) is str else ("item", type(key), key)
         children = self.children
         if children is None:
@@ -54,7 +54,7 @@ class Source:
         return self._child(MEMBERS)
 
     def path(self) -> tuple:
-        """The same for the same place in another trace of the same code."""
+        """A key that is the same for the same place in another trace of the same code."""
         key = self.key[0] if self.kind == "slot" else id(self.key) if self.kind == "const" else self.key
         if self.base is None:
             return ((self.kind, key),)
@@ -65,7 +65,7 @@ class Source:
         return self.kind == "const"
 
     def __str__(self) -> str:
-        """As the user would write it."""
+        """The source as the user would write it."""
         base = self.base
         if self.label:
             return self.label
@@ -114,7 +114,7 @@ class Source:
 
 
 def is_module_state(source: Any) -> bool:
-    """Whether a path leads to a module's own parameter or buffer: what stays the same from call to call, mostly."""
+    """Whether a path leads to a module's own parameter or buffer. These are mostly the same in every call."""
     base = source.base if isinstance(source, Source) and source.kind == "item" else None
     return (
         isinstance(base, Source)

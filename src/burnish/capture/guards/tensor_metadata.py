@@ -1,15 +1,15 @@
-"""Metadata: what a trace may know of tensors and of torch's switches without reading data, and whether it still holds.
+"""Tensor metadata: the facts of tensors and torch's switches that a trace may use without reading data, and their
+checks.
 
-``tensor_facts`` and ``global_state`` answer all of it as tuples: a guard keeps the answer and compares. That costs a
-call into torch for each fact. ``SameTensors`` and ``SameState`` ask the same of many tensors, or of all switches, in a
-few calls:
+``tensor_facts`` and ``global_state`` return them as tuples: a guard stores the tuple and compares. That costs a call
+into torch for each fact. ``SameTensors`` and ``SameState`` compare many tensors, or all switches, in a few calls:
 
     same = SameManyTensors([facts of x, facts of y])
-    same((x, y))                                  # the first time fact by fact, from then on in one go
+    same((x, y))                                  # the first time fact by fact, from then on in one call
 
-Torch has compiled comparisons for both (they serve its own compiler, and come with ``torch._C``). What they pass is
-passed, together with the facts they leave out. What they do not pass is compared fact by fact, so they may be too
-strict, or missing, and only time is lost.
+Torch has compiled comparisons for both (made for its own compiler, part of ``torch._C``). If they pass, only the facts
+they leave out remain to be tested. If they fail, the facts are compared one by one. So they may be too strict, or
+missing, and only time is lost.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ FACT_NAMES = (
     "being a view",
 )
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
-WithoutRules = torch._C.DisableTorchFunctionSubclass  # what is asked on our own account calls no code of the user's
-TRIES = 8  # how often a comparison in one go is made anew before the facts are compared for good
+WithoutRules = torch._C.DisableTorchFunctionSubclass  # queries of our own must not run user code
+TRIES = 8  # how often the compiled comparison is rebuilt before facts are always compared one by one
 
 
 def tensor_facts(t: Any) -> tuple:
-    """All that a trace may read of a tensor without reading its data."""
+    """Everything that a trace may read of a tensor without reading its data."""
     if type(t) not in TENSOR_TYPES:
         if not isinstance(t, torch.Tensor):
             return ()
@@ -67,7 +67,7 @@ def facts_of(t: torch.Tensor) -> tuple:
     layout = t.layout
     try:
         shape, stride = t.shape, t.stride() if layout is STRIDED else layout
-    except RuntimeError:  # nested, each part with a size of its own
+    except RuntimeError:  # nested: each part has its own size
         shape, stride = sizes_of_parts(t)
     return (
         type(t),
@@ -84,15 +84,15 @@ def facts_of(t: torch.Tensor) -> tuple:
 
 
 def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:
-    """The sizes of a nested tensor's parts, and how they lie; not as tuples, which are of tensors as others are."""
+    """The sizes, strides and offsets of a nested tensor's parts. Lists, unlike an ordinary tensor's tuples."""
     asked = (t._nested_tensor_size(), t._nested_tensor_strides(), t._nested_tensor_storage_offsets())
     sizes, strides, offsets = (found.tolist() for found in asked)
     return sizes, [strides, offsets]
 
 
 def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
-    """The facts of a tensor but for the sizes of some dimensions, which stand there as None. In place of its strides:
-    whether it lies in this order of its dimensions, from the fastest to the slowest."""
+    """The facts of a tensor with None for the sizes of symbolic dimensions. The strides are replaced by a flag: whether
+    the tensor is contiguous in this order of its dimensions, from the fastest to the slowest."""
     facts = tensor_facts(t)
     if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim != len(order) or t.layout is not torch.strided:
         return ()
@@ -101,7 +101,7 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
 
 
 def is_leaf(t: torch.Tensor) -> bool:
-    """``t.is_leaf``, also of a view whose history torch refuses to tell because its base was written to."""
+    """``t.is_leaf``, also for a view with a base that was written to: torch refuses to return the history of those."""
     try:
         return t.is_leaf
     except RuntimeError:
@@ -118,7 +118,7 @@ def is_ruled_kind(kind: type) -> bool:
 
 
 def has_history(value: Any) -> bool:
-    """Whether a tensor hangs on the autograd graph."""
+    """Whether a tensor has an autograd history."""
     if type(value) in TENSOR_TYPES:
         return value.requires_grad and not is_leaf(value)
     with WithoutRules():
@@ -126,15 +126,15 @@ def has_history(value: Any) -> bool:
 
 
 def never(*tensors: Any) -> bool:
-    """The comparison in one go, before there is one."""
+    """The compiled comparison before one has been built."""
     return False
 
 
 class SameTensors:
-    """Whether tensors have the facts that are expected of them.
+    """Whether tensors have the expected facts.
 
-    ``compare`` looks at type, dtype, device, shape, strides and at the dispatch keys, which tell lazy conjugation and
-    inference tensors; ``rest`` names what is left to ask of those that passed. ``settle`` compares fact by fact.
+    ``compare`` looks at type, dtype, device, shape, strides and the dispatch keys, which show lazy conjugation and
+    inference tensors. ``rest`` names the tests that remain when it passes. ``settle`` compares fact by fact.
     """
 
     __slots__ = ("compare", "expected", "tries")
@@ -145,8 +145,8 @@ class SameTensors:
         self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
-        """Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``.
-        Conditions, as Python source, on tensors of these names that ``compare`` has passed. ``leaf`` is ``is_leaf``."""
+        """Conditions, as Python source, on tensors of these names that ``compare`` has passed; ``leaf``:
+        ``is_leaf``."""
         conditions = []
         for name, facts in zip(names, self.expected, strict=True):
             conditions.append(f"{name}._is_view()" if facts[IS_VIEW] else f"not {name}._is_view()")
@@ -168,7 +168,7 @@ _is_view = torch.Tensor._is_view
 
 
 class SameManyTensors(SameTensors):
-    """The same for so many tensors that a line of source for each would be long."""
+    """The same for a number of tensors that would need too many lines of source."""
 
     __slots__ = ("leaves", "views")
 
@@ -186,17 +186,17 @@ class SameManyTensors(SameTensors):
 
 
 def is_comparable(facts: tuple) -> bool:
-    """Whether torch's comparison serves a tensor: it wants strides, and no class that may say what it likes."""
+    """Whether torch's comparison works for a tensor: it needs strides, and a class that cannot override attributes."""
     return bool(facts) and facts[0] in TENSOR_TYPES and type(facts[3]) is tuple
 
 
 def default_device() -> Any:
-    """What ``torch.set_default_device`` was given, without importing the module that keeps it."""
-    return getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # it may have begun to be imported
+    """The argument of ``torch.set_default_device``, without importing the module that stores it."""
+    return getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # its import may have only begun
 
 
 def global_state() -> tuple:
-    """The switches of torch that change what the recorded calls do."""
+    """The switches of torch that change the effect of the recorded calls."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -234,7 +234,7 @@ STATE_NAMES = (
 
 
 class SameState:
-    """Whether torch's switches stand as expected."""
+    """Whether torch's switches have the expected values."""
 
     __slots__ = ("compare", "expected", "others", "tries")
 
@@ -267,7 +267,7 @@ class SameState:
         return True
 
 
-# Torch's comparison leaves these out; the autocast dtypes it looks at where autocast is on.
+# Torch's comparison leaves these out. It looks at the autocast dtypes only where autocast is on.
 NOT_COMPARED = (
     "inference mode",
     "number of torch function modes",

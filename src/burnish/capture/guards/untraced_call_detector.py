@@ -1,9 +1,8 @@
-"""A tripwire: user Python that runs natively while a segment is traced.
+"""Debug check (``BURNISH_CHECK=1``): detects user Python that runs natively, unseen, while a segment is traced.
 
-Torch calls the recorder has seen are exempt: the graph makes them again, and with them whatever they call.
-What other native code calls back into (a ``__eq__`` during a dictionary lookup, a ``__repr__`` in a C formatter) reads
-state no guard covers. Every such place must be interpreted or break; under ``BURNISH_CHECK=1`` this profile hook finds
-the ones that are not.
+Torch calls that the recorder has seen are exempt: the graph makes them again, with all the calls they make.
+Callbacks from other native code (a ``__eq__`` during a dictionary lookup, a ``__repr__`` in a C formatter) read state
+that no guard covers. Every such place must be interpreted or break. This profile hook finds places that do neither.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ...errors import InternalError
 from ..engine.interpreted_or_native import OUR_PATH, is_trusted
 
 PATIENCE = 5.0
-"""Seconds for which another thread may be in the way that installs a profile function."""
+"""Seconds to wait for another thread that is installing a profile function."""
 
 
 class Tripwire:
@@ -47,7 +46,7 @@ class Tripwire:
         module = frame.f_globals.get("__name__") or ""
         if (
             is_trusted(module)
-            or module.partition(".")[0] in ("numpy", "typing_extensions")  # annotations of code that is just imported
+            or module.partition(".")[0] in ("numpy", "typing_extensions")  # annotations of code that is being imported
             or co.co_filename.startswith(OUR_PATH)
             or co.co_filename.startswith("<")
         ):
@@ -56,8 +55,8 @@ class Tripwire:
 
 
 def set_profile(function: Callable | None) -> None:
-    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread is left inside it when
-    an audit hook in Python gives way to the others. A lock does not help: compiled programs may call it as well."""
+    """`sys.setprofile`. CPython 3.11 refuses it while another thread is inside it, and a thread stays inside it when a
+    Python audit hook yields to other threads. A lock does not help: compiled programs may call it as well."""
     until = time.monotonic() + PATIENCE
     while True:
         try:

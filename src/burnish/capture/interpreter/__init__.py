@@ -1,1 +1,1 @@
-"""The interpreter: CPython bytecode executed on real objects, and frames as plain data."""
+"""The bytecode interpreter: executes CPython bytecode on real objects, with frames as plain data."""

@@ -1,4 +1,4 @@
-"""Arguments to parameters, as CPython binds them."""
+"""Argument binding: a call's arguments to a function's parameters, as in CPython."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def frame_for(function: FunctionType, values: list) -> Frame:
 
 
 class BindingPlan(NamedTuple):
-    """How arguments of one shape, so many by position and these by name, become the values of a code's parameters."""
+    """How arguments of one shape (this many positional, these keywords) become the values of a code's parameters."""
 
-    co: CodeType  # kept, for plans are found by its address
-    places: list[int]  # for each parameter: which of the arguments, those by position first; -1 where there is none
+    co: CodeType  # kept alive, because plans are looked up by its address
+    places: list[int]  # for each parameter: the index of its argument, positional ones first; -1 where there is none
     by_position: list[tuple[int, int]]  # parameters without an argument: which, and which default from the end
-    by_name: list[tuple[int, str]]  # the same of those that are given by name alone
+    by_name: list[tuple[int, str]]  # the same for keyword-only parameters
     rest: int | None  # the first of the arguments that ``*`` takes
-    extra: list[int] | None  # which of the arguments by name ``**`` takes
+    extra: list[int] | None  # which of the keyword arguments ``**`` takes
 
 
 _plans: dict[tuple, BindingPlan | None] = {}
@@ -66,7 +66,7 @@ def bind(function: FunctionType, args: tuple, kwargs: dict) -> list:
 
 
 def plan_for(co: CodeType, count: int, keywords: tuple) -> BindingPlan | None:
-    """None where such arguments are an error, whatever the defaults are."""
+    """None where such arguments are an error, independently of the defaults."""
     n, flags, names = co.co_argcount, co.co_flags, co.co_varnames
     total = n + co.co_kwonlyargcount
     places = [*range(min(count, n)), *[-1] * (total - min(count, n))]
@@ -94,7 +94,7 @@ def plan_for(co: CodeType, count: int, keywords: tuple) -> BindingPlan | None:
 
 
 def _argument_error(function: FunctionType, args: tuple, kwargs: dict) -> TypeError:
-    """CPython's own message, got by letting CPython bind the same arguments to an empty body."""
+    """CPython's own message, obtained by binding the same arguments to an empty body."""
     try:
         empty_twin(function)(*args, **kwargs)
     except TypeError as error:

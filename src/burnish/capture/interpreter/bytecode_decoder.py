@@ -1,11 +1,11 @@
-"""Decode CPython code objects into arrays of handlers.
+"""Bytecode decoder: from CPython code objects to arrays of handlers; liveness of locals.
 
 First stage of capture. A code object is decoded once: caches and EXTENDED_ARG vanish, arguments are resolved
 (constants, names, jump targets as instruction indices), and every instruction is paired with its handler:
 
     def f(x): return x + 1      ->   [(resume, 0), (load_fast, 0), (load_const, 1), (binary_op, 0), (return_value, 0)]
 
-A new CPython version is a new table in ``opcodes/``; nothing here depends on the version except the shape of the
+A new CPython version is a new table in ``versions/``. Nothing here depends on the version except the shape of the
 inline cache table.
 """
 
@@ -23,7 +23,7 @@ from . import opcodes
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
-# Each backward jump names the instruction before its target this way round.
+# Jumps whose argument counts backwards.
 BACKWARD = frozenset(op for name, op in dis.opmap.items() if "JUMP_BACKWARD" in name)
 JUMPS = frozenset(op for op in dis.hasjrel if op < 256)
 
@@ -68,7 +68,7 @@ class Code:
         self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # there may be why_not_interpret() it
+        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # others need no why_not_interpret()
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.live: list[int] | None = None
@@ -95,7 +95,7 @@ class Code:
             if name == "KW_NAMES":
                 keyword_names = self.co.co_consts[arg]
             elif name == "CALL":
-                # KW_NAMES belongs to the CALL that follows: folded in, so that a break between them cannot lose it.
+                # KW_NAMES belongs to the next CALL. It is folded into it, so that a break between them cannot lose it.
                 argument, keyword_names = (arg, keyword_names), ()
             instruction = opcodes.handler(name), argument
             bound.append(_alike.setdefault(instruction, instruction) if type(argument) is int else instruction)
@@ -119,7 +119,7 @@ def decode(co: CodeType) -> Code:
 
 _decoded_by_id: dict[int, Code] = {}
 _alike: dict[tuple[Callable, int], tuple[Callable, int]] = {}
-"""Most instructions are some ``LOAD_FAST 1``: one object for all of them stays in the processor's caches."""
+"""Most instructions repeat, like ``LOAD_FAST 1``: one shared object for all of them stays in the processor's caches."""
 
 
 def _units(co: CodeType) -> tuple[list[tuple[int, int, int, int]], list[int]]:
@@ -146,7 +146,7 @@ def _units(co: CodeType) -> tuple[list[tuple[int, int, int, int]], list[int]]:
     return units, index_of
 
 
-_CACHE_TABLE: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]  # dis itself reads it; no public twin
+_CACHE_TABLE: Any = opcode._inline_cache_entries  # dis itself reads it; it has no public equivalent
 
 
 def _caches(op: int) -> int:
@@ -194,13 +194,14 @@ def _exception_table(co: CodeType, index_of: list[int]) -> list[Handler]:
 
 
 LOOKS_AT_LOCALS = frozenset(("locals", "vars", "eval", "exec", "dir", "f_locals"))
-"""Names of what may read any variable."""
+"""Names of functions that may read any variable."""
 
 
 def live_locals(code: Code) -> list[int]:
-    """For each instruction, a bit mask of the fast locals that may still be read from there on.
+    """Liveness: for each instruction, a bit mask of the fast locals that may still be read from there on.
 
-    Used at breaks: a local nobody reads again need not survive. Frames that can look at all their locals keep them.
+    Used at breaks: a local that is not read again need not be saved. Frames that can look at all their locals keep
+    them.
     """
     if code.live is not None:
         return code.live
@@ -219,7 +220,7 @@ def live_locals(code: Code) -> list[int]:
         if handler:
             nexts.append(handler.target)
         successors[i] = tuple(nexts)
-    # Cells and free variables are reached by closures too, the first argument by super(): always alive.
+    # Cells and free variables are also read by closures, the first argument by super(): always live.
     cells = 1 if "super" in code.co.co_names else 0
     for j, name in enumerate(code.names):
         if name in code.co.co_cellvars or name in code.co.co_freevars:
@@ -233,7 +234,7 @@ def live_locals(code: Code) -> list[int]:
             for s in successors[i]:
                 after |= live[s]
             handler = code.handler_at(i)
-            # An exception may leave before the store happened: what the handler reads stays alive.
+            # An exception may leave before the store happened: values that the handler reads stay live.
             kept = live[handler.target] if handler else 0
             now = uses[i] | (after & ~kills[i]) | kept
             if now != live[i]:
@@ -243,7 +244,7 @@ def live_locals(code: Code) -> list[int]:
 
 
 def dead_locals(code: Code, at: int) -> tuple[int, ...]:
-    """The fast locals that nobody reads from instruction ``at`` on."""
+    """The fast locals that are not read from instruction ``at`` on."""
     dead = code.dead.get(at)
     if dead is None:
         alive = live_locals(code)[at]

@@ -1,4 +1,4 @@
-"""An instruction whose operation has been performed already: what is left of it is where its answer goes."""
+"""Completion of an instruction with an operation that has already run: only its result is stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .instruction_loop import Machine
 
 
 class Answering(Machine):
-    """Executes one instruction whose operation has been performed already: every operation gives that answer."""
+    """Executes one instruction with an operation that has already run: every operation returns that result."""
 
     def __init__(self, frame: Frame, value: Any, error: BaseException | None):
         super().__init__(frame)

@@ -1,15 +1,15 @@
-"""Signals that reach the program while it is traced: their handlers run between two of its instructions.
+"""Deferred OS signals: a signal's handler runs between two instructions of the traced program.
 
-Python runs a handler wherever it happens to be, and under a trace that is mostly in a step of ours. What the handler
-raises, KeyboardInterrupt or the error of a time limit, would leave that step half done: a mode on, a lock taken. And
-C++ that calls back into Python cannot always pass an error on: the process would end.
+Python runs a handler wherever it happens to be, and under a trace that is mostly inside our code. An exception from the
+handler, KeyboardInterrupt or the error of a time limit, would leave our step half done: a mode on, a lock taken. And
+C++ that calls back into Python cannot always propagate an error: the process would end.
 
     with signals:                       # from here on, a signal is noted
         if signals.came:
             signals.answer(frame)       # its handler runs, and raises what it raises
-        signals.at_once(compile, graph) # what may take long, and can be left anywhere
+        signals.at_once(compile, graph) # may take long, and can be interrupted anywhere
 
-Only the main thread meets signals, so in another one this does nothing.
+Only the main thread receives signals. In other threads this does nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ..engine.interpreted_or_native import OUR_PATH
 
 T = TypeVar("T")
 
-# Those that a program has handlers for. The others stop, continue or kill a process, or tell of a crash.
+# Signals that programs have handlers for. The others stop, continue or kill a process, or report a crash.
 NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
 NUMBERS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 BARE_ERRORS = (MemoryError, StopIteration, StopAsyncIteration, GeneratorExit)
-"""C code raises these without a text."""
-# Entering ``torch.no_grad()`` and leaving it are single steps: half of one would stay on behind the program.
+"""C code raises these without arguments."""
+# Entering or leaving ``torch.no_grad()`` must not be interrupted: half of it would leave the mode on.
 SINGLE_STEPS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 
 
 class Passing(BaseException):
-    """An error of a signal's handler on its way through a compiler, whose ``except Exception`` is not meant for it."""
+    """Carries an error of a signal handler through a compiler, past its ``except Exception``."""
 
     def __init__(self, error: Exception):
         self.error = error
@@ -61,7 +61,7 @@ class Signals:
                 if callable(handler):
                     self.handlers[number] = handler
                     signal.signal(number, self.note)
-        except BaseException:  # of a handler that is still the program's
+        except BaseException:  # raised by a handler that still belongs to the program
             self.put_back()
             raise
 
@@ -70,13 +70,13 @@ class Signals:
             self.put_back()
         finally:
             self.waits = self.passes = False
-        if isinstance(error, Passing):  # the signal came when what it was to pass had just ended
+        if isinstance(error, Passing):  # the signal came just after the call that it was to pass through had ended
             raise error.error from None
         self.answer()
 
     def put_back(self) -> None:
-        """The program's handlers. One that is back may raise while the others are put back: then it goes on with those,
-        and raises that at the end."""
+        """Restore the program's handlers. A restored one may raise while others are still missing: these are restored
+        too, and the error is raised at the end."""
         raised: BaseException | None = None
         missing = list(self.handlers)
         while missing:
@@ -101,7 +101,7 @@ class Signals:
             raise
 
     def answer(self, frame: Any = None) -> None:
-        """Run the handlers of what came; ``frame``: what is being interpreted, if something is."""
+        """Run the handlers of the pending signals. ``frame``: the interpreted frame, if there is one."""
         if frame is not None and not may_stop_at(frame):
             return
         while self.came:
@@ -109,7 +109,7 @@ class Signals:
             self.handlers[number](number, sys._getframe(1))
 
     def at_once(self, function: Callable[..., T], *args: Any) -> T:
-        """Call what may take long, and can be left anywhere."""
+        """Call a function that may take long and may be interrupted anywhere."""
         waited = self.waits
         try:
             self.answer()
@@ -122,10 +122,11 @@ class Signals:
 
 
 def may_stop_at(frame: Any) -> bool:
-    """Whether the program can be interrupted before the next instruction of ``frame`` and leaves nothing undone.
+    """Whether an interruption before the next instruction of ``frame`` leaves nothing undone.
 
-    CPython looks for signals behind calls and at jumps backward, so never where a ``with`` block has ended and its
-    ``__exit__`` has not begun: three constants are loaded there, and nothing says that the block was not left.
+    CPython checks for signals after calls and at backward jumps. So it never does so between the end of a ``with``
+    block and its ``__exit__``: three constants are loaded there, and nothing shows that the block has not been left
+    yet.
     """
     code, at = frame.code, frame.pc
     if code.opnames[at] in ("LOAD_CONST", "PRECALL", "CALL"):
@@ -133,11 +134,11 @@ def may_stop_at(frame: Any) -> bool:
     if at and code.by_instruction[at] is not code.by_instruction[at - 1]:
         return False
     filename = code.co.co_filename
-    return filename not in SINGLE_STEPS and not filename.startswith(OUR_PATH)  # ours stand for native functions
+    return filename not in SINGLE_STEPS and not filename.startswith(OUR_PATH)  # ours replace native functions
 
 
 def raised(error: BaseException | None) -> bool:
-    """Whether ``error`` was meant to stop the program from outside, and is not of something that it did."""
+    """Whether ``error`` was raised to stop the program from outside, not by something the program did."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)) or is_asynchronous(error):
         return True
     handlers = [
@@ -152,9 +153,9 @@ def raised(error: BaseException | None) -> bool:
 
 
 def is_asynchronous(error: BaseException | None) -> bool:
-    """Whether another thread raised ``error`` in this one (``PyThreadState_SetAsyncExc``). Python makes it of its class
-    without arguments, where a function begins, where a loop jumps backward or where a call returns. An error of C code
-    has a text, but for a few that are raised so; an error of Python code has its ``raise``."""
+    """Whether another thread raised ``error`` in this one (``PyThreadState_SetAsyncExc``). Python instantiates its
+    class without arguments, at the start of a function, at a backward jump or where a call returns. An error of C code
+    has arguments, with a few exceptions; an error of Python code has its ``raise``."""
     at = None if error is None else error.__traceback__
     if at is None or error is None or error.args or error.__cause__ is not None:
         return False

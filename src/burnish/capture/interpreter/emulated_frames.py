@@ -1,8 +1,7 @@
-"""Frames for those who look at who calls them: ``sys._getframe()``, ``inspect.stack()``, a helper that asks for the
-name of its caller.
+"""Emulated frames: for functions that look at their callers, such as ``sys._getframe()`` and ``inspect.stack()``.
 
-Interpreted functions have no frames of Python's. So such a call is made from inside of some that look like theirs: each
-runs a line of code that has the name, the file and the line of the function's, over its globals and variables.
+Interpreted functions have no Python frames. So such a call is made from inside emulated frames: each runs a line of
+code with the name, the file and the line of the interpreted function, over its globals and variables.
 
     fn -> helper -> sys._getframe(1)        a frame "fn", in it one "helper", in it the call
 """
@@ -23,11 +22,11 @@ from .frame_introspection import frame_locals
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
 SHOWN = compile("[*'']", "", "exec")
-"""Goes through what stands in place of its constant. No name is looked up, and none is bound."""
+"""Iterates over the object that replaces its constant. It looks up and binds no names."""
 
 
 def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """``function(*args, **kwargs)``, called by what looks like the machine's frames."""
+    """``function(*args, **kwargs)``, called from emulations of the machine's frames."""
     answer: list[Any] = []
     call = functools.partial(function, *args, **kwargs)
     made: Any = map(answer.append, itertools.starmap(call, ((),)))  # all of it in C: no frame in between
@@ -64,7 +63,7 @@ def looking_like(co: CodeType, line: int, iterator: Any) -> CodeType:
 
 
 def without(error: BaseException, count: int) -> BaseException:
-    """An error without the outermost frames of its traceback: those of the program are put there by their own."""
+    """An error without the outermost frames of its traceback: the interpreter adds those of the program itself."""
     traceback = error.__traceback__
     for _ in range(count):
         traceback = None if traceback is None else traceback.tb_next
@@ -72,7 +71,7 @@ def without(error: BaseException, count: int) -> BaseException:
 
 
 def looks_at_frames(function: Any) -> bool:
-    """Whether what is called asks who calls it."""
+    """Whether the function inspects its callers."""
     if type(function) is MethodType:
         function = function.__func__
     return (

@@ -1,7 +1,8 @@
-"""What CPython's thread state does to exceptions while another one is being handled.
+"""Exception contexts: links exceptions that are raised while another one is handled, as CPython does.
 
-The interpreter keeps the handled exception in its frames, where native code does not see it: contexts of new exceptions
-are set here, and native code that asks for the handled exception (``logging.exception``) is called so that it finds it.
+The interpreter keeps the handled exception in its frames, where native code cannot find it. So the contexts of new
+exceptions are set here. Native code that asks for the handled one (``logging.exception``) is called from an ``except``
+block.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 
 def set_context(error: BaseException, handled: BaseException | None) -> None:
-    """What raising ``error`` while ``handled`` is being handled does to its context."""
+    """Set the context of ``error``, raised while ``handled`` is being handled."""
     if handled is None or handled is error:
         return
     for at in contexts_of(handled):
@@ -22,7 +23,7 @@ def set_context(error: BaseException, handled: BaseException | None) -> None:
 
 
 def extend_context(error: BaseException, handled: BaseException | None) -> None:
-    """Native code raised ``error`` and did not know what is being handled: that comes at the end of its chain."""
+    """The same for an ``error`` from native code, which did not know ``handled``: it is added to the end."""
     if handled is None or handled is error:
         return
     chain = contexts_of(error)
@@ -31,7 +32,7 @@ def extend_context(error: BaseException, handled: BaseException | None) -> None:
 
 
 def contexts_of(error: BaseException) -> list[BaseException]:
-    """``error``, its context, that one's context ..."""
+    """``error``, its context, the context of that, and so on."""
     chain = [error]
     while (before := chain[-1].__context__) is not None and not any(before is at for at in chain):
         chain.append(before)
@@ -39,7 +40,7 @@ def contexts_of(error: BaseException) -> list[BaseException]:
 
 
 def call_while_handling(error: BaseException, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """Call native code in an ``except`` block of the program: it sees ``error`` as the one being handled."""
+    """Call native code from an ``except`` block of the program, so that it finds ``error`` as the handled one."""
     traceback, context = error.__traceback__, error.__context__
     try:
         raise error

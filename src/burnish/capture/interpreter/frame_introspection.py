@@ -1,4 +1,4 @@
-"""Callables that look at the frame that calls them: ``super()``, ``locals()``, ``eval()`` and the like."""
+"""Frame introspection: callables that read the calling frame, such as ``super()``, ``locals()`` and ``eval()``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def frame_locals(frame: Frame) -> dict[str, Any]:
 
 
 def namespace_of(frame: Frame) -> dict[str, Any]:
-    """What ``locals()`` answers: before Python 3.13 one dictionary a frame, brought up to date each time."""
+    """The result of ``locals()``: before Python 3.13, one dictionary per frame, updated each time."""
     values = frame_locals(frame)
     known = frame.namespace
     if sys.version_info >= (3, 13) or known is None:

@@ -1,8 +1,8 @@
-"""Taking frames apart into slots and putting them together again.
+"""Frame layouts: splits frames into a constant layout and slots with values, and rebuilds them.
 
 The state of a program between two instructions is its chain of frames. Its *layout* is everything that does not vary
 with the data: code, position, which locals are bound, how deep the stacks are. Its *slots* are the values. Equal
-layouts are the same continuation, so a loop over a break comes back to where it was.
+layouts are the same continuation, so a loop over a break returns to it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FrameLayout:
 
 
 def key_of(frame: Frame) -> tuple:
-    """What makes the layout of a frame: equal keys are equal layouts."""
+    """The key of a frame's layout: equal keys are equal layouts."""
     stack = frame.stack
     nulls = tuple([i for i, v in enumerate(stack) if v is NULL or v is UNBOUND])
     return (
@@ -104,7 +104,7 @@ def key_of(frame: Frame) -> tuple:
 
 
 def values_of(frame: Frame) -> list:
-    """Its slots' values, in the order of ``FrameLayout.labels``."""
+    """The values of a frame's slots, in the order of ``FrameLayout.labels``."""
     taken = [v for v in frame.locals if v is not UNBOUND]
     taken += [v for v in frame.stack if v is not NULL and v is not UNBOUND]
     if frame.handling is not None:
@@ -122,7 +122,7 @@ class SlotLayout:
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple([f.key for f in frames])
-        self.crossing: Any = UNBOUND  # what the next instruction does to the slots, once that is known: ``crossing``
+        self.crossing: Any = UNBOUND  # how the next instruction changes the slots, once known: ``break_transition``
 
     def build(self, slots: list) -> Frame:
         values = iter(slots)
@@ -139,7 +139,7 @@ class SlotLayout:
 
 
 def take_apart(top: Frame) -> tuple[SlotLayout, list]:
-    """The layout and the slots of the chain that ends in ``top``. Locals nobody will read again are let go."""
+    """The layout and the slots of the chain that ends in ``top``. Drops locals that will not be read again."""
     chain = []
     frame: Frame | None = top
     while frame is not None:
@@ -148,7 +148,7 @@ def take_apart(top: Frame) -> tuple[SlotLayout, list]:
     chain.reverse()
     layouts, slots = [], []
     for frame in chain:
-        # A caller waits inside its instruction; what any way out of that instruction reads is alive.
+        # A caller waits inside its instruction; values needed on any way out of that instruction are live.
         _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
         layouts.append(FrameLayout(frame))
         slots += values_of(frame)
@@ -163,7 +163,7 @@ def _forget_dead(frame: Frame, at: int) -> None:
             values[i] = UNBOUND
 
 
-# ---- what guards ask about generators
+# ---- guards on generators
 
 
 def is_exhausted(generator: Generator) -> bool:
@@ -171,7 +171,7 @@ def is_exhausted(generator: Generator) -> bool:
 
 
 def is_suspended_as(generator: Generator, expected: tuple) -> bool:
-    """Whether a generator waits at the same place, with the same locals bound, as when the segment was traced."""
+    """Whether a generator is suspended at the same place, with the same locals bound, as during the trace."""
     frame = generator.frame if type(generator) is Generator else None
     if frame is None or generator.running or frame.handling is not None:
         return False

@@ -1,8 +1,8 @@
 """Interpreter frames as plain data: locals, the value stack, closure cells, generators.
 
-A frame is what CPython keeps for a running function: locals, value stack, position. Ours are ordinary objects linked by
-``caller``, so the state of a program between two instructions, nested calls and suspended generators included, can be
-taken apart into slots and put together again.
+A frame is CPython's record of a running function: locals, value stack, position. Ours are ordinary objects linked by
+``caller``. So the state of a program between two instructions, with nested calls and suspended generators, can be split
+into slots and rebuilt.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Marker:
 
 NULL = _Marker("null")  # CPython's NULL on the value stack, below a callable that takes no self
 UNBOUND = _Marker("unbound")  # a local that has no value
-PUSHED = _Marker("pushed")  # an operation's answer: a frame was pushed, its result will come
+PUSHED = _Marker("pushed")  # the result of an operation that pushed a frame: its value will come later
 
-# What happens to the caller when a frame returns.
+# The completion of a frame: how its return changes the caller.
 PUSH = 0  # the result goes on the caller's stack
 DISCARD = 1  # the result is dropped (a setter, __setitem__)
 RETRY = 2  # the result goes on the stack and the instruction runs again (bool() of a user object at a jump)
@@ -42,13 +42,13 @@ NEXT = 5  # next(generator): a generator's return becomes StopIteration
 CLOSE = 6  # generator.close(): GeneratorExit, StopIteration and return all mean closed
 REPLACE = 7  # the result replaces the operand at depth ``spare`` and the instruction runs again
 PUSH_NULL = 8  # the result, then NULL (a method loaded on 3.13)
-CLOSE_DELEGATE = 11  # a generator closes what it delegates to; then the error on top of its stack goes on in it
-PUSH_NONE = 10  # None, whatever came (setattr() as a function)
+CLOSE_DELEGATE = 11  # a generator closes its delegate; then the error on top of its stack is raised in it
+PUSH_NONE = 10  # None, whatever the result (setattr() as a function)
 JUMP_OR_POP = 9  # ``spare`` is (target, jump on): the caller's value stays when the jump is taken
 
 
 class Raised(BaseException):
-    """Carries an exception of the user's program through the interpreter, apart from exceptions of our own making."""
+    """Carries an exception of the user's program through the interpreter, to tell it from our own exceptions."""
 
     def __init__(self, error: BaseException):
         self.error = error
@@ -85,8 +85,8 @@ class Frame:
         self.completion = PUSH
         self.generator: Generator | None = None
         self.handling: BaseException | None = None
-        self.namespace: dict | None = None  # what locals() has answered here
-        self.spare: Any = None  # what the completion needs beside the result
+        self.namespace: dict | None = None  # the dictionary that locals() has returned here
+        self.spare: Any = None  # a further value that the completion needs
 
     @property
     def line(self) -> int:
@@ -97,13 +97,13 @@ class Frame:
 
 
 STANDS_FOR: dict[CodeType, type] = {}
-"""Polyfills that are generators, and what they stand for: ``map``, ``zip`` and the like."""
+"""Polyfills that are generators, and the builtin class each one replaces: ``map``, ``zip`` and so on."""
 MADE_BY: dict[CodeType, Callable] = {}
-"""Of those, what makes the like in plain Python of the same arguments."""
+"""For some of those: the callable that makes an equivalent object in plain Python."""
 
 
 class Generator:
-    """A generator whose frame is ours. Stands in for ``types.GeneratorType`` inside and outside compiled code."""
+    """A generator with one of our frames. Replaces ``types.GeneratorType`` inside and outside compiled code."""
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "code", "frame", "noted_by", "running", "started")
 
@@ -118,7 +118,7 @@ class Generator:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What ``isinstance`` is to take it for, in plain Python too."""
+        """The class for ``isinstance``, in plain Python too."""
         return STANDS_FOR.get(self.code, GeneratorType)
 
     def __iter__(self) -> Generator:
@@ -131,7 +131,7 @@ class Generator:
         from .instruction_loop import resume_natively
 
         if len(args) != 1:
-            SAMPLE.send(*args)  # which refuses
+            SAMPLE.send(*args)  # raises the TypeError
         return resume_natively(self, args[0], None)
 
     def throw(self, *args: Any) -> Any:
@@ -156,7 +156,7 @@ class Generator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
-        # When Python ends, the modules that would run the rest are gone.
+        # At interpreter shutdown, the modules needed to run the rest are gone.
         if self.frame is not None and self.started and not self.running and not sys.is_finalizing():
             heap = None if self.noted_by is None else self.noted_by()
             if heap is not None:
@@ -164,7 +164,7 @@ class Generator:
             self.close()
 
     def made_by(self) -> tuple[Callable, list, dict] | None:
-        """How plain Python makes the like, for one that stands for ``map``, say, and has not begun."""
+        """How plain Python makes an equivalent object, for a polyfill (of ``map``, say) that has not started."""
         maker, frame, co = MADE_BY.get(self.code), self.frame, self.code
         if maker is None or frame is None or self.started:
             return None
@@ -192,7 +192,7 @@ class Generator:
         return delegate_of(self.frame) if self.gi_suspended else None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """For copies, too: two of them with one frame would be one."""
+        """Used by copies, too: two objects sharing one frame would be one generator."""
         made = self.made_by()
         if made is None:
             raise TypeError(f"cannot pickle '{self.__class__.__name__}' object")
@@ -208,7 +208,7 @@ class Generator:
         return f"<generator object {self.__qualname__}>" if kind is GeneratorType else f"<{kind.__name__} object>"
 
 
-SAMPLE: Any = (i for i in ())  # of a generator of Python's own, for what it says to wrong arguments
+SAMPLE: Any = (i for i in ())  # a native generator, for its error messages about wrong arguments
 
 
 def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:

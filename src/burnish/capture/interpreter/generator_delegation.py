@@ -1,7 +1,7 @@
-"""``yield from``: who a suspended generator delegates to, and how errors thrown into it reach the delegate.
+"""Generator delegation (``yield from``): finds the delegate of a suspended generator and throws errors into it.
 
-A generator that delegates is suspended at the YIELD_VALUE that follows SEND, with the delegate on top of its stack. An
-error thrown in goes to the innermost delegate first; GeneratorExit closes the delegate and goes on in the generator.
+A generator that delegates is suspended at the YIELD_VALUE after SEND, with the delegate on top of its stack. An error
+thrown in goes to the innermost delegate first. GeneratorExit closes the delegate and is then raised in the generator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .opcodes.generators import end_send
 
 
 def delegate_of(frame: Frame) -> Any:
-    """What a suspended generator delegates to, or None."""
+    """The delegate of a suspended generator, or None."""
     at = frame.pc
     names = frame.code.opnames
     if at < len(names) and at >= 2 and names[at - 2] == "SEND":
@@ -22,7 +22,7 @@ def delegate_of(frame: Frame) -> Any:
 
 
 def innermost_delegate(frame: Frame) -> Any:
-    """What an error thrown into a suspended generator would reach through its ``throw`` or ``close``, if not ours."""
+    """The foreign delegate, if it has ``throw`` or ``close``, that an error thrown into the generator reaches."""
     delegate = delegate_of(frame)
     while type(delegate) is Generator and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
@@ -30,8 +30,7 @@ def innermost_delegate(frame: Frame) -> Any:
 
 
 def runs_code_when_closed(generator: Generator) -> bool:
-    """Whether closing a generator now would run code: it is suspended inside ``try`` or ``with``, or what it delegates
-    to is."""
+    """Whether closing a generator now would run code: it, or its delegate, is suspended inside ``try`` or ``with``."""
     while generator.frame is not None and generator.started and not generator.running:
         frame = generator.frame
         if _inside_try(frame):
@@ -44,8 +43,8 @@ def runs_code_when_closed(generator: Generator) -> bool:
 
 
 def _inside_try(frame: Frame) -> bool:
-    """Whether the program wrote a ``try`` or ``with`` around this point that closing is noticed by. From 3.12 on the
-    compiler puts handlers of its own around every generator (CALL_INTRINSIC_1) and every delegation (CLEANUP_THROW)."""
+    """Whether this point is inside a ``try`` or ``with`` of the program that notices closing. From 3.12 on the compiler
+    adds handlers of its own around every generator (CALL_INTRINSIC_1) and every delegation (CLEANUP_THROW)."""
     names = frame.code.opnames
     row = frame.code.handler_at(frame.pc - 1)
     while row is not None and (names[row.target] == "CLEANUP_THROW" or _passes_by(frame, row.target)):
@@ -54,8 +53,8 @@ def _inside_try(frame: Frame) -> bool:
 
 
 def _passes_by(frame: Frame, at: int) -> bool:
-    """Whether the handler that begins here hands a GeneratorExit on: its clauses name builtin errors, none of which
-    that is one of, and it only puts things in order after them."""
+    """Whether the handler that begins here passes a GeneratorExit on: its clauses name builtin errors that do not
+    include it, and after them it only cleans up."""
     names, instructions = frame.code.opnames, frame.code.instructions
     if names[at] == "COPY":
         return names[at + 1 : at + 3] == ["POP_EXCEPT", "RERAISE"]
@@ -79,7 +78,7 @@ def delegate_closed(frame: Frame) -> BaseException:
 
 
 def throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> BaseException | None:
-    """Throw into a delegate that is not ours. Answers what is then raised in ``frame``, None when ``frame`` goes on."""
+    """Throw into a delegate that is not ours. Returns the error to raise in ``frame``, or None to continue."""
     try:
         if type(delegate) is Generator:
             if delegate.frame is not None:
@@ -90,7 +89,7 @@ def throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> Bas
         elif hasattr(delegate, "throw"):
             try:
                 frame.stack[-1] = delegate.throw(error)
-                frame.pc -= 1  # at YIELD_VALUE, for the delegate's answer
+                frame.pc -= 1  # at YIELD_VALUE, for the delegate's value
             except StopIteration as stop:
                 frame.stack.pop()
                 end_send(frame, frame.instructions[frame.pc - 2][1], stop.value)

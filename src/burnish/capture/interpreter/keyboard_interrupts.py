@@ -1,8 +1,8 @@
-"""Interrupts: Ctrl-C, or another signal that ends what runs, while captured code runs or is being captured.
+"""Keyboard interrupts: Ctrl-C, or another signal that stops the program, during captured code or during capture.
 
-Python raises what a signal's handler raises wherever it happens to be, and that is mostly in code of ours. The program
-has to meet it where the program stands: its ``finally`` and ``with`` blocks run, its ``except KeyboardInterrupt``
-catches it. So it is raised once more, in the interpreter's frames, and the rest of the call is plain Python:
+Python raises the exception of a signal handler wherever it happens to be, mostly in our code. The program has to
+receive it at its own position: its ``finally`` and ``with`` blocks run, its ``except KeyboardInterrupt`` catches it. So
+it is raised once more, in the interpreter's frames, and the rest of the call runs as plain Python:
 
     try:
         outcome = machine.run()
@@ -11,8 +11,8 @@ catches it. So it is raised once more, in the interpreter's frames, and the rest
         interrupt = error
     raise_in(machine, interrupt)
 
-What was being traced or compiled is dropped, and done again by the next call. A trace is interrupted between two of the
-program's instructions only (``signals``).
+An unfinished trace or compilation is dropped, and repeated by the next call. A trace is interrupted only between two of
+the program's instructions (``deferred_os_signals``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .instruction_loop import Machine
 
 
 def has_passed(error: BaseException) -> bool:
-    """Whether the program's frames have seen it on its way here."""
+    """Whether ``error`` has already passed through the program's frames."""
     return _frame_of(error, Machine.unwind) is not None
 
 
@@ -46,7 +46,7 @@ def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
 
 
 def was_met(tracer: Tracer, signal: Any) -> bool:
-    """Whether the program met an interrupt during the trace. What it did then is not what it does."""
+    """Whether the program received an interrupt during the trace. The trace then does not show its usual behaviour."""
     if isinstance(signal, Late) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
         return True
     return any(isinstance(error, (KeyboardInterrupt, SystemExit)) for error, _ in tracer.trail.passed.values())
@@ -54,7 +54,7 @@ def was_met(tracer: Tracer, signal: Any) -> bool:
 
 def raise_in(machine: Machine, error: BaseException) -> Any:
     """Raise ``error`` before the machine's next instruction, or in the one it has begun. If the program catches it, the
-    rest is run plainly, and its result is the answer."""
+    rest runs as plain Python, and its result is returned."""
     assert machine.frame is not None
     if not is_within_instruction(error) or machine.frame.pc == 0:
         machine.frame.pc += 1
@@ -63,7 +63,7 @@ def raise_in(machine: Machine, error: BaseException) -> Any:
 
 
 def run(machine: Machine) -> Any:
-    """``machine.run()``, interrupted as a program is."""
+    """``machine.run()``, with interrupts raised in the program."""
     try:
         return machine.run()
     except BaseException as error:
@@ -79,8 +79,8 @@ def count_modes() -> tuple[int, int]:
 
 
 def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
-    """After a trace that was interrupted: the recorder, and dispatch modes above so many. The program has none there,
-    as a trace ends where it enters one."""
+    """After an interrupted trace: remove the recorder, and dispatch modes above this number. The program has entered
+    none there, because a trace ends where it enters one."""
     while torch._C._len_torch_dispatch_stack() > dispatch_modes:
         torch._C._pop_torch_dispatch_stack(None)
     while (count := torch._C._len_torch_function_stack()) and torch._C._get_function_stack_at(
@@ -90,8 +90,7 @@ def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
 
 
 def drop_modes(counts: tuple[int, int]) -> None:
-    """Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off.
-    Take off the modes above so many. An interrupt may come between putting one on and the ``try`` that takes it off."""
+    """Remove the modes above these counts. An interrupt may come between entering one and its ``try``."""
     while torch._C._len_torch_function_stack() > counts[0]:
         torch._C._pop_torch_function_stack()
     while torch._C._len_torch_dispatch_stack() > counts[1]:

@@ -1,9 +1,9 @@
-"""Tracebacks that show the user's frames.
+"""Tracebacks: rebuilds the traceback of an exception to show the user's frames.
 
 An exception that leaves interpreted code has passed our interpreter's Python frames, which mean nothing to the user,
-and none of the user's, which never existed. While it unwinds we note code and line of each interpreted frame; when it
-leaves, its traceback is built anew from stub frames that carry the user's file, function and line, followed by the
-native part below (the torch function that raised, for one).
+and none of the user's, which never existed. While it unwinds, we record code and line of each interpreted frame. The
+traceback is rebuilt from stub frames with the user's file, function and line, above the native part (such as the torch
+function that raised).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors import OURS
 
 
 class Trail:
-    """The interpreted frames each travelling exception has passed, innermost first."""
+    """The interpreted frames that each propagating exception has passed, innermost first."""
 
     def __init__(self) -> None:
         self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict]]]] = {}
@@ -45,7 +45,7 @@ class Trail:
         return error.with_traceback(made)
 
     def attach(self, error: BaseException) -> BaseException:
-        """``error`` leaves the program."""
+        """Give ``error`` its final traceback when it leaves the program."""
         self.show(error)
         self.passed.pop(id(error), None)
         self.native.pop(id(error), None)
@@ -80,8 +80,8 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def passed(traceback: TracebackType | None) -> tuple[tuple[CodeType, int, dict], ...]:
-    """Which frames a traceback shows, innermost first: what it takes to make one like it on another run. Of ours, that
-    are shown in one of a program under way, there are none."""
+    """The frames in a traceback, innermost first, as data to rebuild a similar one on another run. Our own frames,
+    which appear in the traceback of a running program, are left out."""
     shown = []
     while traceback is not None:
         frame = traceback.tb_frame
@@ -101,13 +101,13 @@ def of_passed(frames: tuple[tuple[CodeType, int, dict], ...]) -> TracebackType |
 def _stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> TracebackType:
     making = _make_stub(below, co, line, namespace)
     made = next(making)
-    made.tb_frame.f_globals["__burnish_stub__"] = making  # ended, its frame would know who called it (Python 3.12)
+    made.tb_frame.f_globals["__burnish_stub__"] = making  # if it ended, its frame would keep its caller (Python 3.12)
     return made
 
 
 def _make_stub(below: TracebackType | None, co: CodeType, line: int, namespace: dict) -> Iterator[TracebackType]:
-    """In a generator, whose frame forgets its caller when it yields: the traceback must not hold our frames, and with
-    them all that the program had when the error passed."""
+    """A generator, because its frame drops its caller when it yields: the traceback must not keep our frames alive, nor
+    the objects that the program had when the error passed."""
     try:
         stub = _stub_code(co.co_filename, co.co_name, co.co_qualname, line)
         exec(stub, {"__name__": namespace.get("__name__"), "__burnish_stub__": _Stub})

@@ -1,1 +1,1 @@
-"""Numbers under a trace: those that may differ on the next run, those of a graph, and constants like data."""
+"""Numbers under a trace: live scalars, numbers in the graph, and constant data."""

@@ -1,12 +1,12 @@
-"""Tensors that a graph computes of constants alone: what Python reads of them is the same in every run.
+"""Constant tensors: tensors that a graph computes from constants alone can be read without a break.
 
     positions = torch.arange(128)
-    if (torch.diff(positions) != 1).any():      no break: which way it goes is known
+    if (torch.diff(positions) != 1).any():      no break: the branch is known
     sizes = torch.tensor([4, 32])
     positions.view(sizes[0], -1)                no break: view(4, -1)
 
-Only what is sure to answer the same again counts (nothing that draws, nothing that leaves memory as it was), and only
-while no recorded call has written to a tensor since the first of them was made: it may be another by then.
+Only calls with a repeatable result count (no random numbers, no uninitialized memory), and only while no recorded call
+has written to a tensor since the first of them: the value may have changed by then.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SURE = frozenset(
 
 
 MAKERS = frozenset("arange zeros ones empty rand randn".split())
-"""Every whole number these are given says how large their result is, or what is in it."""
+"""Every integer argument of these determines the size or the content of their result."""
 
 SIZERS = frozenset(
     """
@@ -41,16 +41,16 @@ SIZERS = frozenset(
     broadcast_to as_strided
 """.split()
 )
-"""... and these, but for the tensor that they are called on."""
+"""... and of these, except for the tensor that they are called on."""
 
 
 def is_constant(m: Any, value: torch.Tensor) -> bool:
-    """Whether the one element of a tensor is known."""
+    """Whether the value of a one-element tensor is known."""
     return value.numel() == 1 and is_known(m, value)
 
 
 def is_known(m: Any, value: Any) -> bool:
-    """Whether all elements of a tensor are."""
+    """Whether all elements of a tensor are known."""
     recorder = m.recorder
     handle = recorder.handle_of(value) if type(value) in TENSOR_TYPES else None
     if handle is None or handle.call is None:
@@ -82,7 +82,7 @@ def is_known(m: Any, value: Any) -> bool:
 
 
 def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments of a call of torch, with numbers for the tensors that it would read them from."""
+    """The arguments of a torch call, with tensors replaced by numbers where torch would read a number from them."""
     if name not in MAKERS and name not in SIZERS or not (takes_numbers(args) or takes_numbers(kwargs.values())):
         return args, kwargs
     first = name in SIZERS and not isinstance(getattr(function, "__self__", None), torch.Tensor)
@@ -92,7 +92,7 @@ def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) ->
 
 
 def number_of(m: Any, value: Any) -> Any:
-    """A number for a tensor of one whole number that is known, also where it is part of a size or a slice."""
+    """The number for a known one-element integer tensor, also inside a size or a slice."""
     kind = type(value)
     if kind in TENSOR_TYPES:
         is_whole = not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
@@ -105,7 +105,7 @@ def number_of(m: Any, value: Any) -> Any:
 
 
 def with_limits(m: Any, key: Any) -> Any:
-    """A subscript of a tensor: a slice's limits are numbers, an index by itself stays the tensor it is."""
+    """A subscript of a tensor: the limits of a slice become numbers, an index by itself stays a tensor."""
     if type(key) is slice and takes_numbers((key,)):
         return number_of(m, key)
     if type(key) is tuple and any(type(part) is slice for part in key):

@@ -1,7 +1,7 @@
-"""Decimal arithmetic: what it answers depends on the context of the thread, its precision above all.
+"""Decimal arithmetic: its results depend on the context of the thread, above all on its precision.
 
-A segment that makes or meets a ``Decimal`` guards the context as a whole. Whoever asks for the context itself may
-change it: that is a break.
+A segment that makes or meets a ``Decimal`` guards the whole context. A program that asks for the context itself may
+change it: that is a graph break.
 """
 
 from __future__ import annotations

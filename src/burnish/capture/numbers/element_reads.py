@@ -1,8 +1,8 @@
-"""Tensors where torch wants a number: ``x[:n]``, ``torch.arange(n)``, ``x.view(n, -1)`` with an integer tensor ``n``.
+"""Element reads: detects tensors used as numbers, as in ``x[:n]``, ``torch.arange(n)`` or ``x.view(n, -1)``.
 
-torch reads the tensor's element inside of the call, unseen by who watches the calls. The call itself can be recorded,
-but the size of its result depends on data then, and what the trace goes on to compute from the size would be a
-constant. So calls that are given such tensors are watched one layer further down:
+torch reads the element of the integer tensor ``n`` inside the call, invisible to a torch function mode. The call itself
+can be recorded. But then the size of its result depends on data, and numbers that the trace computes from the size
+would be wrong constants. So calls with such tensors are watched one layer below, by a dispatch mode:
 
     if may_read(function, args, kwargs):
         with ReadNumbers() as read:
@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..guards.tensor_metadata import TENSOR_TYPES
 
 SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))
-"""Elsewhere a floating-point number changes values alone."""
+"""In other functions a floating-point number only changes values, not sizes."""
 
 NOT_SIZED = frozenset((torch.ctc_loss, torch.nn.functional.ctc_loss))
-"""Lengths are read and size nothing. Where a call is watched torch takes them for those of a subclass, and on a GPU
-wants them there."""
+"""Their lengths are read but determine no size. Under a dispatch mode torch treats the lengths like those of a
+subclass, and on a GPU expects them on it."""
 
 READ = torch.ops.aten._local_scalar_dense.default
 CONTAINERS = (tuple, list, torch.Size)
@@ -39,7 +39,7 @@ def may_read(function: Any, args: tuple, kwargs: dict) -> bool:
 
 
 def takes_numbers(args: Iterable[Any]) -> bool:
-    """Whether there is a tensor among them that could stand for a whole number."""
+    """Whether the arguments contain a tensor that could be used as an integer."""
     for value in args:
         kind = type(value)
         if kind in TENSOR_TYPES:
@@ -54,11 +54,11 @@ def takes_numbers(args: Iterable[Any]) -> bool:
 
 
 class ReadNumbers(TorchDispatchMode):
-    """Notices that an element becomes a number of C++."""
+    """Notices when an element becomes a C++ number."""
 
     any = False
     supports_higher_order_operators = True
-    """Loops and the like run as they are: what they answer has a size that does not depend on data."""
+    """Loops and other higher-order operators run unchanged: the sizes of their results do not depend on data."""
 
 
 def notice(self: ReadNumbers, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -67,5 +67,5 @@ def notice(self: ReadNumbers, func: Any, types: Any, args: tuple = (), kwargs: d
     return func(*args, **(kwargs or {}))
 
 
-# Given in the body of the class it would be kept out of Dynamo by a wrapper that imports Dynamo.
+# As part of the class body, torch would wrap it to keep Dynamo out, and the wrapper imports Dynamo.
 ReadNumbers.__torch_dispatch__ = notice  # type: ignore[method-assign]

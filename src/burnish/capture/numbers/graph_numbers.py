@@ -1,16 +1,16 @@
-"""Numbers of the graph: what torch's own code reads from tensors and computes with, without leaving the graph.
+"""Graph numbers: Python numbers that torch's own code reads from tensors and computes with, kept in the graph.
 
-An optimizer that keeps its step count in a tensor reads it (``step.item()``), computes with it and hands the outcome to
-a torch operation. None of that needs Python to know the number, so it is written down like a torch call:
+An optimizer that keeps its step count in a tensor reads it (``step.item()``), computes with it and passes the result to
+a torch operation. Python need not know the number for that, so the computation is recorded like a torch call:
 
     step = step_t.item()                    item = step_t.item()
     bias = 1 - 0.9 ** step                  pow_1 = operator.pow(0.9, item);  sub = operator.sub(1, pow_1)
     p.addcdiv_(m, d, value=-lr / bias)      ...;  p.addcdiv_(m, d, value=truediv)
 
-In the trace such a number is a live value (``live``) whose expression is a handle of the recorder. The segment ends
-where Python needs the value: before a text, a list index. It is a slot of the next segment then. A comparison is a
-guard where the number comes from a counter, a tensor to which the graph only adds constants before it is read: the
-check counts along, beforehand (RAdam goes over to another formula after five steps).
+In the trace such a number is a live scalar (``live_scalars``) whose expression is a handle of the recorder. The segment
+ends where Python needs the value, as for a text or a list index. The number is then a slot of the next segment. A
+comparison becomes a guard if the number comes from a counter: a tensor to which the graph only adds constants before
+the read. The guard computes the count in advance (RAdam changes its formula after five steps).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
 from . import live_scalars
 
-# What is written down. All of these answer a number for numbers, or raise.
+# Recorded operations. All of these return a number for numbers, or raise.
 RECORDED = frozenset(
     (
         operator.add,
@@ -58,11 +58,11 @@ RECORDED = frozenset(
         math.fabs,
     )
 )
-SAME_KIND = frozenset((min, max))  # their answer's type is that of one of the operands: they must be of one
+SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so both must have the same type
 
 
 class GraphNumber(live_scalars.Expression):
-    """A live value's expression: the call that computes it."""
+    """The expression of a graph number: the recorded call."""
 
     __slots__ = ("handle",)
     in_graph = True
@@ -84,7 +84,7 @@ def _number_of_the_graph() -> None:
 
 
 def stays_in_graph(m: Any, tensor: Any) -> bool:
-    """Whether ``tensor.item()`` is to be written down here: asked by torch's own code, of a tensor the graph knows."""
+    """Whether ``tensor.item()`` is recorded here: called by torch's own code, on a tensor that the graph knows."""
     return (
         m.frame is not None
         and is_trusted_namespace(m.frame.globals)
@@ -98,14 +98,14 @@ def stays_in_graph(m: Any, tensor: Any) -> bool:
 
 
 def read(m: Any, tensor: torch.Tensor) -> Any:
-    """``tensor.item()`` as a number of the graph."""
+    """``tensor.item()`` as a graph number."""
     value = m.plainly(tensor.item)
     m.recorder.seen += 1
     return live_scalars.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
 
 
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.as_tensor(number)`` of a number of the graph; None for any other call."""
+    """``torch.as_tensor(number)`` of a graph number; None for any other call."""
     number = args[0] if len(args) == 1 else None
     if (
         not isinstance(number, live_scalars.Live)
@@ -120,17 +120,17 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply(m: Any, operation: Callable, operands: tuple) -> Any:
-    """``operation(*operands)``, at least one of which is a number of the graph."""
+    """``operation(*operands)`` with at least one graph number among the operands."""
     values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
-        # The answer is one of them, as it is: which one is asked beforehand.
+        # The result is one of the operands, unchanged: which one is guarded in advance.
         first, second = operands
         return second if apply(m, operator.gt if operation is max else operator.lt, (second, first)) else first
     if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
         try:
             value = operation(*values)
         except Exception:
-            value = None  # an error of this run's numbers, which are needed to say so
+            value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
     if operation in QUESTIONS:
@@ -154,7 +154,7 @@ def refuse(m: Any) -> None:
 
 
 def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
-    """Torch is about to take numbers where the graph could not give them."""
+    """Torch is about to take numbers in a place where the graph cannot provide them."""
     if isinstance(value, live_scalars.Live):
         if value.expression.in_graph:
             refuse(m)
@@ -163,18 +163,18 @@ def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
             settle_numbers(m, part, depth + 1)
 
 
-# ---- numbers that can be told before the graph runs
+# ---- numbers that are known before the graph runs
 
 
 class NotBeforehand(Exception):
-    """It takes the graph to know."""
+    """The number is unknown until the graph has run."""
 
 
 QUESTIONS = frozenset((operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, operator.truth))
 
 
 def before_the_graph(m: Any, value: Any) -> Any:
-    """A live number as an expression over sources, or a constant."""
+    """A live scalar as an expression over sources, or a constant."""
     if not isinstance(value, live_scalars.Live):
         return value
     return of_handle(m, value.expression.handle) if value.expression.in_graph else value.expression
@@ -194,7 +194,7 @@ def of_handle(m: Any, handle: Any) -> Any:
 
 
 def of_counter(m: Any, tensor: Any, end: int) -> Any:
-    """What ``item()`` of a tensor answers after ``end`` calls."""
+    """The result of ``item()`` on a tensor after ``end`` calls."""
     calls = m.recorder.calls
     added = []
     for call in calls[:end]:
@@ -214,7 +214,7 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
 
 
 def makes_something_new(call: Any) -> bool:
-    """Whether a call computes from what it is given, writes to none of it, and shows none of it."""
+    """Whether a call computes only from its arguments, writes to none of them, and returns no alias of them."""
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
         name in torch_calls.VALUE_CALLS
@@ -228,7 +228,7 @@ CONSTANTS = (torch.tensor, torch.as_tensor, torch.ones, torch.zeros)
 
 
 def constant_of(m: Any, value: Any) -> Any:
-    """A number that is written in the program, or a tensor made of one."""
+    """A number that is written in the program, or a tensor made from one."""
     if not is_handle(value):
         return value
     call = None if value.call is None or value.path else m.recorder.calls[value.call]

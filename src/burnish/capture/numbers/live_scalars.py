@@ -1,10 +1,10 @@
 """Live scalars: numbers and strings whose value may differ on every run.
 
-A number that came out of a tensor is not a constant of the segment. While tracing it is an instance of a subclass of
+A number that was read from a tensor is not a constant of the segment. While tracing it is an instance of a subclass of
 ``int``, ``float`` or ``str`` that holds this run's value and an expression over the segment's sources. Arithmetic on it
-makes new live values; comparing it or asking its truth puts a guard on the outcome only; everything that needs the
-value itself (hashing, indexing a list, formatting by C code) calls ``settle``, which guards the value and makes it
-a constant.
+makes new live values. A comparison or truth test guards only its outcome. Everything that needs the value itself
+(hashing, indexing a list, formatting by C code) calls ``settle``, which specializes: it guards the value and makes it a
+constant.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..guards.object_sources import Source
 
 
 class Expression:
-    """A small formula over sources: how a live value is computed again on the next run."""
+    """A small formula over sources that recomputes a live value on the next run."""
 
     __slots__ = ("operands", "operation")
-    in_graph = False  # whether it is a number of the graph, which nobody knows before the graph has run
+    in_graph = False  # whether it is a graph number, unknown until the graph has run
 
     def __init__(self, operation: Callable | None, operands: tuple):
         self.operation, self.operands = operation, operands
@@ -64,18 +64,18 @@ SYMBOLS = {
 
 
 class Live:
-    """Mixed into the three kinds."""
+    """Base of the three live kinds."""
 
     __slots__ = ()
     expression: Expression
     tracer: Any
 
     def plain(self) -> Any:
-        """This run's value, without a guard: for looking only."""
+        """This run's value, without a guard. Only for inspection."""
         raise NotImplementedError
 
     def settle(self) -> Any:
-        """Guard the value and answer it as a constant."""
+        """Guard the value and return it as a constant."""
         value = self.plain()
         self.tracer.guard_value(self.expression, value)
         return value
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def apply(operation: Callable, *operands: Any) -> Any:
-    """A new live value (or, where the answer is no number or string, a settled one)."""
+    """A new live value, or a specialized one if the result is neither a number nor a string."""
     live = next(o for o in operands if isinstance(o, Live))
     operation = IN_PLACE.get(operation, operation)
     for operand in operands:
@@ -130,13 +130,13 @@ def apply(operation: Callable, *operands: Any) -> Any:
         value = operation(*map(_plain, operands))
     except Exception:
         for operand in operands:
-            settled(operand)  # the error is this value's
+            settled(operand)  # the error belongs to this value
         raise
     if value is NotImplemented:
         return value
     expression = Expression(operation, tuple(map(_operand, operands)))
     if type(value) in KINDS:
-        # That there is an answer, and its type, is what later code relies on (1 / n; 2 ** n is a float for n < 0).
+        # Later code relies on the existence of a result and on its type (1 / n; 2 ** n is a float for n < 0).
         if operation not in TOTAL:
             live.tracer.guard_outcome(Expression(_is_type, (expression, type(value))), True)
         return make(value, expression, live.tracer)
@@ -152,7 +152,7 @@ def settled(value: Any) -> Any:
     return value.settle() if isinstance(value, Live) else value
 
 
-# What answers for all numbers (or texts), with the same type.
+# Operations that return a result of the same type for all numbers (or strings).
 TOTAL = frozenset(
     (
         operator.add,
@@ -248,7 +248,7 @@ for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
     for _name in ("__hash__", "__repr__", "__str__", "__format__", "__divmod__", "__rdivmod__", "__reduce_ex__"):
         setattr(_kind, _name, _settled(_name, _base))
 LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
-# C code asks for __index__, __int__ and __float__ only of objects that are no int or float: the call policy settles.
+# C code calls __index__, __int__ and __float__ only on objects other than int and float: the call rules settle those.
 for _name in (
     "__hash__",
     "__repr__",

@@ -1,12 +1,12 @@
-"""Arrays that NumPy makes of constants.
+"""Constant NumPy arrays: arrays that NumPy makes from constants while tracing.
 
     torch.from_numpy(np.linspace(0, 1, x.shape[-1]))          clone = constant.clone()
     x * np.array([0.2, 0.3, 0.5]).max()                       a number
-    return np.zeros(3)                                        made again, as a copy, on each run
+    return np.zeros(3)                                        rebuilt, as a copy, on each run
 
-While tracing such an array is there for real, and whoever writes to it ends the graph before that. So what it holds is
-known: functions of it are called while tracing, and a tensor made of it is a copy of a constant. Once torch shares its
-memory (``from_numpy``) nothing more is known of it; arrays from outside, or of tensors, are never known.
+While tracing such an array really exists, and a write to it ends the graph first. So its content is known: functions of
+it are called while tracing, and a tensor made from it is a copy of a constant. It becomes unknown once torch shares its
+memory (``from_numpy``). Arrays from outside, or made from tensors, are never known.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def is_known(m: Any, value: Any) -> bool:
 
 
 def note(m: Any, value: Any) -> Any:
-    """An array that was made of constants."""
+    """Note an array that was made from constants."""
     if type(value) is ARRAY and value.dtype.type in NUMBERS:
         m.arrays[id(value)] = value
     return value
 
 
 def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.tensor(array)`` and the like, or MISSING."""
+    """``torch.tensor(array)`` and similar calls, or MISSING."""
     if (
         not args
         or not is_known(m, args[0])

@@ -1,13 +1,12 @@
-"""NumPy on constants: what it answers is a constant, too.
+"""Constant folding of NumPy calls: the result of NumPy on constants is a constant.
 
     x / np.sqrt(x.shape[-1])        np.float64(8.0), and the graph divides by 8.0
     x.reshape(np.prod(x.shape))
     x.masked_fill(mask, np.finfo(np.float32).min)
 
-Numbers of NumPy's are values like Python's own: compared by value where they come from outside, and given to torch as
-the Python numbers that torch takes them for. Functions are called while tracing where all they are given are constants
-and so is the answer; arrays that are made so are another story (``numpy_arrays``). Where NumPy would warn, the graph
-ends.
+NumPy scalars are values like Python's own: compared by value if they come from outside, and passed to torch as the
+Python numbers that torch takes them for. A function is called while tracing if its arguments and its result are
+constants. Arrays are handled by ``numpy_arrays``. Where NumPy would warn, the graph ends.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SEQUENCES = (tuple, list, torch.Size)
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """The answer of a function, class or method of NumPy's, or MISSING where it is more than a constant."""
+    """The result of a function, class or method of NumPy, or MISSING if it is not a constant."""
     given = (*args, *kwargs.values())
     owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
     if type(owner) in NUMBERS or numpy_arrays.is_known(m, owner) and function.__name__ in numpy_arrays.METHODS:
@@ -51,7 +50,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply(m: Any, operation: Callable, *operands: Any) -> Any:
-    """An operator on numbers of NumPy's."""
+    """An operator on NumPy scalars."""
     value = MISSING
     if all(is_constant(m, operand) for operand in operands) and not (
         type(operands[0]) is ARRAY and operation in IN_PLACE
@@ -64,7 +63,7 @@ def apply(m: Any, operation: Callable, *operands: Any) -> Any:
 
 
 def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """``function`` of constants. MISSING where it warns, or answers with something that can be changed."""
+    """``function`` of constants. MISSING if it warns, or returns something mutable."""
     import numpy
 
     error: BaseException | None = None
@@ -87,8 +86,8 @@ def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def is_constant(m: Any, value: Any) -> bool:
-    """Whether the value is guarded, or will be when it is settled. A number that came out of data, or may be another
-    one in the next call, has an origin instead."""
+    """Whether the value is guarded, or will be when it is settled. A number that was read from data, or may differ in
+    the next call, has an origin instead."""
     kind = type(value)
     if kind in SEQUENCES:
         return all(is_constant(m, part) for part in value)

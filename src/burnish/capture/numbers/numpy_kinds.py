@@ -1,4 +1,4 @@
-"""Which of NumPy's types and functions stand for constants (``numpy_constants``). Without NumPy, none."""
+"""NumPy's constant types and functions, for constant folding (``numpy_constants``). Empty without NumPy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VALUES = NUMBERS | DTYPES
 
 if NUMBERS:
     GIVEN_TO_TORCH = NUMBERS - {numpy.bool_, numpy.uint64, numpy.complex64, numpy.complex128}
-    """Torch takes them for the Python numbers they are; it does not so with the others."""
+    """Torch converts these to Python numbers, but not the others."""
 else:
     GIVEN_TO_TORCH = frozenset()
 

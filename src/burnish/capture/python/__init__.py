@@ -1,1 +1,1 @@
-"""What Python does, under a trace: attributes, operators, calls, builtins, containers, text."""
+"""Python's operations under a trace: attributes, operators, calls, builtins, containers, text."""

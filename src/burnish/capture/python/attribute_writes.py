@@ -1,6 +1,6 @@
-"""Attributes set and deleted while tracing: as ``attributes``, what is changed is remembered, to be changed again.
+"""Attribute writes while tracing: setting and deleting, recorded as side effects to repeat on later runs.
 
-Python code found on the way (``__setattr__``, properties, descriptors) is interpreted.
+Python code on the way (``__setattr__``, properties, descriptors) is interpreted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HAVE_OWN_SETTER = (FunctionType, threading.local)
 
 
 def discard(m: Any, answer: Any) -> Any:
-    """The answer of a setter is dropped, whether it came at once or comes when its frame returns."""
+    """Drop the result of a setter, whether it is here or comes when its frame returns."""
     if answer is PUSHED:
         m.frame.completion = fr.DISCARD
         return PUSHED

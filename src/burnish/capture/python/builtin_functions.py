@@ -1,7 +1,7 @@
-"""Builtin functions while tracing: one entry each, saying what the call is.
+"""Builtin functions while tracing: a table with one handler each.
 
-An entry is a handler ``(machine, args, kwargs)`` that answers the value, ``PUSHED`` when interpreted code will, or
-``MISSING`` to let the general rule decide. ``PURE`` are functions of their arguments alone.
+A handler ``(machine, args, kwargs)`` returns the value, ``PUSHED`` if interpreted code will return it, or ``MISSING``
+to apply the general rule. ``PURE`` are functions of their arguments alone.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ def _math(function: Callable) -> Callable:
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
     origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
     if m.frame.globals is copy.__dict__ and len(args) == 1:
-        # The keys of its memo, which is gone when it is done. What counts is which objects are the same.
+        # The keys of copy's memo, which is discarded at the end. Only the identity of objects matters.
         if origin is not None:
             m.heap.identity_matters.add(type(args[0]))
         return m.plainly(id, *args, **kwargs)
     if origin is not None and not kwargs:
-        # An object from outside: what is guarded is the number, which does not keep the object alive.
+        # An object from outside: the guard is on the number, which does not keep the object alive.
         asked = Expression(id, (Expression(None, (origin.source,)),))
         m.heap.guard("outcome", None, (Expression(operator.eq, (asked, id(args[0]))), True))
         return id(args[0])
@@ -166,9 +166,9 @@ def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
-    """True to the user's code. Torch's own asks in order to take shortcuts that differ from eager (hooks left out after
-    a failure, step counts kept as tensors): to it we are eager. So we are to all code where blocks
-    stay calls: they are compiled for what it gives them as plain Python."""
+    """True for the user's code. Torch's own code asks in order to take shortcuts that differ from eager (hooks left out
+    after a failure, step counts kept as tensors), so it gets False. So does all code where blocks stay calls: blocks
+    are compiled for the arguments of a plain Python caller."""
     return not m.options.keeps_blocks and not is_trusted(m.frame.globals.get("__name__"))
 
 
@@ -276,18 +276,18 @@ TAKE = {
     itertools.chain.from_iterable: (1, 1),
     itertools.tee: (1, 2),
 }
-"""Of builtins without parameters by name: the least and the most they take. Other calls are errors, before anything."""
+"""For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {
     sum: (1, 2, {"start"}),
     sorted: (1, 1, {"key", "reverse"}),
     min: (1, 1 << 30, {"key", "default"}),
     max: (1, 1 << 30, {"key", "default"}),
 }
-"""The same of builtins with parameters by name, and those names."""
+"""The same for builtins with keyword parameters, and their names."""
 
 
 def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a builtin takes no such arguments: it says so itself then."""
+    """Whether a builtin rejects such arguments. It is then called, to raise the error."""
     takes = TAKE.get(function)
     if takes is not None:
         return bool(kwargs) or not takes[0] <= len(args) <= takes[1]
@@ -308,8 +308,8 @@ def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``record_function`` names a stretch of work for the profiler. In a graph that stretch no longer exists, and
-    where plain Python leaves it, nothing is to be ended."""
+    """``record_function`` names a span of work for the profiler. A graph has no such span, and code after a break must
+    not end one."""
     attribute_writes.store(m, args[0], "run_callbacks_on_exit", False)
     return args[0]
 
@@ -319,12 +319,12 @@ def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Torch reads the table of hooks while the graph runs: a removal must happen before what follows."""
+    """Torch reads the table of hooks while the graph runs: a removal must take effect before the following calls."""
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
 def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Torch names the code of what ``torch.no_grad()`` decorates after the mode, for profilers."""
+    """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
     return None
 
 
@@ -382,7 +382,7 @@ for _name in ("send", "throw", "close", "__next__"):
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:
-    """``substitute_in_graph``: calls of ``original`` are calls of ``polyfill`` while tracing."""
+    """``substitute_in_graph``: calls of ``original`` become calls of ``polyfill`` while tracing."""
     handler: Callable = lambda m, args, kwargs: m.call(polyfill, args, kwargs)  # noqa: E731
     if isinstance(original, FunctionType):
         PYTHON_FUNCTIONS[original] = handler

@@ -1,7 +1,7 @@
 """Methods of builtin containers, strings and other C objects while tracing.
 
-Reading methods guard what they read. Writing methods guard what the container held, so that the change can be replayed
-from a comparison at the end of the segment. Both then run natively on the real object.
+Reading methods guard the values they read. Writing methods guard the previous content of the container, so that the
+change can be replayed from a comparison at the end of the segment. Both then run natively on the real object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ 
 WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
 
 
-# How many arguments methods take that are looked at before Python's own method sees them.
+# The argument counts of methods whose arguments are inspected before Python's own method gets them.
 TAKE = {
     "append": (1, 1),
     "extend": (1, 1),
@@ -99,7 +99,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         and issubclass(kind, operators.BUILTIN_CONTAINERS)
         and (kwargs or not takes[0] <= len(args) <= takes[1])
     ):
-        return m.plainly(method, *args, **kwargs)  # which refuses
+        return m.plainly(method, *args, **kwargs)  # raises the error
     if issubclass(kind, dict):
         return call_dict(m, owner, name, args, kwargs, method)
     if issubclass(kind, (list, collections.deque)):
@@ -171,13 +171,13 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
 
 
 def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
-    """``dict.fromkeys``: what iterates or hashes by the user's rules is not asked by C code."""
+    """``dict.fromkeys``: C code must not iterate or hash by the user's rules."""
     if kwargs or not 0 < len(args) < 3:
         return m.made(m.perform(bound, *args, **kwargs))
     keys = args[0]
     if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
         return m.call(builtin_polyfills.dict_of_keys, (kind, *args), {})
-    if type(keys) in (list, tuple):  # the others are known to be hashed already
+    if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
             operators.check_key(m, key)
     m.heap.expose(args)
@@ -201,7 +201,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
         and not isinstance(args[0], ATOMS)
         and calls.is_user_object(args[0])
     ):
-        return NotImplemented  # without a look at it
+        return NotImplemented  # without inspecting it
     operators.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
@@ -223,7 +223,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
 def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
     least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
     if kwargs or not least <= len(args) <= most:
-        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # which refuses
+        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
     m.take_over(owner)
     if name == "throw" and isinstance(args[0], type) and operators.makes_by_python(m, args[0]):
         return m.call(builtin_polyfills.throw_made, (owner, *args), {})
@@ -247,7 +247,7 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
 def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
-        return m.plainly(method, *args, **kwargs)  # which refuses
+        return m.plainly(method, *args, **kwargs)  # raises the error
     if (
         name in BY_ITS_OWN_RULES
         and (args or kwargs or name == "copy")
@@ -289,7 +289,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
         m.heap.will_write(table)
     if name in DICT_VIEWS and not args:
-        m.heap.expose(table)  # with all that it holds: native code reads through the view, and nobody sees into that
+        m.heap.expose(table)  # with all its content: native code reads through the view, out of the tracer's sight
         return m.plainly(method, **kwargs)
     m.heap.expose(table)
     m.heap.expose(args)
@@ -298,11 +298,11 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
 
 
 BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
-"""Methods of ordered dictionaries that ask the object's own ``__setitem__`` for what they store."""
+"""Methods of ordered dictionaries that store through the object's own ``__setitem__``."""
 
 
 def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
-    """Guard what the method is about to find; answers it where it is a number that changes."""
+    """Guard the entry that the method will find. Returns it if it is a number that changes."""
     if not m.heap.is_constant_key(key):
         m.heap.complete(origin)
         return None
@@ -400,7 +400,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         if name not in KEYED_SET_METHODS:
             for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
                 operators.check_key(m, part)
-        elif name == "add" or not isinstance(value, set):  # a set is looked up as the frozenset that is its equal
+        elif name == "add" or not isinstance(value, set):  # a set is looked up as an equal frozenset
             operators.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)

@@ -1,13 +1,13 @@
-"""Context variables around blocks that stay calls: set, read and put back while the trace runs.
+"""Context variables around blocks that stay calls: set, read and reset during the trace.
 
     token = collector.set({})
     try:
-        hidden = self.blocks(hidden)            none of it is in the graph: when it has run, the variable
+        hidden = self.blocks(hidden)            none of it is in the graph: after the graph, the variable
     finally:                                    is as it was before
         collector.reset(token)
 
-What is compiled of a block reads no such variable, so nobody misses the value while the graph runs. One that is still
-set at the end, or was set outside, is not replayed: the code stays plain Python.
+Compiled blocks read no such variable, so its value is not needed while the graph runs. A variable that is still set at
+the end, or was set outside, is not replayed: the code stays plain Python.
 """
 
 from __future__ import annotations

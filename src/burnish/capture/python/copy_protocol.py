@@ -1,7 +1,7 @@
-"""``object.__reduce_ex__``: what `copy.copy` and `copy.deepcopy` ask of an object whose class has no hook for them.
+"""``object.__reduce_ex__``: the protocol of `copy.copy` and `copy.deepcopy` for classes without hooks of their own.
 
-It is C code that calls the class's `__getstate__`, so what it does is written in Python here, and interpreted: a copy
-of an object is then made of the same reads and writes as one that is made by hand.
+It is C code that calls the class's `__getstate__`, so it is written in Python here, and interpreted. A copy of an
+object then consists of the same reads and writes as a copy made by hand.
 
     copy.deepcopy(config)        # config.__reduce_ex__(4): (copyreg.__newobj__, (Config,), config.__dict__, None, None)
 """
@@ -20,10 +20,10 @@ HEAP_TYPE = 1 << 9
 
 
 def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Callable | None:
-    """What is called with ``owner`` in place of ``object.<name>``, or None where the C code itself has to answer."""
+    """The function to call with ``owner`` in place of ``object.<name>``, or None if the C code itself has to run."""
     kind = type(owner)
     if kwargs or not is_of_python_classes(kind):
-        return None  # where all classes are Python's, a method in C is object's
+        return None  # if all classes are Python's, a method in C is object's
     if name == "__getstate__":
         return None if args else state_of
     if len(args) != 1 or type(args[0]) is not int or args[0] < 2:
@@ -34,7 +34,7 @@ def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Ca
 
 
 def is_of_python_classes(kind: type) -> bool:
-    """Whether all that an object holds is in its `__dict__` and its slots."""
+    """Whether all state of an object is in its `__dict__` and its slots."""
     return all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
 
 

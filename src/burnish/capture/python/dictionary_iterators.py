@@ -1,4 +1,4 @@
-"""Iterators over dictionaries and sets: which table one goes over, and in which way."""
+"""Iterators over dictionaries and sets: finds the table behind an iterator, and its kind of iteration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def table_of(iterator: Any) -> Any:
-    """The dictionary or set that an iterator goes over; None when it is through."""
+    """The dictionary or set behind an iterator; None when it is exhausted."""
     return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
 
 

@@ -1,6 +1,6 @@
-"""Builtins that go through what they are given: ``len``, ``next``, ``sum``, ``sorted`` and their like, while tracing.
+"""Builtins that iterate over their argument while tracing: ``len``, ``next``, ``sum``, ``sorted`` and so on.
 
-Where elements have operators of the user's own, Python versions of them are interpreted (``polyfills``).
+For elements with operators in Python, Python versions of the builtins are interpreted (``builtin_polyfills``).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
 
 
 def _is_not_seen_into(items: Any) -> bool:
-    """An iterator, or a view: what it will give is not known, and may have rules of its own."""
+    """Whether it is an iterator or a view: its elements are not known, and may have rules of their own."""
     return not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
@@ -152,7 +152,7 @@ def wants_python(m: Any, args: tuple) -> bool:
 
 
 def holds_objects(value: Any) -> bool:
-    """Whether a container holds something whose operators may be Python, or tensors (whose data may be asked for)."""
+    """Whether a container holds tensors (with data that may be needed) or objects whose operators may be in Python."""
     if isinstance(value, dict):
         return any(map(is_object, value))
     if isinstance(value, operators.BUILTIN_CONTAINERS):

@@ -1,9 +1,9 @@
-"""Python versions of iterators, where a function or an iterable is the user's.
+"""Iterator polyfills: Python versions of iterators, for functions or iterables written by the user.
 
-    zip(batches(), labels)           # batches() is a generator: each next() runs code of the user's
+    zip(batches(), labels)           # batches() is a generator: each next() runs user code
 
-What makes such an iterator asks its iterables for theirs at once, as C code does, and refuses then what is none:
-``begin``. The rest runs when somebody asks for an element. See ``polyfills`` for what holds of all of them.
+The constructor of such an iterator calls ``iter`` on its iterables at once and rejects non-iterables, as C code does:
+``begin``. The rest runs when an element is requested. See ``builtin_polyfills`` for the rules of all polyfills.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MISSING = object()
 
 
 def begin(polyfill, before, iterables, after, options):
-    """An iterator over ``iterables``, which are asked for theirs now."""
+    """An iterator over ``iterables``. ``iter`` is called on each of them now."""
     ready = []
     for items in iterables:
         ready.append(iter(items))
@@ -44,7 +44,7 @@ def zip_(*iterables, strict=False):
         return
     while True:
         values = []
-        while len(values) < len(iterators):  # by number: an iterator of ours would be one more to stop at
+        while len(values) < len(iterators):  # by number: an iterator of ours would be one more object to stop at
             i = len(values)
             try:
                 value = next(iterators[i])
@@ -74,7 +74,7 @@ def enumerate_(iterable, start=0):
 
 
 class Sequence:
-    """What has no more than this is iterated by index."""
+    """A class with only this method is iterated by index."""
 
     def __getitem__(self, at):
         raise IndexError
@@ -229,7 +229,7 @@ def compress(data, selectors):
 
 
 def groupby(iterable, key=None):
-    """Groups as lists' iterators: what a loop over them sees is the same."""
+    """Groups are list iterators: a loop over them sees the same elements."""
     group, current = [], MISSING
     for value in iterable:
         value_key = value if key is None else key(value)
@@ -244,7 +244,7 @@ def groupby(iterable, key=None):
 
 
 def tee(items, n=2):
-    """Each copy goes on by itself: what they share is the list of what the slowest has not seen."""
+    """Each copy advances by itself. They share the list of values read so far."""
     if n < 0:
         raise ValueError("n must be >= 0")
     iterator = iter(items)

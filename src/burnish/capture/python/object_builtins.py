@@ -1,4 +1,4 @@
-"""Builtins about an object and its class while tracing: ``getattr``, ``isinstance``, ``object.__new__`` and so on."""
+"""Builtins on objects and classes while tracing: ``getattr``, ``isinstance``, ``object.__new__`` and so on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
                 return args[2]
             raise
         if value is PUSHED:
-            # The attribute is computed by Python code: take the frame back, read under a try.
+            # The attribute is computed by Python code: pop its frame, read under a try.
             m.frame = m.frame.caller
             return m.call(builtin_polyfills.getattr_or, args, {})
         return value
@@ -63,7 +63,7 @@ def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _none(m: Any, answer: Any) -> Any:
-    """A setter called as a function answers None."""
+    """A setter called as a function returns None."""
     if answer is PUSHED:
         m.frame.completion = fr.PUSH_NONE
         return PUSHED
@@ -104,7 +104,7 @@ def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def guard_registered(m: Any, cls: type, kind: Any) -> None:
-    """Whether a class is one of an abstract one's: it may be registered, or be given the methods, at any time."""
+    """Guard ``issubclass`` for an abstract class: a class may be registered, or get the methods, at any time."""
     key = (cls, "is registered", kind)
     if (
         isinstance(kind, abc.ABCMeta)
@@ -117,7 +117,7 @@ def guard_registered(m: Any, cls: type, kind: Any) -> None:
 
 
 def is_asked_for_attributes(kind: Any) -> bool:
-    """Whether ``isinstance`` of it looks for attributes: a ``typing.runtime_checkable`` protocol."""
+    """Whether ``isinstance`` with this class looks for attributes: a ``typing.runtime_checkable`` protocol."""
     return isinstance(kind, abc.ABCMeta) and bool(find_on_type(kind, "_is_runtime_protocol"))
 
 
@@ -129,7 +129,7 @@ def guard_attributes(m: Any, obj: Any, kind: type) -> None:
 
 SAMPLES = {
     kind: kind(*args)
-    for kind, *args in (  # of what ``Generator`` stands for
+    for kind, *args in (  # the classes that ``Generator`` emulates
         (map, int, ()),
         (filter, None, ()),
         (zip,),
@@ -171,7 +171,7 @@ def _new(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
-    """``tuple.__new__(cls, items)`` and the like."""
+    """``tuple.__new__(cls, items)`` and similar calls."""
     if owner is object:
         return _new(m, args, kwargs)
     if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
@@ -224,7 +224,7 @@ UNBOUND: dict[Any, Callable] = {
     type.__call__: _type_call,
 }
 UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__delattr__: 2}
-"""How many arguments they take at least, where that is more than one."""
+"""The minimum number of arguments, where that is more than one."""
 
 
 BUILTINS: dict[Any, Callable] = {

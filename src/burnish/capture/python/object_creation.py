@@ -1,4 +1,4 @@
-"""Making objects while tracing: what ``type.__call__`` would do, in steps the interpreter can see."""
+"""Object creation while tracing: the work of ``type.__call__``, in steps that the interpreter can see."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         and type(args[0]) in (list, tuple)
         and cls.__module__ == "torch"
     ):
-        # torch.LongTensor([1, 2]), from before tensors had dtypes. Those of other devices are in other modules.
+        # torch.LongTensor([1, 2]), from before tensors had dtypes. Classes for other devices are in other modules.
         return m.call(torch.tensor, args, {"dtype": cls.dtype, "device": "cpu"})  # type: ignore[attr-defined]
     if "__burnish_original__" in cls.__dict__:
         return m.call(cls.__dict__["__burnish_original__"], args, kwargs)
@@ -136,7 +136,7 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """``nn.Parameter(x)``, ``torch.Tensor([...])``: torch does not dispatch these, so they are written down here."""
+    """``nn.Parameter(x)``, ``torch.Tensor([...])``: torch does not dispatch these, so they are recorded here."""
     if cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         m.stop(breaks.SUBCLASS_TENSOR, f"making a {cls.__qualname__}")
     mark = m.recorder.mark()
@@ -266,7 +266,7 @@ def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, always: bool = False) -> Any:
-    """``first`` and ``last``: where among the arguments the iterables are."""
+    """``first`` and ``last``: the positions of the iterables among the arguments."""
 
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
@@ -287,8 +287,8 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
 
 def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:
-    """Python refuses arguments when the iterator is made: here, with iterables that are empty, so that nothing else is
-    done with them."""
+    """Python checks the arguments when the iterator is made. Here empty iterables are used, so that nothing else
+    happens."""
     args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
     kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
     for value in (*args, *kwargs.values()):
@@ -302,7 +302,7 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
 
 
 def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """An iterator that hands on the elements of others without looking into them."""
+    """An iterator that passes on the elements of others without inspecting them."""
     for value in (*args, *kwargs.values()):
         m.heap.expose_items(value)
         operators.settled(value)
@@ -385,7 +385,7 @@ def _object(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """The C++ guard behind ``torch.inference_mode``: an object of the graph, made and ended by recorded calls."""
+    """The C++ guard behind ``torch.inference_mode``: an object of the graph, created and ended by recorded calls."""
     value = m.plainly(cls, *args, **kwargs)
     m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
     m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))

@@ -1,7 +1,7 @@
-"""Subscripts while tracing: what is read, written and deleted at a place of a container.
+"""Subscripts while tracing: reading, writing and deleting items of a container.
 
-``subscript`` and the like are what ``container[key]`` means, which a class may have its own method for. The
-``natively`` ones are what that method calls then: ``list.__getitem__(self, key)``.
+``subscript`` and the functions like it implement ``container[key]``, for which a class may have its own method. The
+``natively`` ones implement the base method that such a method calls: ``list.__getitem__(self, key)``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
 
 
 def subscript_natively(m: Any, container: Any, key: Any) -> Any:
-    """``list.__getitem__(container, key)``: what a subclass's own method calls is not that method again."""
+    """``list.__getitem__(container, key)``: called from a subclass's own method, it must not call that method again."""
     kind = type(container)
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
@@ -85,25 +85,25 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
 
 
 def in_order(container: Any) -> Any:
-    """The class written in C of a list or deque: ``[]`` would find what a subclass has instead."""
+    """The builtin base class of a list or deque: ``[]`` would find a subclass's override."""
     return list if isinstance(container, list) else collections.deque
 
 
 def check_slice(m: Any, key: Any) -> None:
-    """Stop where Python would read the limits of a slice from tensors."""
+    """Stop if Python would read the limits of a slice from tensors."""
     if type(key) is slice and any(is_tensor(part) for part in (key.start, key.stop, key.step)):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
 
 def check_place(m: Any, key: Any) -> None:
-    """Stop before a list is changed at a place that Python would read from a tensor."""
+    """Stop before a list is changed at an index that Python would read from a tensor."""
     operators.check_numbers(m, (key,))
     if is_tensor(key):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
 
 def check_index(m: Any, key: Any) -> None:
-    """Stop where indexing would ask a user's ``__index__``."""
+    """Stop if indexing would call a user's ``__index__``."""
     for part in key if type(key) is tuple else (key,):
         for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
             if operators.python_method(m, value, "__index__"):
@@ -211,7 +211,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
             m.heap.will_write_key(origin, key)
         else:
             m.heap.will_write(table)
-    # The method of the base class: a subclass may override it, and what runs here is what its override calls.
+    # The method of the base class: a subclass may override it, and this is the call that its override makes.
     m.plainly(
         (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
     )

@@ -1,11 +1,11 @@
-"""Where a call stands that is traced on trial: what it takes to go back there, as if nothing of it had been traced.
+"""Trace rollback: returns to the start of a call that was traced tentatively, as if it had not been traced.
 
     start = CallStart(m, tensors)          the instruction of the call is the current one
     ...                                    the function is interpreted
     start.go_back(m)
 
-The trace, the global switches and the random numbers are put back. What else a trace may do is for its region to keep
-from happening: regions are `checkpointing.Region` and `branches.Branch`.
+The trace, the global switches and the random number states are restored. The region must prevent all other side
+effects: regions are `activation_checkpointing.CapturedRegion` and `cond.Branch`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IN_FRAME = ("pc", "completion", "handling", "spare")
 
 class CallStart:
     def __init__(self, m: Any, tensors: Sequence[Any]):
-        """The random numbers are those of the devices of ``tensors``, and of the CPU."""
+        """The random number states of the devices of ``tensors``, and of the CPU."""
         self.frame = m.frame
         self.state = [(name, getattr(m.frame, name)) for name in IN_FRAME]
         self.stack = list(m.frame.stack)
@@ -31,7 +31,7 @@ class CallStart:
 
     @property
     def calls(self) -> int:
-        """How many torch calls had been written down."""
+        """How many torch calls had been recorded."""
         return self.mark[0]
 
     def has_switched(self) -> bool:

@@ -1,1 +1,1 @@
-"""What torch does, under a trace: its calls and state, gradients, control flow, custom functions, optimizers."""
+"""Torch's operations under a trace: calls and state, gradients, control flow, custom functions, optimizers."""

@@ -3,15 +3,15 @@
     y = checkpoint(block, x, use_reentrant=False)      linear = torch.nn.functional.linear(x, weight, bias)   region 0
                                                        gelu = torch.nn.functional.gelu(linear)                region 0
 
-A backend that knows such marks (`Backend.recomputes`) saves nothing of a region for backward but what went into it, and
-computes the rest again there. To any other the graph is the function without checkpointing, of the same values.
+A backend that supports the marks (`Backend.recomputes`) saves only the inputs of a region for backward, and recomputes
+the rest there. For other backends the graph is the function without checkpointing, with the same values.
 
-Checkpointing calls the function twice, in forward and in backward, and what it does besides computing it does twice. A
-region therefore does nothing else: *before* it writes to anything that was there when it began, prints, or breaks the
-graph, it is given up (`Region.give_up`). Nothing but random numbers and running statistics has changed until then; they
-are put back, and the segment ends before the call of `checkpoint`, which is made for real on every run.
+Checkpointing calls the function twice, in forward and in backward, so its side effects also happen twice. A region
+therefore allows none: *before* it writes to an object from outside, prints, or breaks the graph, it is abandoned
+(`CapturedRegion.give_up`). Only random number states and running statistics have changed by then. They are restored,
+and the segment ends before the call of `checkpoint`, which is made for real on every run.
 
-The run that is traced is a real one: what it saves is computed again too, from the calls that were written down.
+The traced run is a real one: its saved tensors are also recomputed, from the recorded calls.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def checkpoint(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def checkpoint_decorated(m: Any, args: tuple, kwargs: dict) -> Any:
-    """`_checkpoint_impl(function, args, kwargs, **options)`: what `checkpoint(**options)` makes of a function."""
+    """`_checkpoint_impl(function, args, kwargs, **options)`: from functions with `checkpoint(**options)`."""
     if len(args) != 3 or type(args[1]) is not tuple or type(args[2]) is not dict:
         return MISSING
     return call(m, *args, kwargs)
@@ -68,7 +68,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
         m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with {why}")
     m.guard_outcome(Expression(checkpoints_plainly, ()), True)
     if m.region is not None:
-        # Of checkpoints in checkpoints only the outer one counts. More is saved while that is computed again.
+        # Of nested checkpoints only the outer one counts. More is saved during its recomputation.
         m.region.meets_another()
         return m.call(function, args, kwargs)
     if not torch.is_grad_enabled():
@@ -96,13 +96,13 @@ def why_not_region(m: Any, options: dict) -> str | None:
 
 
 def checkpoints_plainly() -> bool:
-    """Whether nobody has asked for debugging, or for a second run to its end (`set_checkpoint_early_stop`)."""
+    """Whether neither debugging nor a full recomputation (`set_checkpoint_early_stop`) has been requested."""
     stops_early = torch_checkpoint._enable_checkpoint_early_stop
     return not torch_checkpoint._checkpoint_debug_enabled and stops_early is not False
 
 
 def run_region(function, args, kwargs):  # type: ignore[no-untyped-def]
-    """What is interpreted for the call."""
+    """The function that is interpreted for the call."""
     try:
         answer = function(*args, **kwargs)
     except BaseException as error:
@@ -113,11 +113,11 @@ def run_region(function, args, kwargs):  # type: ignore[no-untyped-def]
 
 
 def region_ends() -> None:
-    """Its handler is `ends`."""
+    """Handled by `ends`."""
 
 
 def region_raised(error: BaseException) -> None:
-    """Its handler is `left_by_error`."""
+    """Handled by `left_by_error`."""
 
 
 def ends(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -138,16 +138,16 @@ class CapturedRegion:
         self.start = CallStart(m, args)
         self.given = {id(a): a for a in args if isinstance(a, torch.Tensor)}
         self.made: set[int] = set()
-        """Objects the region has made, by id: nothing that was there before has one of these."""
+        """Ids of objects that the region has made. No older object has one of these."""
         self.held: dict[int, tuple[Handle, torch.Tensor]] = {}
         """Tensors computed before the region that it reads."""
         self.before: list[tuple[torch.Tensor, torch.Tensor, int]] = []
-        """Tensors that the region writes to, what they held, and their versions."""
+        """Tensors that the region writes to, their previous content, and their versions."""
         self.is_nested = False
         self.recomputation = Recomputation()
         torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
 
-    # ---- what a region must not do
+    # ---- side effects that a region forbids
 
     def meets_another(self) -> None:
         if self.before:
@@ -155,7 +155,7 @@ class CapturedRegion:
         self.is_nested = True
 
     def will_write(self, target: Any) -> None:
-        """Something other than a tensor is about to be changed."""
+        """An object other than a tensor is about to be changed."""
         if id(target) not in self.made:
             self.refuse(f"a change of a {type(target).__qualname__}")
 
@@ -198,7 +198,7 @@ class CapturedRegion:
             and (x._base is None or self.is_made_here(x._base))
         )
 
-    # ---- how it ends
+    # ---- the end of a region
 
     def end(self) -> None:
         """The function has returned."""
@@ -223,7 +223,7 @@ class CapturedRegion:
         return recorder.handle_of(x) or origin and recorder.input_of.get(id(origin.source))
 
     def steps(self, draws: bool, given: set[int]) -> tuple[checkpoint_recompute.Steps, list[Any]]:
-        """The calls that were written down, and what they were given."""
+        """The recorded calls, and their inputs."""
         recorder, start = self.m.recorder, self.start.calls
         inputs: list[Any] = []
         saves: list[bool] = []
@@ -269,7 +269,7 @@ class CapturedRegion:
         self.m.stop(kind, f"torch.utils.checkpoint.checkpoint of {self.name}: {what}")
 
     def undo(self) -> None:
-        """Back to where the call stands."""
+        """Return to the start of the call."""
         self.leave()
         self.start.go_back(self.m)
         with torch.no_grad():
@@ -278,7 +278,7 @@ class CapturedRegion:
                 torch._C._autograd._unsafe_set_version_counter((target,), (version,))
 
     def after_break(self, signal: Any) -> Any:
-        """The trace ended in here: it is to end before the call. What it would have ended with says why."""
+        """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
         from ..engine.tracer import Stop
 
         if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
@@ -290,7 +290,7 @@ class CapturedRegion:
 
 
 def with_settings(again: Callable) -> Callable:
-    """Whose random numbers are drawn is settled in forward."""
+    """Recompute with the random number setting of forward."""
     eager_random = settings.current().eager_random
 
     def call(is_done: Callable[[], bool]) -> None:
@@ -331,7 +331,7 @@ def function_of(target: Any, perform: Callable | None) -> Callable:
 
 
 class Effects(list):
-    """What a trace does to the world. In a region it may do nothing."""
+    """The side effects of a trace. A region allows none."""
 
     def __init__(self, m: Any):
         super().__init__()
@@ -348,5 +348,5 @@ HANDLERS: dict[Callable, Callable] = {
     region_ends: ends,
     region_raised: left_by_error,
 }
-if hasattr(torch_checkpoint, "_checkpoint_impl"):  # `checkpoint` is no decorator in older torch
+if hasattr(torch_checkpoint, "_checkpoint_impl"):  # in older torch `checkpoint` is not a decorator
     HANDLERS[torch_checkpoint._checkpoint_impl] = checkpoint_decorated

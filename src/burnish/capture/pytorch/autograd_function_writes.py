@@ -1,12 +1,12 @@
-"""Whether a custom ``autograd.Function`` writes to something outside: a counter, a list, a global.
+"""Side effect analysis of custom ``autograd.Function``s: whether one writes to a counter, a list, a global.
 
-Its methods run natively, inside of the graph, and nobody sees them write. So what the program reads after such a call
-must not be taken for what was there when the segment began: the segment ends behind the call. What is written is read
-off the bytecode.
+The methods run natively, inside the graph, so capture does not see their writes. State that the program reads after
+such a call may differ from its value at the start of the segment: the segment ends after the call. The writes are found
+in the bytecode.
 
     ctx.scale = 2                its own: no
     cls.calls += 1               yes
-    log.append(x)                yes, unless ``log`` is a variable of the method's own
+    log.append(x)                yes, unless ``log`` is a local variable of the method
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOADS_OUTSIDE = ("LOAD_GLOBAL", "LOAD_DEREF")
 LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR")
 ENDS = ("STORE_", "DELETE_", "POP_TOP", "RETURN_", "JUMP_", "POP_JUMP")
-"""So begin the instructions that end a statement, or a part of one."""
+"""Prefixes of the instructions that end a statement, or a part of one."""
 HARMLESS = (
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -49,7 +49,7 @@ HARMLESS = (
 
 
 def what_is_written(cls: type) -> str | None:
-    """The first thing outside that a method of the class writes to, in words."""
+    """The first outside object that a method of the class writes to, in words."""
     seen: set[Any] = set()
     for name in METHODS:
         found = written_by(inspect.getattr_static(cls, name, None), seen)
@@ -66,7 +66,7 @@ def written_by(function: Any, seen: set[Any]) -> str | None:
         return None
     seen.add(function)
     for code in codes_in(function.__code__):
-        outside: list[str] = []  # the names that the statement has met
+        outside: list[str] = []  # the outside names in the statement so far
         changes = False
         instructions = list(dis.get_instructions(code))
         for at, one in enumerate(instructions):
@@ -105,7 +105,7 @@ def named(function: types.FunctionType, name: str) -> Any:
 
 
 def attributes_after(instructions: list[dis.Instruction], at: int) -> Iterator[str]:
-    """The attributes that are read of what an instruction puts on the stack: ``torch.nn.functional.relu``."""
+    """The attributes that are read from the value an instruction pushes: ``torch.nn.functional.relu``."""
     for instruction in instructions[at + 1 :]:
         if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             yield instruction.argval

@@ -1,14 +1,13 @@
-"""Custom ``torch.autograd.Function``s: one node each, which a compiler may look into where that is safe.
+"""Custom ``torch.autograd.Function``s: one node each, which a compiler may trace where that is safe.
 
     Scaled.apply(x, 2.0)        apply_Scaled = apply_Scaled(x, 2.0)        the node; its target runs ``apply`` for real
 
-A node runs the user's ``forward`` natively on every run, and autograd runs ``backward`` when it comes to it, so nothing
-they read needs a guard. A compiler that wants to fuse what they do runs them once, on tensors without data, and what
-they read then becomes part of compiled code. That is right for tensor code that reads nothing but its arguments,
-``ctx``, torch, constants, and functions of which the same holds. Whether it is so is read off the bytecode:
-``why_not_traceable`` names the first thing that is not. What was read by name is noted (``Names``) and guarded as one.
-
-What else a function does besides compute (it prints, counts, branches on data, hooks tensors) keeps it native.
+A node runs the user's ``forward`` natively on every run, and autograd runs ``backward`` when it reaches it. So their
+reads need no guard. A compiler that wants to fuse their operations runs them once, on tensors without data, and the
+values they read become part of compiled code. That is correct for tensor code that reads only its arguments, ``ctx``,
+torch, constants, and functions with the same property. The bytecode shows whether this holds: ``why_not_traceable``
+names the first violation. Values read by name are recorded (``Names``) and guarded together. A function with other side
+effects or reads (it prints, counts, branches on data, hooks tensors) stays native.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ BUILTINS = frozenset(
         AssertionError,
     )
 )
-"""What may be called of Python's own: nothing that shows that it was called."""
+"""Python builtins that may be called: none of them has an observable side effect."""
 PURE_MODULES = (math, operator)
 TORCH_NAMESPACES = (
     "torch.nn.functional",
@@ -100,7 +99,7 @@ UNSEEN = frozenset(
     is_compiling jit
 """.split()
 )
-"""Attributes that are other ones, or do something, while a compiler traces."""
+"""Attributes that differ, or do something, while a compiler traces."""
 DRAWS = (
     "rand",
     "dropout",
@@ -113,9 +112,9 @@ DRAWS = (
     "cauchy",
     "geometric",
 )
-"""One of them is in the name of whatever draws random numbers, which are others where the function runs natively."""
+"""Every function that draws random numbers has one of these in its name. When it runs natively, its numbers differ."""
 WRAPPERS = ("torch.autograd.function", "torch.amp.autocast_mode")
-"""Where the decorators of ``forward`` and ``backward`` are: once_differentiable, custom_fwd, custom_bwd."""
+"""The modules of decorators for ``forward`` and ``backward``: once_differentiable, custom_fwd, custom_bwd."""
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -141,7 +140,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
-    """With floats that change from call to call. Should they decide what comes out, not only its values, the node
+    """Call with floats that change from call to call. If they change more than the values of the results, the node
     notices, and its segment runs as plain Python."""
     from ..engine.graph_recorder import NotRecordable
     from ..engine.tracer import Late
@@ -167,14 +166,14 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 
 
 class CustomCall(OpaqueCall):
-    """The target of a node. ``why_not_traceable`` tells compilers whether they may run it on tensors without data."""
+    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
 
     stands_alone = False
 
     def __init__(self, cls: type, why_not_traceable: str | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.why_not_traceable = why_not_traceable
-        self.sizes: Any = None  # of what comes out, where numbers among the arguments change
+        self.sizes: Any = None  # of the results, if numbers among the arguments change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self.checked(self.function(*args, **kwargs))
@@ -186,7 +185,7 @@ class CustomCall(OpaqueCall):
         return self.why_not_traceable is not None or self.sizes is not None
 
     def expect(self, m: Any, made: Any) -> None:
-        if self.why_not_traceable is not None:  # others run again only where what they read is as it was
+        if self.why_not_traceable is not None:  # others run again only if their reads are unchanged
             super().expect(m, made)
 
 
@@ -196,17 +195,17 @@ def sizes_of(made: Any) -> Any:
     return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
 
 
-# ---- what is read by name
+# ---- names that are read
 
 CHANGING: weakref.WeakSet = weakref.WeakSet()
-"""Functions that read a constant by name which turned out to be none. They stay native from then on."""
+"""Functions that read a name which turned out not to be constant. They stay native from then on."""
 
 SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
 """Functions that read nothing the program may write."""
 
 
 def may_read_in_backward(node: Any) -> bool:
-    """Whether a node of the autograd graph runs Python that may read what the program writes."""
+    """Whether a node of the autograd graph runs Python that may read state written by the program."""
     return (
         isinstance(node, torch.autograd.function.BackwardCFunction)
         and getattr(node, "_forward_cls", None) not in SELF_CONTAINED
@@ -214,7 +213,7 @@ def may_read_in_backward(node: Any) -> bool:
 
 
 class Names:
-    """What code read by name, and what it found. Asked before each run whether all of that is still so."""
+    """The names that code read, and the values found. Before each run they must all be unchanged."""
 
     def __init__(self, cls: type) -> None:
         self.reader = weakref.ref(cls)
@@ -231,7 +230,7 @@ class Names:
         return value
 
     def may_be_written(self) -> bool:
-        """Whether there is a number among them, or the like, which the program may set."""
+        """Whether the program may set one of these values: a number, for example."""
         return any(is_constant(was) for _, _, was in self.found)
 
     def are_as_they_were(self) -> bool:
@@ -249,7 +248,7 @@ class Names:
 
 
 class NotTraceable(Exception):
-    """Says why."""
+    """The message is the reason."""
 
 
 def why_not_traceable(cls: type, names: Names) -> str | None:
@@ -293,7 +292,7 @@ class ClassReader:
             isinstance(function, types.FunctionType)
             and function.__globals__.get("__name__") in WRAPPERS
             and hasattr(function, "__wrapped__")
-        ):  # its module is that of what it wraps
+        ):  # its module is that of the wrapped function
             function = function.__wrapped__
         if not isinstance(function, types.FunctionType):
             raise NotTraceable(f"{function!r} is no Python function")
@@ -346,7 +345,7 @@ class ClassReader:
                 self.code(constant, function, ctx)
 
     def value(self, value: Any, name: str, attributes: tuple[str, ...]) -> None:
-        """Something that was found under a name, and what is read of it at once."""
+        """Check a value found under a name, with the attributes that are read from it directly."""
         if is_constant(value) or is_pure_builtin(value):
             return
         if isinstance(value, types.ModuleType) and value in PURE_MODULES:
@@ -388,7 +387,7 @@ def is_pure_builtin(value: Any) -> bool:
 
 
 def is_torch_function(value: Any) -> bool:
-    """A function of torch that computes, or a class of its that sets a mode for a ``with`` statement."""
+    """A torch function that computes, or a torch class that sets a mode for a ``with`` statement."""
     module = getattr(value, "__module__", None) or ""
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         owner = getattr(value, "__self__", None)

@@ -1,19 +1,19 @@
-"""Gradients while tracing: ``backward()`` as a call of the graph, and ``.grad`` as an attribute like any other.
+"""Gradients while tracing: ``backward()`` as a call of the graph, and ``.grad`` as an ordinary attribute.
 
-``loss.backward()`` computes gradients and adds them to the leaves it reaches. Both are written down, one after the
-other, so what the optimizer does next works on values of the graph:
+``loss.backward()`` computes gradients and adds them to the leaves it reaches. Both steps are recorded, one after the
+other, so the optimizer's next operations work on values of the graph:
 
     opt.zero_grad()              w.grad is noted to become None
     loss.backward()              grad = torch.autograd.grad((loss,), (w,), allow_unused=True);  getitem = grad[0]
     w.add_(w.grad, alpha=-0.1)   add_ = w.add_(getitem, alpha=-0.1)
                                  after the graph: w.grad = getitem
 
-The leaves are found by walking the autograd graph from the loss. Every step of that way must have been taken in this
-segment, and every leaf must be an object the segment knows. Where that is not so, or where hooks run on the way, the
-segment ends before the call (B206) and autograd runs for real.
+The leaves are found by walking the autograd graph from the loss. Every step on the way must have been computed in this
+segment, and every leaf must be an object the segment knows. Otherwise, or if hooks run on the way, the segment ends
+before the call (B206) and autograd runs for real.
 
-``Gradients`` keeps what the segment knows of ``.grad``. Read first, it is guarded: None, or a tensor of such metadata.
-Written, it is set after the graph to what the program left there. A gradient that nobody keeps is no output.
+``Gradients`` records the state of ``.grad``. If it is read first, it is guarded: None, or a tensor with this metadata.
+If it is written, it is set after the graph to its final value. A gradient without a holder is not an output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
 from ..numbers.live_scalars import Expression
 from .autograd_functions import may_read_in_backward
 
-# Whether gradients may be asked for by a table of names, `grad(loss, {"w": w})`. Older torch (2.11) refuses it.
+# Whether gradients for a dictionary of tensors are supported: `grad(loss, {"w": w})`. Not by older torch (2.11).
 TAKES_TABLES = "dict[" in str(inspect.signature(torch.autograd.grad).parameters["inputs"].annotation)
 
 
@@ -45,7 +45,7 @@ class Field:
 
     def __init__(self, origin: Origin, before: Any):
         self.origin = origin
-        self.before = before  # what the segment found there; MISSING where it did not look
+        self.before = before  # the value the segment found there; MISSING if it did not look
         self.written = False
 
 
@@ -84,7 +84,7 @@ class Gradients:
         self.fields.setdefault(id(tensor), Field(origin, MISSING)).written = True
 
     def changed(self) -> list[tuple[Origin, Any]]:
-        """The tensors from outside whose ``.grad`` is another object now, and that object."""
+        """The tensors from outside with a new object in ``.grad``, and that object."""
         changed = []
         for field in self.fields.values():
             now = field.origin.obj.grad if field.written else field.before
@@ -93,8 +93,8 @@ class Gradients:
         return changed
 
     def without_views(self) -> set[int]:
-        """The ids of what autograd left in ``.grad`` that is no view, and so is to be none after any call. A compiler
-        may lay it into something larger, and who guards what it is would find that it is another one."""
+        """The ids of gradients that autograd left in ``.grad`` and that are not views, so must not be views after later
+        calls. A compiler might place them inside a larger buffer, and guards on their metadata would then fail."""
         return {
             id(now)
             for _, now in self.changed()
@@ -102,10 +102,10 @@ class Gradients:
         }
 
     def let_go(self, values: list) -> list[int]:
-        """Which of the values own a gradient that the program drops without having used it (``zero_grad``).
+        """The values that own a gradient which the program drops without having used it (``zero_grad``).
 
-        Only where the graph writes to its inputs: a graph that fails is run again as plain Python otherwise, from a
-        state that must be as it was.
+        Only if the graph writes to its inputs. Other graphs that fail run again as plain Python, from the state before
+        the call, which must be unchanged.
         """
         m = self.m
         places = {id(source): i for i, source in enumerate(values)}
@@ -119,10 +119,10 @@ class Gradients:
                 found.append(places[id(origin.source)])
         return found
 
-    # ---- the engine
+    # ---- the autograd engine
 
     def backward(self, outputs: tuple, given: tuple | None, retain_graph: bool | None, inputs: tuple | None) -> None:
-        """Gradients of ``outputs``, added to ``inputs`` or to all leaves they come from."""
+        """Add gradients of ``outputs`` to ``inputs``, or to all leaves that they depend on."""
         m = self.m
         leaves, why = self.leaves_of(outputs, inputs)
         if why is None:
@@ -132,7 +132,7 @@ class Gradients:
         self.guard_hooks(leaves)
         before = list(map(self.read, leaves))
         found = self.compute(outputs, tuple(leaves), given, {"retain_graph": retain_graph})
-        # Autograd hands a gradient on as it is where nobody else holds it. The tuple does, and this call for a moment.
+        # Autograd returns a gradient without a copy if nothing else holds it. The tuple does, and briefly this call.
         shared = [sys.getrefcount(found[i]) > 2 for i in range(len(found))]
         for leaf, old, gradient, is_shared in zip(leaves, before, found, shared, strict=True):
             if gradient is None:
@@ -150,18 +150,18 @@ class Gradients:
         return self.compute(outputs, inputs, given, options)
 
     def compute(self, outputs: tuple, inputs: tuple, given: tuple | None, options: dict[str, Any]) -> tuple:
-        """Run the engine, and write it down as one call."""
+        """Run the engine, and record it as one call."""
         m = self.m
         if m.region is not None:
             m.region.refuse("a backward pass")
-        allow_unused = options.get("allow_unused", True)  # an unused input is an error of this run already
+        allow_unused = options.get("allow_unused", True)  # an unused input is already an error in this run
         options = {k: v for k, v in options.items() if v and k != "allow_unused"}
         if given is not None and any(g is not None for g in given):
             options["grad_outputs"] = given
         started = perf_counter()
         try:
             found = torch.autograd.grad(outputs, inputs, allow_unused=allow_unused, **options)
-        except Exception as caught:  # torch's, or that of somebody's own backward formula
+        except Exception as caught:  # raised by torch, or by a user's backward formula
             error = caught
         else:
             m.recorder.seconds += perf_counter() - started
@@ -174,10 +174,10 @@ class Gradients:
             del error
         return ()
 
-    # ---- the way from the outputs to the leaves
+    # ---- from the outputs to the leaves
 
     def leaves_of(self, outputs: tuple, inputs: tuple | None) -> tuple[list[torch.Tensor], str | None]:
-        """The tensors to differentiate by, and why that cannot be done in the graph."""
+        """The tensors to differentiate by, and the reason why the graph cannot do it, or None."""
         m = self.m
         if torch.is_anomaly_enabled():
             return [], "anomaly detection is on"
@@ -197,7 +197,7 @@ class Gradients:
             node = waiting.pop()
             if node is None or id(node) in seen:
                 continue
-            seen[id(node)] = node  # held, so that its address stays its own
+            seen[id(node)] = node  # held, so that its address is not reused
             if id(node) in outside:
                 return [], "what led to the loss ran before this segment"
             if may_read_in_backward(node) and m.heap.has_written():
@@ -231,11 +231,11 @@ class Gradients:
         parts = tuple(Expression(None, (self.m.heap.origin_of(leaf).source,)) for leaf in leaves)
         self.m.heap.guard("outcome", None, (Expression(without_hooks, parts), True))
 
-    # ---- what becomes of a gradient
+    # ---- storing a gradient
 
     def own_copy(self, leaf: torch.Tensor, gradient: torch.Tensor, is_shared: bool) -> torch.Tensor:
-        """What autograd puts into ``.grad``: the gradient itself where it is nobody else's and lies in memory as the
-        leaf does ("gradient layout contract"), else a copy that does."""
+        """The value that autograd stores in ``.grad``: the gradient itself if it is not shared and has the memory
+        layout of the leaf ("gradient layout contract"), else a copy with that layout."""
         m = self.m
         if gradient.layout is not torch.strided or leaf.layout is not torch.strided:
             return gradient
@@ -244,7 +244,7 @@ class Gradients:
         if all(a == b or n == 1 for a, b, n in zip(gradient.stride(), wanted, gradient.shape, strict=True)):
             if is_shared:
                 return m.perform(torch.Tensor.clone, gradient)
-            # Autograd's formulas may end in a view (`t()` of a product). What it leaves in `.grad` is none.
+            # Autograd's formulas may end in a view (`t()` of a product). The tensor in `.grad` is not a view.
             return m.perform(torch.Tensor.detach, gradient) if gradient._is_view() else gradient
         for memory_format in (torch.contiguous_format, torch.channels_last, torch.channels_last_3d):
             if leaf.dim() == RANKS.get(memory_format, leaf.dim()) and (
@@ -255,13 +255,13 @@ class Gradients:
         return m.perform(torch.Tensor.copy_, made, gradient)
 
 
-ACCUMULATES = "AccumulateGrad"  # the class of the nodes that add to a leaf's .grad
+ACCUMULATES = "AccumulateGrad"  # the class of the autograd nodes that add to a leaf's .grad
 RANKS = {torch.channels_last: 4, torch.channels_last_3d: 5}
 _hooks, _later_hooks = operator.attrgetter("_backward_hooks"), operator.attrgetter("_post_accumulate_grad_hooks")
 
 
 def node_of(tensor: torch.Tensor) -> Any:
-    """Where the walk over the autograd graph begins: a tensor's node, or the one that adds to a leaf's gradient."""
+    """The start of the walk over the autograd graph: a tensor's node, or the one that accumulates into a leaf."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     return torch.autograd.graph.get_gradient_edge(tensor).node
@@ -272,12 +272,12 @@ def has_hooks(tensor: torch.Tensor) -> bool:
 
 
 def without_hooks(*tensors: torch.Tensor) -> bool:
-    """A guard: nothing runs on the leaves' gradients."""
+    """A guard: the leaves' gradients have no hooks."""
     return not any(map(_hooks, tensors)) and not any(map(_later_hooks, tensors))
 
 
 def set_gradients(tensors: Iterable[torch.Tensor], gradients: Iterable[Any]) -> None:
-    """What ``finish`` does after the graph."""
+    """Called by ``finish`` after the graph."""
     for tensor, gradient in zip(tensors, gradients, strict=True):
         tensor.grad = gradient
 
@@ -296,7 +296,7 @@ def contiguous_strides(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without overlap and without holes."""
+    """Whether the elements fill their memory without overlap or gaps."""
     step = 1
     for stride, n in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
         if stride != step:
@@ -305,7 +305,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-# ---- the functions of torch
+# ---- handlers for torch's functions
 
 
 def backward_of(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -1,4 +1,4 @@
-"""``torch.cond``: a question about data that does not end the graph.
+"""``torch.cond`` while tracing: a data-dependent branch that does not break the graph.
 
     torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
@@ -6,14 +6,14 @@
     gt = sum_1 > 0
     cond = cond(gt, x)                              a node that holds two graphs (``runtime/eager/cond.py``)
 
-Both functions are interpreted, one after the other, and what they compute is written down as a graph of its own. So
-both run on this call's data, the one that was not chosen as well. That nobody can see: *before* a branch writes to
-anything that was there when it began, prints or breaks the graph it is given up, and so is one that draws random
-numbers. Then the segment ends before ``torch.cond``, which is called for real on every run; what eager refuses
-(branches that answer with tensors of other kinds, that hand on what they were given) comes to its error there.
+Both functions are interpreted, one after the other, and each is recorded as a graph of its own. So both run on this
+call's data, including the branch that was not chosen. The program cannot observe this: a branch is abandoned *before*
+it writes to an object from outside, prints or breaks the graph, and also if it draws random numbers. The segment then
+ends before ``torch.cond``, which is called for real on every run. Cases that eager rejects (branches that return
+tensors with different metadata, or return their arguments) raise their error there.
 
-A backend that takes no Python in its graphs gets torch's own operator, ``torch.ops.higher_order.cond``, with the two
-graphs as submodules. A predicate that is a Python number needs none of this: torch.cond itself is interpreted then.
+A backend without Python in its graphs gets torch's own operator, ``torch.ops.higher_order.cond``, with the two graphs
+as submodules. If the predicate is a Python number, torch.cond itself is interpreted instead.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ CONTAINERS = (tuple, list, dict)
 
 
 def cond_operator(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.ops.higher_order.cond``, called as it is: in eager gradients flow to its operands alone. Torch itself
-    calls it for ``torch.cond`` in what it compiles by ``torch.compile``, and that may be us."""
+    """A direct call of ``torch.ops.higher_order.cond``: in eager, gradients flow to its operands only. Torch itself
+    calls it for ``torch.cond`` in code compiled by ``torch.compile``, whose backend may be Burnish."""
     args = args[1:]
     if len(args) == 4 and not kwargs and isinstance(args[0], (bool, int)) and type(args[3]) in (tuple, list):
         return m.call(args[1] if args[0] else args[2], tuple(args[3]), {})
@@ -83,8 +83,8 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
 
 
 def run_both(other, chosen, operands):  # type: ignore[no-untyped-def]
-    """What is interpreted for the call. The branch that was not chosen comes first, so that what the other one leaves
-    behind is what the program goes on with."""
+    """The function that is interpreted for the call. The branch that was not chosen comes first, so that the program
+    continues with the state after the chosen one."""
     try:
         side_ends(other(*operands))
         answer = side_ends(chosen(*operands))
@@ -95,12 +95,12 @@ def run_both(other, chosen, operands):  # type: ignore[no-untyped-def]
 
 
 def side_ends(answer):  # type: ignore[no-untyped-def]
-    """Its handler is `ends`."""
+    """Handled by `ends`."""
     return answer
 
 
 def branch_raised(error: BaseException) -> None:
-    """Its handler is `left_by_error`."""
+    """Handled by `left_by_error`."""
 
 
 def ends(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -112,17 +112,17 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
 
 
 class Side:
-    """One branch, as it was written down."""
+    """One recorded branch."""
 
     def __init__(self, calls: list[Call], outputs: list[Handle], examples: list[torch.Tensor], spec: Any):
         self.calls, self.outputs, self.examples, self.spec = calls, outputs, examples, spec
 
 
 class Branch:
-    """A call of ``torch.cond`` that is being traced: a region like that of a checkpoint (``checkpointing.Region``)."""
+    """A call of ``torch.cond`` that is being traced: a region, like ``activation_checkpointing.CapturedRegion``."""
 
     runs_both = True
-    """More is run than eager runs."""
+    """More code runs than in eager."""
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         self.m, self.predicate, self.truth = m, predicate, truth
@@ -131,18 +131,18 @@ class Branch:
         self.outer: Branch | None = m.region
         self.start = CallStart(m, drawing_from([predicate, *given]))
         self.made: set[int] = set()
-        """Objects the branches have made, by id: nothing that was there before has one of these."""
+        """Ids of objects that the branches have made. No older object has one of these."""
         self.operands: dict[Any, torch.Tensor] = {}
-        """What the branches read of what was there before: by handle, the tensors."""
+        """The outside tensors that the branches read, by handle."""
         self.sides: list[Side] = []
 
-    # ---- what a branch must not do
+    # ---- side effects that a branch forbids
 
     def meets_another(self) -> None:
         self.refuse("a checkpoint")
 
     def will_write(self, target: Any) -> None:
-        """Something other than a tensor is about to be changed."""
+        """An object other than a tensor is about to be changed."""
         if id(target) not in self.made:
             self.refuse(f"a change of a {type(target).__qualname__}")
 
@@ -169,7 +169,7 @@ class Branch:
         handle = self.m.recorder.handle_of(x)
         return handle is not None and isinstance(handle.call, int) and handle.call >= self.start.calls
 
-    # ---- how it ends
+    # ---- the end of a branch
 
     def end_side(self, answer: Any) -> Any:
         recorder = self.m.recorder
@@ -197,7 +197,7 @@ class Branch:
         return leaves, spec
 
     def forget(self) -> None:
-        """What one branch computed is nothing that the other, or the program, may go on with."""
+        """Forget the values of one branch: neither the other branch nor the program may use them."""
         recorder, start = self.m.recorder, self.start.calls
         for key, (_, handle) in list(recorder.known.items()):
             if isinstance(handle.call, int) and handle.call >= start:
@@ -205,7 +205,7 @@ class Branch:
         del recorder.calls[start:]
 
     def end(self) -> Any:
-        """Both have been traced: one node stands for them."""
+        """Both have been traced: replace them by one node."""
         m, recorder = self.m, self.m.recorder
         first, second = self.sides
         operands = list(self.operands.values())
@@ -236,7 +236,7 @@ class Branch:
         return pytree.tree_unflatten(list(made), second.spec)
 
     def graph_of(self, side: Side) -> torch.fx.GraphModule:
-        """The branch as a graph of what it reads."""
+        """The branch as a graph of the values it reads."""
         start, places = self.start.calls, {key: k for k, key in enumerate(self.operands)}
         part = Recorder(self.m)
         part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(places))]
@@ -263,7 +263,7 @@ class Branch:
         self.m.stop(kind, f"torch.cond: {what}")
 
     def undo(self) -> None:
-        """Back to where the call stands."""
+        """Return to the start of the call."""
         if self.outer is not None:
             self.outer.undo()
             return
@@ -271,7 +271,7 @@ class Branch:
         self.start.go_back(self.m)
 
     def after_break(self, signal: Any) -> Any:
-        """The trace ended in here: it is to end before the call. What it would have ended with says why."""
+        """The trace ended inside a branch: the segment must end before the call. The original break is the reason."""
         from ..engine.tracer import Stop
 
         self.undo()
@@ -285,7 +285,7 @@ def is_plain_tree(value: Any) -> bool:
 
 
 def facts_of(x: torch.Tensor, learns: bool) -> tuple:
-    """What has to be the same of both branches' results. Integers never require gradients."""
+    """The facts that must be equal for the results of both branches. Integers never require gradients."""
     return (
         x.dtype,
         tuple(x.shape),
@@ -301,7 +301,7 @@ def memory_of(x: torch.Tensor) -> int:
 
 
 def drawing_from(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors on all devices whose random numbers a branch may draw."""
+    """Tensors on all devices whose random number state a branch may use."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         tensors.append(torch.empty(0, device="cuda"))
     return tensors

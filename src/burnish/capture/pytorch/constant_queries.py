@@ -1,9 +1,9 @@
-"""Questions that models ask again and again, and that have one answer during a trace.
+"""Constant queries: frequent questions of models, with one result during a trace.
 
-``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers asks it in
-every layer; ``torch.jit.is_tracing`` cannot touch a tensor, so nobody has to watch it. What a GPU is does not change,
-and which one is the current one is guarded: `torch.autocast` asks for both. So is how deep a recursion
-may go. Entries of ``builtin_calls``.
+``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers calls it in
+every layer. ``torch.jit.is_tracing`` cannot touch a tensor, so it needs no supervision. The properties of a GPU do not
+change, and the current GPU is guarded: `torch.autocast` asks for both. The recursion limit is guarded as well. Entries
+of ``builtin_functions``.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _is_tracing(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _whether_there_is_a_gpu(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Lightning has torch ask the driver's library instead, that no graph can look into."""
+    """Lightning makes torch query the driver's library instead, which capture cannot trace."""
     return m.plainly(torch.cuda.is_available, *args, **kwargs)
 
 
 def _how_many_gpus(m: Any, args: tuple, kwargs: dict) -> Any:
     if not torch.cuda.is_initialized():
-        return MISSING  # the environment may still say another number
+        return MISSING  # the environment may still change the number
     return m.plainly(torch.cuda.device_count, *args, **kwargs)
 
 
@@ -56,11 +56,11 @@ def is_current_gpu(index: int) -> bool:
 
 
 def _about_the_gpu(question: Callable) -> Callable:
-    """Whose answer may be another one where another GPU is the current one."""
+    """For queries with a result that depends on the current GPU."""
 
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
         if not torch.cuda.is_initialized() or any(type(a) is not int for a in (*args, *kwargs.values())):
-            return MISSING  # it makes ready what the program shall make ready itself
+            return MISSING  # the call would initialize CUDA, which is for the program to do
         m.guard_outcome(Expression(is_current_gpu, (torch.cuda.current_device(),)), True)
         return m.plainly(question, *args, **kwargs)
 

@@ -1,8 +1,7 @@
-"""Calls that tell a GPU something besides the work: to wait, to change streams, to note a time, to give memory back.
+"""CUDA calls other than tensor work: synchronize, switch streams, record a time, free memory.
 
-They are about what was started so far, so a graph ends where they stand: one break, at the line of the user's that
-calls them, and not inside of torch. To make that GPU the current one which is it already changes nothing, and is
-guarded. Entries of ``builtin_calls``.
+They concern the work started so far, so a graph ends there: one break, at the user's line that calls them, not inside
+torch. Selecting the GPU that is already current changes nothing, and is guarded. Entries of ``builtin_functions``.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ CALLS: dict[Any, str] = {
     torch.cuda.nvtx: "range_push range_pop range_start range_end mark",
     torch.accelerator: "synchronize current_stream set_stream set_device_index set_device_idx",
 }
-"""By where they are."""
+"""By the module that defines them."""
 
 WITHOUT_GPU = frozenset("manual_seed manual_seed_all seed seed_all".split())
-"""Noted for later where there is no GPU. The others do nothing then, or raise an error, and are traced as they are."""
+"""Without a GPU these are stored for later. The others then do nothing, or raise an error, and are traced as usual."""
 
 
 def _ends_graph(name: str, call: str) -> Callable:
@@ -56,7 +55,7 @@ def _handlers() -> Iterator[tuple[Any, Callable]]:
 
 
 def _exchange(m: Any, args: tuple, kwargs: dict) -> Any:
-    """To a GPU and from the one that was the current one: which is answered."""
+    """Switch to a GPU and return the previous one."""
     if kwargs or len(args) != 1 or not torch.cuda.is_initialized():
         return MISSING
     asked, index = operators.settled(args[0]), torch.cuda.current_device()

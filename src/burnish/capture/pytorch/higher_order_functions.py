@@ -1,11 +1,11 @@
-"""Functions, and other callable objects, as parts of a node of the graph: what they hold becomes arguments of it.
+"""Lifting for higher-order functions: values captured by functions in a graph node become its arguments.
 
-    grad(lambda t: (t * s).sum())(x)        grad(s, x)      the node makes the lambda anew, around the ``s`` it is given
+    grad(lambda t: (t * s).sum())(x)        grad(s, x)      the node rebuilds the lambda, around the ``s`` it is given
     vmap(call, (0, None))(x, module)        wrapper(x)      that ``module`` is this one is guarded
 
-Tensors are given; numbers are constants of the segment; a module, or another object from outside, has to be the very
-same one. Functions, partials and bound methods that the run has made are made again. So the node can run again when the
-function of the traced run, and what it held, is gone.
+Tensors become arguments; numbers are constants of the segment; a module, or another object from outside, must be the
+same object. Functions, partials and bound methods made during the run are rebuilt. So the node can run again when the
+function of the traced run, and the objects it held, are gone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .opaque_nodes import IMMEDIATE, OpaqueCall, is_native
 
 
 class NotLifted(Exception):
-    """Says why."""
+    """The message is the reason."""
 
 
 class Given(NamedTuple):
-    """A tensor: the number of an argument of the node."""
+    """A tensor, as the index of an argument of the node."""
 
     number: int
 
@@ -70,7 +70,7 @@ class Lifter:
             if origin is not None and starts_at_something_fixed(origin.source):
                 m.heap.guard("is", origin.source, function)
                 return self.checked(function)
-            if not is_trusted(function.__globals__.get("__name__")):  # as the wrappers of torch.func are
+            if not is_trusted(function.__globals__.get("__name__")):  # e.g. the wrappers of torch.func
                 raise NotLifted(f"{function.__qualname__} is made anew by the code around")
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         if id(function) in self.under_way or not all(
@@ -92,11 +92,11 @@ class Lifter:
         return function
 
     def held_by(self, cell: CellType) -> Any:
-        """What a variable holds; one from outside is read, and guarded, as if its function read it."""
+        """The value of a closure cell. A cell from outside is read, and guarded, as if its function read it."""
         return cell_value(cell) if self.m.heap.origin_of(cell) is None else self.m.load_cell(cell)
 
     def made(self, value: Any, holder: str) -> Made:
-        """Of one from outside the heap has guarded what is in it."""
+        """If it comes from outside, the heap has guarded its content."""
         if type(value) is MethodType:
             parts, keywords = (value.__func__, value.__self__), {}
         else:
@@ -156,7 +156,7 @@ def made_of(part: Any, given: tuple) -> Any:
 
 
 class LiftedCall(OpaqueCall):
-    """The target of a node. Its first arguments are what the functions hold."""
+    """The target of a node. Its first arguments are the values that the functions hold."""
 
     def __init__(self, function: Any, name: str, held: dict[int, Any], count: int):
         super().__init__(call_made, name)
@@ -174,8 +174,8 @@ def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[torch.Tensor], list[Any]]:
-    """``function`` as a node's target, with those of its arguments that a graph cannot hold; what it is given; and the
-    other arguments."""
+    """``function`` as a node's target, together with its arguments that a graph cannot hold; the tensors that these
+    hold; and the other arguments."""
     lifter = Lifter(m)
     held = {
         place: lifter.value(value, name)

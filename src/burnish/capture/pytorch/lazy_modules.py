@@ -1,12 +1,12 @@
-"""Lazy modules make their parameters in their first call.
+"""Lazy modules: initialize their parameters in their first call.
 
     model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
     burnish.compile(model, fullgraph=True)(x)          makes them, and computes with them
-    burnish.compile(model, fullgraph=True)(x)          traced anew: it is an ordinary module now
+    burnish.compile(model, fullgraph=True)(x)          traced again: it is an ordinary module now
 
-That happens once, so it is no effect that later runs repeat. It is done for real, in the run that is traced; the module
-is another one afterwards (it has become its ordinary class, its hook is gone), so what is guarded of it holds in no
-later call, and the segment that was traced is never used.
+That happens once, so it is not an effect for later runs to repeat. It is done for real, in the traced run. The module
+changes (it gets its ordinary class, its hook is removed), so its guards hold in no later call, and the traced segment
+is never used again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ make_parameters: Callable = vars(LazyModuleMixin)["_infer_parameters"]
 
 
 def infer_parameters(m: Any, args: tuple, kwargs: dict) -> Any:
-    """The hook that runs before the first call."""
+    """Handle the hook that runs before the first call."""
     if m.region is not None:
         m.region.refuse("a lazy module's first call")
     for value in (*args, *kwargs.values()):
@@ -36,14 +36,14 @@ def infer_parameters(m: Any, args: tuple, kwargs: dict) -> Any:
         make_parameters(*args, **kwargs)
     except BaseException as caught:
         error = caught
-    m.heap.note_changes()  # the module has taken off its hooks
+    m.heap.note_changes()  # the module has removed its hooks
     if error is not None:
         raise Raised(error)
     return None
 
 
 def never_again() -> bool:
-    """Asked by the segment's check. While tracing the answer was False."""
+    """Part of the segment's check. During the trace the recorded result was False."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Operators that were registered with torch from Python: what they run may read anything."""
+"""Library operators registered with torch from Python: their implementation may read anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = (
     "AutogradCPU",
     "AutogradCUDA",
 )
-"""Under which an operator is registered that runs with data. Torch's own are registered for tensors without."""
+"""Dispatch keys of operators that run with data. Torch's own registrations are for tensors without data."""
 
 OF_TORCH = ("aten", "prims", "prim")
 
@@ -33,6 +33,6 @@ def _registered() -> set[str]:
 
 @functools.lru_cache(maxsize=4096)
 def is_registered_here(name: str, overload: str, count: int) -> bool:
-    """``count``: of all registrations, which are asked again when there are more."""
+    """``count``: the number of all registrations, so that a new one invalidates the cached result."""
     spelled = {name, f"{name}.{overload}"} if overload not in ("", "default") else {name}
     return any(f"{one}/{key}" in _registered() for one in spelled for key in KEYS)

@@ -2,9 +2,9 @@
 
 A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
 target is the Python callable itself. It runs for real on each run, so the values that it reads need no guards. But the
-callable, and what it is given, must be the same objects next time, or ones that can be made again
-(``lifted_functions.py``). And its results must be of the same kind: what follows in the graph was made for their types,
-shapes and strides. So each run compares them (``facts_of``), and where they differ its segment is given up.
+callable and its arguments must be the same objects next time, or be rebuildable (``higher_order_functions``). And its
+results must be of the same kind: the rest of the graph was made for their types, shapes and strides. So each run
+compares them (``facts_of``), and if they differ its segment is abandoned.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from .. import breaks
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
 
-# torch.func functions that answer a function: making it computes nothing.
+# torch.func functions that return a function: making it computes nothing.
 MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
 IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
 
 
 class OpaqueCall:
-    """A callable with a name a graph can print. ``expected``: what its results were, as far as the graph counts on it.
-
-    Compilers run it as it is and compile what is around it (``runtime/eager/tensor_object_state.py``)."""
+    """A callable with a name a graph can print. ``expected``: the facts of its results that the graph relies on.
+    Compilers run it unchanged and compile the code around it (``runtime/eager/tensor_object_state.py``)."""
 
     stands_alone = True
 
@@ -64,7 +63,7 @@ def compares_results(target: Any) -> bool:
 
 
 def facts_of(made: Any, sizes_are_open: bool) -> Any:
-    """All but the data of what a call returned. None where a compiler asks, by tensors of its own."""
+    """All facts of a call's results except the data. None for tensors that a compiler uses for queries."""
     if type(made) in TENSOR_TYPES:
         if made.is_meta:
             return None
@@ -85,27 +84,26 @@ def facts_of(made: Any, sizes_are_open: bool) -> Any:
 def why_not_compared(made: Any) -> str | None:
     """Why the next run's results cannot be compared with these."""
     if isinstance(made, FunctionType):
-        return "it answers with a function that holds tensors of this run"  # as torch.func.vjp does
+        return "it answers with a function that holds tensors of this run"  # e.g. torch.func.vjp
     if isinstance(made, (tuple, list, dict)):
         return next(filter(None, map(why_not_compared, made.values() if isinstance(made, dict) else made)), None)
     return None if isinstance(made, (torch.Tensor, *IMMEDIATE)) else f"it answers with a {type(made).__qualname__}"
 
 
 def stop_after_writes(m: Any, name: str) -> None:
-    """Before Python that the graph runs. What the program has written by then is written when the graph has run."""
+    """Called before Python that the graph runs. Writes of the program so far only take effect after the graph."""
     if m.heap.has_written():
         m.stop(breaks.OPAQUE_CALL, f"{name}, which may read what was just written")
 
 
 def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
-    """Run ``function`` without looking inside and write it down as one node. ``reads``: whether it may read more than
-    it is given."""
+    """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
     from ..engine.graph_recorder import NotRecordable
     from ..engine.tracer import Late
 
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
-        m.region.refuse(f"a call of {name}")  # of which nobody knows what else it does
+        m.region.refuse(f"a call of {name}")  # its side effects are unknown
     if reads:
         stop_after_writes(m, name)
     mark = m.recorder.mark()
@@ -133,7 +131,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
 
 
 def refuse_after_writes(m: Any, function: Any) -> None:
-    """After a call was recorded. Where its results differ in a later run, the segment runs from its start again."""
+    """Called after a call was recorded. If its results differ in a later run, the segment runs from its start again."""
     from ..engine.graph_recorder import NotRecordable
 
     if compares_results(function) and m.recorder.written_inputs():
@@ -161,8 +159,8 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 
 
 def is_native(value: Any) -> bool:
-    """A function written in C that is the same for the life of the process (``torch.mul``, ``torch.Tensor.add``), or a
-    module, which the function reads when it runs."""
+    """A C function that exists for the life of the process (``torch.mul``, ``torch.Tensor.add``), or a module, which
+    the function reads when it runs."""
     return (
         isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ModuleType))
         or isinstance(value, types.BuiltinFunctionType)

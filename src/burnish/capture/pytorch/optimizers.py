@@ -1,13 +1,13 @@
-"""torch.optim while tracing: its Python is interpreted like any other, but for wrappers meant for another compiler.
+"""Optimizers (torch.optim) while tracing: interpreted like other Python, except for wrappers made for Dynamo.
 
-``torch.optim`` is decorated for ``torch._dynamo``: it imports it, asks it for graph breaks, keeps it out of
-``zero_grad``. Here the functions behind the decorators are called, and what the decorators do besides is done:
+``torch.optim`` is decorated for ``torch._dynamo``: it imports it, asks it for graph breaks, excludes ``zero_grad`` from
+it. Here the functions inside the decorators are called, and the other work of the decorators is done:
 
     opt.zero_grad()     _disable_dynamo(zero_grad)               the function itself
-    opt.step()          _use_grad_for_differentiable(step)       ``step_in_grad_mode``: gradients off, as eager has it
-    ...                 _group_tensors_by_device_and_dtype       run as it is: it looks at facts and groups
+    opt.step()          _use_grad_for_differentiable(step)       ``step_in_grad_mode``: gradients off, as in eager
+    ...                 _group_tensors_by_device_and_dtype       runs unchanged: it reads facts and groups
 
-Where torch.compile has been used in the process, Dynamo has marked more of it as disabled: ``is_kept_from_dynamo``.
+If torch.compile has been used in the process, Dynamo has marked more functions as disabled: ``is_kept_from_dynamo``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..engine.heap import MISSING
 
 
 def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]
-    """``_use_grad_for_differentiable`` without what it asks of Dynamo."""
+    """``_use_grad_for_differentiable`` without its Dynamo queries."""
     before = torch.is_grad_enabled()
     try:
         torch.set_grad_enabled(args[0].defaults["differentiable"])
@@ -40,8 +40,8 @@ def _step(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
-    """A step that is to be recorded must not ask the CPU how many there were: the optimizer counts them on the GPU from
-    here on, as its option `capturable` has it. One that was made with it stays as it is."""
+    """A recorded step must not read the step count on the CPU: from here on the optimizer counts on the GPU, as with
+    its option `capturable`. An optimizer made with the option is unchanged."""
     for group in optimizer.param_groups:
         if group.get("capturable") is not False or group.get("fused") or not all(map(is_on_gpu, group["params"])):
             continue
@@ -58,13 +58,13 @@ def is_on_gpu(x: torch.Tensor) -> bool:
 
 
 def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """What torch keeps from Dynamo for its own reasons. Outside of torch.optim those are reasons here as well."""
+    """Functions that torch excludes from Dynamo for reasons that, outside torch.optim, apply here too."""
     inside = function.__wrapped__  # type: ignore[attr-defined]
     return m.call(inside, args, kwargs) if inside.__module__.startswith("torch.optim.") else MISSING
 
 
 def is_kept_from_dynamo(marks: dict) -> bool:
-    """Whether a mark of torch.compiler.disable is Dynamo's own, put into torch.optim when it first compiles."""
+    """Whether a torch.compiler.disable mark in torch.optim comes from Dynamo itself, on its first compilation."""
     inside = marks.get("_torchdynamo_orig_callable")
     return (
         isinstance(inside, FunctionType)
@@ -74,18 +74,18 @@ def is_kept_from_dynamo(marks: dict) -> bool:
 
 
 def _code_inside(function: Callable, name: str) -> CodeType | None:
-    """The code of the function that a decorator answers."""
+    """The code of the function that a decorator returns."""
     found = (c for c in function.__code__.co_consts if isinstance(c, CodeType) and c.co_name == name)
     return next(found, None)
 
 
-# Decorators of torch, by the code of what they answer.
+# Torch's decorators, by the code of the function they return.
 BY_CODE: dict[CodeType | None, Callable] = {
     _code_inside(torch._compile._disable_dynamo, "inner"): _undisabled,
     _code_inside(torch_optimizer._use_grad_for_differentiable, "_use_grad"): _step,
 }
 BY_CODE.pop(None, None)
-BY_ADDRESS = {id(code): handler for code, handler in BY_CODE.items()}  # the hash of a code object looks at all of it
+BY_ADDRESS = {id(code): handler for code, handler in BY_CODE.items()}  # hashing a code object reads all of it
 
 
 def call_decorated(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -95,13 +95,13 @@ def call_decorated(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 
 
 def group_tensors(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Groups lists of tensors by device and type, which the guards fix. It answers the tensors themselves."""
+    """Groups lists of tensors by device and type, which are guarded. It returns the tensors themselves."""
     m.heap.expose(args)
     return m.plainly(torch._C._group_tensors_by_device_and_dtype, *args, **kwargs)
 
 
 def check_capturing(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Warns where a step is made part of a CUDA graph that was not told so. Not a thing to repeat."""
+    """Warns if a step becomes part of a CUDA graph without ``capturable``. Later runs need not repeat it."""
     return m.plainly(HEALTH_CHECK, *args, **kwargs)
 
 

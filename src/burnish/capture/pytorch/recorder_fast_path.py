@@ -1,9 +1,9 @@
-"""Direct calls: torch operations that are recorded without torch showing them.
+"""Recorder fast path: torch operations that are recorded directly, without a torch function mode.
 
-A torch function mode sees every torch call, at the price of several calls of Python for each. Most calls in a model are
-of torch's own functions on plain tensors and numbers, and what the mode would be shown of them is always the same. So
-it is learned: the first call of ``torch.matmul`` goes through the mode, which sees one call, of ``torch.matmul``, on
-the very arguments. From then on ``torch.matmul`` on plain arguments is called as it is and written down by the tracer.
+A torch function mode sees every torch call, at the cost of several Python calls for each. Most calls in a model are of
+torch's own functions on plain tensors and numbers, and the mode always receives them in the same form. So the form is
+learned: the first call of ``torch.matmul`` goes through the mode, which receives one call, of ``torch.matmul``, with
+equal arguments. From then on ``torch.matmul`` on plain arguments is called directly and recorded by the tracer.
 
     x.transpose(1, 2)              shown as torch.Tensor.transpose(x, 1, 2)            learned under "transpose"
     F.dropout(x, 0.1, training)    shown as F.dropout(x, p=0.1, training=training …)   learned, with this order
@@ -29,7 +29,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.element_reads import SIZED_BY_FLOATS
 from .torch_calls import IMMEDIATE, known
 
-# How a call is shown to a mode, by what is called. None where that cannot be foretold.
+# The form in which a mode receives a call, by the called function. None if it cannot be predicted.
 _learned: dict[Any, Shown | None] = {}
 _count_modes, _is_enabled = torch._C._len_torch_function_stack, torch._C._is_torch_function_enabled
 OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], torch._C._nn
@@ -47,11 +47,11 @@ _places: dict[tuple, tuple[list, list] | None] = {}
 
 
 class Given(int):
-    """The number of an argument of a call: those by position, then those by name."""
+    """The index of a call's argument: positional ones first, then keywords."""
 
 
 class Shown:
-    """``by_position``: parameters shown by position; None: the arguments as they are."""
+    """``by_position``: parameters passed to the mode by position; None: the arguments unchanged."""
 
     __slots__ = ("by_name", "by_position", "function", "is_recorded", "target")
 
@@ -61,7 +61,7 @@ class Shown:
         self.target, self.is_recorded = fixed.target, fixed.is_plain and function not in SIZED_BY_FLOATS
 
     def arguments(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """The arguments that a mode would be shown, or None when they do not fit the function."""
+        """The arguments that a mode would receive, or None when they do not fit the function."""
         if self.by_position is None:
             return (function.__self__, *args) if type(
                 getattr(function, "__self__", None)
@@ -82,8 +82,8 @@ class Shown:
         )
 
     def places(self, function: Any, count: int, names: tuple[str, ...]) -> tuple[list, list] | None:
-        """Where the arguments shown are found in a call with ``count`` positional arguments and those named: a
-        ``Given``, or a default value as it is."""
+        """Where to find the mode's arguments in a call with ``count`` positional arguments and these keywords: a
+        ``Given``, or a default value."""
         assert self.by_position is not None
         values = bound(
             function,
@@ -108,14 +108,14 @@ def bound(function: FunctionType, args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 def name_of_call(function: Any, args: tuple, kwargs: dict) -> Any:
-    """Under what the call is learned; None where another way is needed. Methods of tensors go by their name."""
+    """The key under which a call is learned; None if there is no fast path. Tensor methods use their name."""
     kind = type(function)
     if kind is BuiltinFunctionType:
         owner = function.__self__
         if type(owner) in TENSOR_TYPES:
             name: Any = function.__name__
         elif owner is OPERATORS:
-            # Which operand is a tensor decides about how an operator is shown.
+            # The form of an operator depends on which operand is a tensor.
             name = (function, *[type(a) in TENSOR_TYPES for a in args])
             if True not in name:
                 return None
@@ -133,7 +133,7 @@ def name_of_call(function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def is_plain(values: Iterable[Any]) -> bool:
-    """Whether the values are tensors, constants, and sequences of them: no code of the user's runs for them."""
+    """Whether the values are tensors, constants, and sequences of them: no user code runs for them."""
     for value in values:
         kind = type(value)
         if (
@@ -146,7 +146,7 @@ def is_plain(values: Iterable[Any]) -> bool:
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """``perform`` of a call by the program itself, where it is learned; MISSING for any other."""
+    """``perform`` for a call by the program itself, if it is learned; MISSING for any other."""
     is_method = type(function) is BuiltinFunctionType and type(function.__self__) in TENSOR_TYPES
     shown = _learned.get(function.__name__ if is_method else function)
     if shown is None or _count_modes() or not _is_enabled():
@@ -155,13 +155,13 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> Any:
-    """Make a call that modes would be shown so, and write it down: one of tensors that are known and of constants
-    alone, that is recorded whenever it answers a tensor. MISSING where it is another, and has not been made."""
+    """Make a call that modes would receive in this form, and record it. MISSING, without the call, unless its arguments
+    are known tensors or constants, and a tensor result is always recorded."""
     recorder = m.recorder
     arguments = shown.arguments(function, args, kwargs)
     if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:
         return MISSING
-    # Handles are looked up before the call, which leaves nothing of all this in the processor's caches.
+    # Handles are looked up before the call, which evicts all of this from the processor's caches.
     mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
     shown_args, shown_kwargs = arguments
     table, values = recorder.known, []
@@ -197,7 +197,7 @@ def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> A
         return result
     recorder.forget_inputs(mark[1])
     if type(error) is TypeError:
-        recorder.seen = seen  # of the arguments, as torch says before it shows the call
+        recorder.seen = seen  # bad arguments: torch raises this before the mode receives the call
     try:
         return m.fail_call(error, mark, seen, args, kwargs)
     finally:
@@ -205,7 +205,7 @@ def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> A
 
 
 def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any, mark: tuple) -> None:
-    """``values``: the arguments with handles in place of tensors. ``mark``: how the recorder stood before the call."""
+    """``values``: the arguments with handles in place of tensors. ``mark``: the recorder's state before the call."""
     recorder, (args, kwargs) = m.recorder, arguments
     calls, key = recorder.calls, id(result)
     if type(result) is torch.Tensor:
@@ -227,7 +227,7 @@ def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any
                 )
             )
             return
-        recorder.forget_inputs(mark[1])  # it may have changed them, and they are taken as they are after such a call
+        recorder.forget_inputs(mark[1])  # the call may have changed them, and inputs are taken as they are afterwards
     trouble = recorder.why_not_record(shown.function, args, kwargs, result)
     if trouble is not None:
         recorder.undo_to(mark)
@@ -239,7 +239,7 @@ def learned(name: Any) -> Shown | None:
 
 
 def learn(name: Any, function: Any, args: tuple, kwargs: dict, seen: list[tuple[Any, tuple, dict]]) -> None:
-    """``function(*args, **kwargs)`` has been performed under the mode, which saw ``seen``."""
+    """``function(*args, **kwargs)`` has run under the mode, which received ``seen``."""
     if name not in _learned and len(_learned) < 10_000:
         _learned[name] = how_shown(function, args, kwargs, *seen[0]) if len(seen) == 1 else None
 
@@ -257,7 +257,7 @@ def how_shown(
         return plain
     if shown is not function or type(function) is not FunctionType or function.__code__.co_flags & 12:
         return None
-    # Each parameter must be shown once, as what it is.
+    # Each parameter must be passed on once, with its value unchanged.
     names = function.__code__.co_varnames[: len(shown_args)]
     values = bound(function, args, kwargs)
     if (

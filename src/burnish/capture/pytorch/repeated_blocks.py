@@ -1,15 +1,15 @@
-"""Repeated blocks as calls of the graph around them.
+"""Repeated blocks: compiled blocks of a model as calls in the surrounding graph (regional compilation).
 
     for layer in self.layers:            layer    = layer(embed, cos, sin)
         x = layer(x, mask, positions) =>  layer_1  = layer_1(layer, cos, sin)
                                           ...
 
-A block of a model compiled by regions has a segment of its own. Where the code around the blocks is captured, such a
-block is not looked into: its call is one node, which asks the segment's check with the block and this run's tensors,
-and runs its graph. What the block reads is guarded there, so the graph around it knows nothing but what comes out.
+A block of a model compiled by regions has a segment of its own. When the code around the blocks is captured, such a
+block is one node: it runs the segment's check with the block and this run's tensors, and then its graph. The block's
+reads are guarded there, so the surrounding graph only depends on its results.
 
-That is right for a segment that computes and does nothing else. Where it does not hold in a later call (a hook was put
-on the block, say), the node raises before anything of that block has run, and the model runs as plain Python.
+That is correct for a segment that only computes. If the check fails in a later call (a hook was put on the block, say),
+the node raises before anything of that block has run, and the model runs as plain Python.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..python.attributes import load
 
 
 class BlockChanged(BurnishError):
-    """What was compiled of a block is not for what it is by now."""
+    """The compiled code of a block no longer fits the block."""
 
 
 class BlockCall:
-    """A block, and what was compiled of it, as a function of tensors."""
+    """A block with its compiled segment, as a function of tensors."""
 
     stands_alone = True
 
@@ -50,12 +50,12 @@ class BlockCall:
 
 
 def is_block(region: Any) -> bool:
-    """Whether what a module runs compiled by (its ``_compiled_call_impl``) is one program for it and its likes."""
+    """Whether the compiled form of a module (``_compiled_call_impl``) is one program for all equal modules."""
     return getattr(region, "is_repeated_block", False) is True
 
 
 def call_block(m: Any, block: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
-    """A block is called while the code around it is traced. The graph ends where the call cannot be a node."""
+    """Call a block while the code around it is traced. The graph ends if the call cannot be a node."""
     region, name = load(m, block, "_compiled_call_impl"), type(block).__name__
     m.heap.guard("is", m.heap.origin_of(region).source, region)
     structure = Structure(m)
@@ -110,7 +110,7 @@ show.stands_alone = True  # type: ignore[attr-defined]
 
 
 class Structure:
-    """What a call is given, as the text of an expression in which tensors have numbers."""
+    """The arguments of a call, as the text of an expression in which tensors have numbers."""
 
     def __init__(self, m: Any) -> None:
         self.m = m
@@ -118,7 +118,7 @@ class Structure:
         self.numbers: dict[int, int] = {}
 
     def shown(self, value: torch.Tensor) -> torch.Tensor:
-        """A block was compiled for a view. What is compiled of the code around may make the same in its own shape."""
+        """A block was compiled for a view. Compiled code around it may return the same tensor without a view."""
         made = show(value)
         self.m.recorder.record(show, (value,), {}, made, live_allowed=False)
         self.m.views_of_blocks.update({id(value): made, id(made): made})
@@ -155,7 +155,7 @@ _made: dict[str, Callable[[Any, tuple], list]] = {}
 
 
 def slots_maker(text: str) -> Callable[[Any, tuple], list]:
-    """One function for all blocks that are called alike: fewer lines of memory to fetch in a call."""
+    """One function for all blocks with equal calls: less memory to fetch in a call."""
     made = _made.get(text)
     if made is None:
         made = _made[text] = eval(f"lambda block, t: [block, *{text}]")

@@ -1,14 +1,14 @@
-"""Torch's loops. ``torch.associative_scan`` is interpreted, where torch would hand its function to Dynamo.
+"""Torch's scans and loops: ``torch.associative_scan`` is interpreted, where torch would pass its function to Dynamo.
 
     associative_scan(combine, (a, b), dim=2)      Mamba's states, of all positions
     scan(step, carry, xs)                         a break: torch runs it
 
-The elements of neighbouring positions are combined, the half as many that come of it scanned, and what lies between
-follows from those: torch's own order, so that roundings are its. Only functions of single numbers come here
-(``combine_mode="pointwise"``); the others are given to ``torch.vmap`` and end the graph.
+Neighbouring elements are combined in pairs, the half as many results are scanned, and the elements in between follow
+from those. This is torch's own order, so the rounding is the same. Only functions of single numbers are handled
+(``combine_mode="pointwise"``); others go to ``torch.vmap`` and end the graph.
 
-``scan``, ``while_loop`` and ``map`` have Dynamo capture their function, also in eager. They count on what it returns: a
-flat tuple, which they put into the program's dictionaries. So they are breaks, and run as they are.
+``scan``, ``while_loop`` and ``map`` let Dynamo capture their function, also in eager. They rely on its result: a flat
+tuple, which they put into the program's dictionaries. So they are breaks, and run unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise
 
 
 def scanned(combine, xs):
-    """Along the first dimension."""
+    """Scan along the first dimension."""
     count = xs[0].shape[0]
     if count < 2:
         return xs
@@ -73,7 +73,7 @@ def is_plain(
     *others: Any,
     **more: Any,
 ) -> bool:
-    """Whether torch would take it, too: what it refuses it shall refuse itself."""
+    """Whether torch would accept the arguments, too: otherwise torch must raise its own error."""
     leaves = pytree.tree_leaves(xs)
     return (
         callable(combine_fn)
@@ -97,7 +97,7 @@ def break_before(name: str) -> Callable:
 
 HANDLERS: dict[Any, Callable] = {}
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
-_scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that has it
+_scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that contains it
 if _scan is not None:
     HANDLERS[_scan] = handle
 for _name, _module in (

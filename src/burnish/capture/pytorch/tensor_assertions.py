@@ -1,16 +1,17 @@
-"""Assertions about tensors: ``assert x.min() >= 0`` does not end the graph.
+"""Tensor assertions: ``assert x.min() >= 0`` does not end the graph.
 
     def scaled(x):
         assert (x >= 0).all(), "negative"       # _assert_async = torch._assert_async(all_1)
         return x.sqrt()
 
-Python would need the truth of the condition to go on, but there is only one way to go on. While tracing the truth is
-known; where it holds, the graph gets a check, and the trace goes on. When the check fails in a later run, nothing
-outside has changed yet, so the segment is run again as plain Python, which raises the user's AssertionError at its line
-(see ``engine.Program.rerun``). The same goes for any ``if`` one of whose sides only raises.
+Python needs the truth of the condition to continue, but only one outcome continues. While tracing the truth is known.
+If the assertion holds, the graph gets a check, and the trace continues. If the check fails in a later run, nothing
+outside has changed yet, so the segment runs again as plain Python, which raises the user's AssertionError at its line
+(see ``engine.Program.rerun``). The same applies to any ``if`` with one side that only raises.
 
-Not where the graph writes to its inputs: it cannot be run again. Then what was traced is dropped, and the next trace
-ends at the assertion as at any other question about data. Nor on devices where a failed check ends the process.
+It does not apply if the graph writes to its inputs: it cannot run again. The trace is then dropped, and the next one
+ends at the assertion as at any other branch on data. Nor does it apply on devices where a failed check ends the
+process.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ..interpreter.bytecode_decoder import Code
 from ..interpreter.opcodes import flow
 
 LONGEST_RAISE = 200
-"""Instructions from a question to its ``raise``: a message and what it says."""
+"""Maximum number of instructions from a test to its ``raise``: a message and its values."""
 
 
 def wanted(m: Any) -> bool | None:
-    """What a question about truth must be answered for the program to go on: the other answer only raises. None where
-    both answers lead on. The question is a jump, and from 3.13 the instruction before it."""
+    """The truth value with which the program continues; the other one only raises. None if both continue. The test is a
+    jump, and from 3.13 on the instruction before it."""
     return wanted_at(m.frame.code, m.frame.pc)
 
 
@@ -47,7 +48,7 @@ def wanted_at(code: Code, at: int) -> bool | None:
 
 
 def only_raises(code: Code, start: int) -> bool:
-    """Whether all ways from instruction ``start`` on end in a ``raise``, soon and without a loop."""
+    """Whether all paths from instruction ``start`` end in a ``raise``, soon and without a loop."""
     ways, seen = [start], 0
     while ways:
         at = ways.pop()
@@ -64,7 +65,7 @@ def only_raises(code: Code, start: int) -> bool:
 
 
 def settled(m: Any, condition: torch.Tensor) -> bool | None:
-    """The truth of ``condition``, if it is what the program wants: the graph will see to it that it is on every run."""
+    """The truth of ``condition``, if the program continues with it: the graph then checks it on every run."""
     truth = wanted(m) if can_check(m, condition) else None
     if truth is None or m.plainly(bool, condition) is not truth:
         return None
@@ -89,8 +90,8 @@ def check(m: Any, condition: torch.Tensor) -> None:
 
 
 def compared(m: Any, tensor: Any) -> Any:
-    """``assert x.max().item() <= limit``: in place of the number the program goes on with a tensor of it, of a type
-    that holds it exactly. MISSING where it does anything else with the number than to compare it with another one."""
+    """``assert x.max().item() <= limit``: the program continues with a tensor in place of the number, of a type that
+    holds it exactly. MISSING if it does anything with the number other than comparing it."""
     if not (m.frame is not None and m.frame.code.opnames[m.frame.pc - 1] == "CALL" and can_check(m, tensor)):
         return MISSING
     limit, at = loaded(m.frame)
@@ -110,11 +111,11 @@ def compared(m: Any, tensor: Any) -> Any:
 
 
 EXACT = 1 << 53
-"""Whole numbers below it are floats without loss."""
+"""Integers below it are exact as floats."""
 
 
 def loaded(frame: Any) -> tuple[Any, int]:
-    """What the next instructions put on the stack, as far as can be told without running them, and where they end."""
+    """The value that the next instructions push, as far as it is known without running them, and where they end."""
     code, at = frame.code, frame.pc
     name, argument = code.opnames[at], code.instructions[at][1]
     if name == "LOAD_CONST":
@@ -134,7 +135,7 @@ def loaded(frame: Any) -> tuple[Any, int]:
 
 
 def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``_all_true_or_runtime_assert``, by which torch.distributions checked its arguments before torch 2.14."""
+    """``_all_true_or_runtime_assert``: argument checks of torch.distributions before torch 2.14."""
     condition = m.perform(torch._is_all_true, *args[:1])
     if can_check(m, condition) and m.plainly(bool, condition):
         check(m, condition)
@@ -143,7 +144,7 @@ def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def tensor_all(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch._check_tensor_all(condition, message)``, the assertion of libraries."""
+    """``torch._check_tensor_all(condition, message)``, an assertion for libraries."""
     condition = args[0] if args else kwargs.get("cond")
     if type(condition) in TENSOR_TYPES and condition.dtype is torch.bool and m.knows(condition):
         found = m.perform(torch._is_all_true, condition)

@@ -1,16 +1,16 @@
-"""Changes of a tensor object that a graph can say: hooks, ``retain_grad``, ``.data``.
+"""Tensor object state that a graph can express: hooks, ``retain_grad``, ``.data``.
 
     x.register_hook(f)           a leaf from outside: registered again each time the segment has run
     y.register_hook(f)           computed in the graph: slot, handle = register_hook(y)     a step of the graph
-                                                    fill(slot, f)                           when the segment has run
-    y.retain_grad()                                 retain_grad(y)
-    p.data = value                                  set_data_(p, value)
+                                                        fill(slot, f)                           when the segment has run
+    y.retain_grad()                                     retain_grad(y)
+    p.data = value                                      set_data_(p, value)
 
-A hook is a function of the user's that autograd calls later, outside of anything captured. What it closes over may be
-made anew in each run, so the graph registers an empty slot, and the segment's end makes the function and puts it there.
-That is too late for a backward pass in the same segment, which therefore ends before one.
+A hook is a user function that autograd calls later, outside of captured code. The objects it closes over may be new in
+each run. So the graph registers an empty slot, and the end of the segment makes the function and stores it there. That
+is too late for a backward pass in the same segment, so the segment ends before one.
 
-The steps are in ``runtime/eager/tensor_object_state.py``. Backends that run no Python get none of them, and the graph
+The steps are in ``runtime/eager/tensor_object_state.py``. Backends without Python get none of them, and the graph
 breaks.
 """
 
@@ -34,7 +34,7 @@ from ..segments.effects import Effect
 
 
 class Hook(NamedTuple):
-    """A hook on a leaf: how it is registered, and its handle, which stands for it until the segment ends."""
+    """A hook on a leaf: how it is registered, and the handle that represents it until the segment ends."""
 
     handle: RemovableHandle
     register: Callable
@@ -79,7 +79,7 @@ def on_leaf(m: Any, register: Callable, tensor: torch.Tensor, function: Any) -> 
 
 
 def is_registered(handle: RemovableHandle) -> None:
-    """To make the handle is to register the hook."""
+    """Rebuilding the handle already registers the hook."""
 
 
 def build_handle(rebuilder: Any, handle: RemovableHandle) -> str:
@@ -94,7 +94,7 @@ def build_handle(rebuilder: Any, handle: RemovableHandle) -> str:
 
 
 def before_hooks(handler: Callable) -> Callable:
-    """Of a backward pass: the segment ends before it where hooks wait for their functions."""
+    """A handler of a backward pass: the segment ends before it if hooks wait for their functions."""
 
     def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
         if m.hooks:
@@ -115,7 +115,7 @@ def retain_grad(m: Any, tensor: torch.Tensor) -> Any:
 
 
 def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
-    """``tensor.data = value``, of data that lies the same way: what is guarded of the tensor stays true."""
+    """``tensor.data = value``, for data with the same layout: the tensor's guards stay valid."""
     if (
         not takes_steps(m, tensor)
         or not m.options.runs_python
@@ -126,7 +126,7 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     ):
         return MISSING
     if value is tensor:
-        return None  # as Module.to does for parameters that are there already
+        return None  # e.g. Module.to for parameters that are there already
     if is_own_data(m, tensor, value):
         return None
     nodes = m.recorder.tensor(tensor), m.recorder.tensor(value)
@@ -136,7 +136,7 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
 
 
 def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether ``value`` is what ``tensor.data`` answered before: ``tensor.data *= 2`` sets it again."""
+    """Whether ``value`` is an earlier result of ``tensor.data``: ``tensor.data *= 2`` sets it again."""
     read, place = m.recorder.handle_of(value), m.recorder.tensor(tensor)
     if read is None or not isinstance(read.call, int):
         return False
@@ -149,7 +149,7 @@ def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 def step(m: Any, target: Callable, *nodes: Handle) -> int:
-    """Write a step down. Answers its place."""
+    """Record a step. Returns its position."""
     if m.open_sizes is not None:
         m.open_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
     m.recorder.calls.append(Call(target, nodes, {}, m.user_line()))
@@ -173,7 +173,7 @@ def takes_steps(m: Any, tensor: Any) -> bool:
 
 
 def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
-    """Whether its gradient is that of the call that made it, and not of a later one that wrote to it."""
+    """Whether its gradient belongs to the call that made it, and not to a later one that wrote to it."""
     if not m.options.runs_python or type(tensor) is not torch.Tensor:
         return False
     made_at = m.recorder.tensor(tensor).call
@@ -185,7 +185,7 @@ def is_outer_leaf(m: Any, tensor: torch.Tensor) -> bool:
 
 
 def can_be_hook(m: Any, function: Any) -> bool:
-    """Whether the function can be made again, and holds no number that would have to be settled first."""
+    """Whether the function can be rebuilt, and holds no live scalar that would have to be settled first."""
     if type(function) is functools.partial:
         return can_be_hook(m, function.func) and not any(
             isinstance(value, Live) for value in (*function.args, *function.keywords.values())

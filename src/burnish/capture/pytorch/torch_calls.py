@@ -1,7 +1,7 @@
-"""What each torch call is to a segment: recorded, a fact about metadata, or a break.
+"""Classification of torch calls: recorded, a constant fact about metadata, or a graph break.
 
-The rule is by what comes back: tensors (or nothing, for in-place calls) are recorded; facts about metadata are
-constants under the guards; anything else carried tensor data into Python. The tables below are the exceptions.
+The result decides: tensors (or nothing, for in-place calls) are recorded; facts about metadata are constants under the
+guards; any other result carries tensor data into Python. The tables below are the exceptions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .. import breaks
 RECORD = "record"
 FACT = "fact"
 
-# Types of arguments that stand in a graph as they are.
+# Argument types that a graph contains unchanged.
 IMMEDIATE = frozenset(
     (
         int,
@@ -53,7 +53,7 @@ FACTS = frozenset(
 """.split()
 )
 
-# Of these, what says nothing of sizes (from 2 on).
+# The facts that do not depend on sizes (from 2 on).
 SIZELESS = FACTS - frozenset(
     """
     shape nbytes size stride numel nelement storage_offset is_same_size type __len__ broadcast_shapes
@@ -61,13 +61,13 @@ SIZELESS = FACTS - frozenset(
 """.split()
 )
 
-# How many tensors these answer depends on the size of one dimension: which argument that is, besides ``dim``.
+# Functions with a number of results that depends on the size of one dimension, and the argument position of ``dim``.
 PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
 
-# ... and these depend on several, or in another way.
+# ... or on several dimensions, or in another way.
 ALSO_PARTING = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
 
-# Calls whose answer is tensor data as Python values.
+# Calls that return tensor data as Python values.
 READS = frozenset(
     """
     item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ equal allclose is_nonzero __contains__
@@ -76,7 +76,7 @@ READS = frozenset(
 """.split()
 )
 
-# Output sizes that depend on data. Recording them would bake this run's size into what follows.
+# Output sizes that depend on data. Recording them would make this run's size a constant of later code.
 DATA_SHAPED = frozenset(
     """
     nonzero nonzero_static masked_select unique unique_consecutive _unique2 _unique argwhere bincount
@@ -86,7 +86,7 @@ DATA_SHAPED = frozenset(
 """.split()
 ) - {"combinations", "nonzero_static"}
 
-# Changes of a tensor object that a graph cannot say about its inputs. addbmm_ makes a tensor that is broadcast larger.
+# Changes of a tensor object that a graph cannot express for its inputs. addbmm_ enlarges a tensor that is broadcast.
 STATE = frozenset(
     """
     requires_grad_ set_ resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_
@@ -96,10 +96,10 @@ STATE = frozenset(
 """.split()
 )
 
-# ... and can about the tensors it makes.
+# ... but can express for the tensors it makes.
 STATE_IN_GRAPH = frozenset("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split())
 
-# Value arguments: the number changes the result's data, never its shape or type. A live number stays live there.
+# Value arguments: the number changes the result's data, never its shape or type. Live scalars stay live there.
 VALUE_CALLS = frozenset(
     """
     add sub mul div true_divide rsub pow fmod remainder clamp clamp_min clamp_max lt le gt ge eq ne fill_
@@ -112,18 +112,18 @@ VALUE_CALLS = frozenset(
 """.split()
 ) - {"layer_norm"}
 
-# What comes out depends on the type of the numbers given: a float of NumPy's is none of Python's.
+# The result depends on the type of the numbers: a NumPy float differs from a Python float.
 BY_ELEMENT_TYPE = frozenset(
     """
     tensor as_tensor asarray new_tensor from_numpy result_type can_cast scalar_tensor apply Tensor Parameter Buffer
 """.split()
 )
 
-# Constructors of old to which a torch.Size says how large, and any other sequence what it is to hold, by the number of
-# their arguments then (``x.new(indices, values, size)`` makes a sparse tensor, and is never mistaken).
+# Legacy constructors for which a torch.Size is the size, and any other sequence the content. With their number of
+# arguments in that form: ``x.new(indices, values, size)``, for a sparse tensor, has another number.
 OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
 
-OF_MANY_TENSORS = ("_foreach_", "_fused_")  # what optimizers call: their numbers are all of that kind
+OF_MANY_TENSORS = ("_foreach_", "_fused_")  # called by optimizers: all their number arguments are value arguments
 
 GETTER = "__get__"
 SETTER = "__set__"
@@ -137,11 +137,11 @@ def name_of(func: Any) -> str:
 
 
 GPU_CALLS = ("_cuda_", "_accelerator_")
-"""So begin the names of torch's functions that tell a GPU something."""
+"""Name prefixes of torch's functions that control a GPU."""
 
 
 def kept_from_the_recorder(name: str) -> tuple[Any, str]:
-    """The kind of break, and the call in words, of a function that torch made without showing it to anybody."""
+    """The kind of break, and the call in words, for a torch call that no torch function mode receives."""
     return (
         (breaks.GPU_CALL, f"torch's {name}()")
         if name.startswith(GPU_CALLS)
@@ -186,11 +186,11 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
 
 
 class Known(NamedTuple):
-    """What is the same for every call of a function."""
+    """Facts that are the same for every call of a function."""
 
     target: Any
     takes_live_numbers: bool
-    is_plain: bool  # recorded whenever it answers a tensor
+    is_plain: bool  # recorded whenever it returns a tensor
 
 
 _known: dict[Any, Known] = {}
@@ -231,8 +231,8 @@ OF_LIBRARIES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> bool:
-    """Whether an operator that was registered with torch tells the sizes of its results of tensors without data. Where
-    it does not (``torchvision.ops.nms``, one that has no ``register_fake``), another call may answer other sizes."""
+    """Whether a registered operator computes its result sizes from tensors without data. If it does not
+    (``torchvision.ops.nms``, or one without ``register_fake``), another call may return other sizes."""
     overload = getattr(operator, "default", operator)
     if result is None or getattr(overload, "namespace", None) in ("aten", "prims"):
         return True
@@ -270,7 +270,7 @@ def is_data_shaped(name: str, args: tuple, kwargs: dict) -> bool:
     return False
 
 
-# Calls that read a number from a tensor where it changes values and no size.
+# Calls that read a number from a tensor, where it changes values but no size.
 VALUES_BY_NUMBER = frozenset(
     """
     select select_scatter roll fill fill_ full_like fill_diagonal_ masked_fill masked_fill_ index_fill index_fill_ add
@@ -281,7 +281,7 @@ VALUES_BY_NUMBER = frozenset(
 
 
 def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a call that reads a number from a tensor may answer with another size for another number."""
+    """Whether a call that reads a number from a tensor may return another size for another number."""
     name = name_of(func)
     if name == "__getitem__":
         return _has_tensor_in_slice(args[1])
@@ -306,7 +306,7 @@ def _has_mask(index: Any) -> bool:
 
 
 def only_tensors(result: Any) -> bool:
-    """Tensors, None, and containers of them; at least one tensor unless nothing came back."""
+    """Tensors, None, and containers of them; at least one tensor unless the result is empty."""
     if result is None or isinstance(result, Tensor):
         return True
     if isinstance(result, (tuple, list)):
@@ -319,7 +319,7 @@ def only_tensors(result: Any) -> bool:
 
 
 def writes(target: Any, kwargs: dict) -> bool:
-    """Whether a call changes a tensor in place (by torch's naming rule), or may."""
+    """Whether a call changes a tensor in place (by torch's naming rule), or may do so."""
     if "out" in kwargs:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
@@ -331,7 +331,7 @@ def writes(target: Any, kwargs: dict) -> bool:
 
 
 def writes_silently(target: Any) -> bool:
-    """Whether a call may write to an argument without counting up its version: running statistics."""
+    """Whether a call may write to an argument without increasing its version: running statistics."""
     return (target if isinstance(target, str) else getattr(target, "__name__", "")) in ("batch_norm", "instance_norm")
 
 
@@ -340,7 +340,7 @@ def takes_live_numbers(target: Any) -> bool:
     return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
 
 
-# Tensor methods written in Python; some go by another name than their function does (__pow__ is named pow).
+# Tensor methods written in Python; some have another name than their function (__pow__ is named pow).
 PYTHON_METHODS = {value: name for name, value in vars(Tensor).items() if isinstance(value, FunctionType)}
 
 
@@ -352,7 +352,7 @@ def _method_name(func: Any) -> str | None:
 
 
 def target_of(func: Any) -> Any:
-    """What an fx node names: the method's name for tensor methods, else the function."""
+    """The target of an fx node: the method's name for tensor methods, else the function."""
     accessor = getattr(func, "__name__", None)
     if accessor == GETTER:
         return Getter(name_of(func))

@@ -1,7 +1,7 @@
-"""Torch functions that are no tensor operations: switches, questions about switches, factories.
+"""Torch functions other than tensor operations: switches, queries of switches, factories.
 
-Questions are constants under the global-state guard. Switches that a graph can carry (grad mode, autocast) are recorded
-as nodes and run at once. The rest breaks.
+Queries are constants under the global-state guard. Switches that a graph can express (grad mode, autocast) are recorded
+as nodes and run at once. The rest breaks the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .. import breaks
 from ..numbers.live_scalars import Expression, Live
 from ..python import calls, operators
 
-# Answers guarded by ``metadata.global_state``, or fixed for the life of the process.
+# Queries guarded by ``tensor_metadata.global_state``, or fixed for the life of the process.
 QUESTIONS = frozenset(
     """
     is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype
@@ -34,7 +34,7 @@ QUESTIONS = frozenset(
 """.split()
 )
 
-# Questions about what a program may set and ``metadata.global_state`` leaves out: each answer is guarded by itself.
+# Queries of settings that a program may change and ``global_state`` leaves out: each result has its own guard.
 SETTINGS = frozenset(
     """
     _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_cudnn_sdp_enabled
@@ -50,7 +50,7 @@ SETTINGS = frozenset(
 """.split()
 )
 
-# Switches that may stand in a graph: executed at once, written down, undone by the code that undoes them.
+# Switches that a graph can contain: executed at once, recorded, undone by the program's own code.
 SWITCHES = frozenset(
     """
     _set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled autocast_increment_nesting
@@ -88,7 +88,7 @@ def why_not_leaf(function: FunctionType) -> str | None:
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """A builtin of torch: an operation, a question or a switch."""
+    """A builtin of torch: an operation, a query or a switch."""
     name = function.__name__
     if args and isinstance(args[0], torch._C._InferenceMode):
         return call_on_object(m, args[0], name, args[1:])
@@ -112,12 +112,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     seen = m.recorder.seen
     value = calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen:
-        # Torch did not show the call to the recorder, so it can be neither recorded nor taken for a constant.
+        # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value
 
 
-# They change the stack of modes on which the recorder itself stands: never while it does.
+# These change the stack of modes that contains the recorder: never allowed while it is active.
 STACKS = frozenset(
     """
     _push_on_torch_function_stack _pop_torch_function_stack _push_on_torch_dispatch_stack _pop_torch_dispatch_stack
@@ -125,7 +125,7 @@ STACKS = frozenset(
 """.split()
 )
 
-# Functions that make tensors without telling torch function modes.
+# Functions that make tensors without calling torch function modes.
 UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))
 
 

@@ -1,1 +1,1 @@
-"""Segments: how a trace is closed so that it can run again, and how a run gets from one to the next."""
+"""Segments: how a trace is closed so that it can run again, and how a run continues from one segment to the next."""

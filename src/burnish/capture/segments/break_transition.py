@@ -1,12 +1,12 @@
-"""Crossing a break without an interpreter: the slots of a segment's end become those of the next continuation.
+"""Break transitions: maps the slots at the end of a segment to those of the next continuation, without an interpreter.
 
     POP_JUMP_IF_FALSE, slots [x, y, stack: mask]     bool(mask) -> True: [x, y] at the next line; False: [y] at another
-    CALL, slots [x, stack: function, stack: x]       function(x) -> [x, stack: its answer] behind the call
+    CALL, slots [x, stack: function, stack: x]       function(x) -> [x, stack: its result] after the call
 
-What an instruction at a break does to the slots is always the same: some go, and an answer comes. It is found out once,
-by an interpreter that executes the instruction on places where the slots are to be. From then on the operation is
-performed on the slots themselves: no frame is made, and none is taken apart. Where anything out of the ordinary
-happens, the frames are made, and the machine goes on from what has been performed.
+An instruction at a break always changes the slots in the same way: some are dropped, and a result is added. This is
+found once, by an interpreter that executes the instruction on placeholders for the slots. From then on the operation
+runs on the slots themselves, and no frame is built or split. In unusual cases the frames are built, and the machine
+continues from the operation that has run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..interpreter.opcodes.control_flow import EXHAUSTED
 
 
 class SlotPlace:
-    """Where a slot's value is to be."""
+    """A placeholder for a slot's value."""
 
     __slots__ = ("at",)
 
@@ -34,11 +34,11 @@ class SlotPlace:
 
 
 class NotSimple(BaseException):
-    """An instruction that does more than one operation on its operands, or another one."""
+    """An instruction that does more than one operation on its operands, or an unsupported one."""
 
 
 class Probe(Machine):
-    """Executes an instruction on places: it notes the operation, and answers what it was told to."""
+    """Executes an instruction on placeholders: records the operation, and returns the given result."""
 
     def __init__(self, frame: Frame | None, answer: Any):
         super().__init__(frame)
@@ -77,19 +77,19 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class Way:
-    """Where an answer leads."""
+    """The next slots and layout for one result."""
 
     __slots__ = ("continuation", "dropped", "layout", "picks")
 
     def __init__(self, layout: SlotLayout, picks: list[int], dropped: list[int]):
         self.layout = layout
-        self.picks = picks  # which of the old slots are the new ones; one beyond them is the answer
+        self.picks = picks  # old slots by index, in their new order; one more index is the result
         self.dropped = dropped
         self.continuation: Any = None
 
 
 class Crossing:
-    """What the instruction at the end of a segment does to its slots."""
+    """How the instruction at the end of a segment changes its slots."""
 
     __slots__ = ("named", "operands", "other", "perform", "usual")
 
@@ -105,7 +105,7 @@ class Crossing:
             self.other = probed(layout, EXHAUSTED)[1]
 
     def is_for(self, slots: list) -> bool:
-        """Whether nothing but the operation happens for these operands."""
+        """Whether these operands cause nothing but the operation itself."""
         operand = slots[self.operands[0]]
         if self.perform is call:
             return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
@@ -139,7 +139,7 @@ def crossing_of(layout: SlotLayout) -> Crossing | None:
 
 
 def cross(layout: SlotLayout, slots: list, continuation_for: Callable[[SlotLayout], Any]) -> tuple[Any, Any]:
-    """(the next continuation, its slots), or (None, a machine that is to execute the instruction)."""
+    """(the next continuation, its slots), or (None, a machine that has to execute the instruction)."""
     if layout.crossing is UNBOUND:
         layout.crossing = crossing_of(layout)
     crossing: Crossing | None = layout.crossing
@@ -159,7 +159,7 @@ def cross(layout: SlotLayout, slots: list, continuation_for: Callable[[SlotLayou
     try:
         return None, Answering(layout.build(slots), answer, error)
     finally:
-        del answer, error  # its traceback knows this frame: together they would outlive what they hold
+        del answer, error  # its traceback refers to this frame: the cycle would keep the values alive
 
 
 def performed(crossing: Crossing, slots: list) -> tuple[Any, BaseException | None]:

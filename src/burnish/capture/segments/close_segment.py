@@ -1,4 +1,4 @@
-"""Closing a trace: from what the tracer saw to a segment that can run again."""
+"""Segment construction: turns a finished trace into a segment that can run again."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def close(
     slots: list | None = None,
     is_again: bool = False,
 ) -> Segment:
-    """Make the segment that ends with ``result`` returned, or before the instruction ``frame`` stands at.
+    """Make the segment that ends with ``result`` returned, or before the current instruction of ``frame``.
 
-    ``slots``: what the segment began with, where that is still there; the run that was traced has changed it by now.
-    Where its guards hold no longer, the segment is a step from one state to another: the first call with an empty
-    cache, say, or an optimizer's first step. The same objects do not come here again as they were, so a backend that
-    compiles can wait until others do.
+    ``slots``: the initial slots, if still available; the traced run has changed their state by now. If its guards no
+    longer hold for them, the segment is a step from one state to another, such as the first call with an empty cache,
+    or an optimizer's first step. The same objects do not come here again in that state, so a compiling backend can wait
+    for others.
 
-    ``is_again``: other segments start at the same place. Their graphs were not asked for again so far, and neither may
-    this one be: a backend can wait for the second time.
+    ``is_again``: other segments start at the same place. Their graphs have not been requested again so far, and this
+    one may not be either: a backend can wait for the second request.
     """
     if tracer.open_sizes is not None:
         tracer.open_sizes.check_calls()
@@ -66,7 +66,7 @@ def close(
         graph_module = recorder.graph_module(rebuilder.outputs)
     check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
-        # Making text of a graph is dear, so who shows it does that.
+        # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
         graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
@@ -97,14 +97,14 @@ def close(
 
 
 def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
-    """How often a graph is to be asked for until it is compiled; 0, at once. One that serves all sizes is so when it
-    is asked for at all, for then a third size has come; where it was made with the second, at the second time."""
+    """The request at which a graph is compiled, counted from 1; 0 means at once. With symbolic sizes it is at most the
+    first, which means a third size. If only expected to change, they have the second size: it may be the second."""
     times = 2 if is_again else int(is_step)
     return times if not is_open or tracer.open_sizes.wish.is_expected else min(times, 1)  # type: ignore[union-attr]
 
 
 def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:
-    """What the backend makes of the graph, under the switches it will run under: those the segment began with."""
+    """Compile the graph with the backend, under the switches it will run under: those at the segment's start."""
     now, nesting, modes = global_state(), autocast_nesting(), keyboard_interrupts.count_modes()
     if now != start:
         restore_state(start)
@@ -127,7 +127,7 @@ def _running_generators(frame: Frame | None) -> dict[int, int]:
 
 
 def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Callable, bool]:
-    """And whether it fails by now for what the segment began with."""
+    """The check, and whether it now fails for the initial slots of the segment."""
     guards = tracer.heap.guards
     inputs = [handle.source for handle in tracer.recorder.inputs]
     values = [source for _, source in rebuilder.sources.values()]
@@ -141,8 +141,8 @@ def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Ca
 
 
 def releasing(check: Callable, owners: list[int]) -> Callable:
-    """A check that clears gradients where the segment is about to run: those the program drops before it computes, so
-    that the graph has their memory. ``owners``: which of the values they belong to."""
+    """A check that clears gradients when the segment is about to run: those the program drops before it computes, so
+    that the graph can use their memory. ``owners``: the indices of their tensors in the values."""
 
     def check_and_release(slots: list) -> Any:
         found = check(slots)
@@ -166,7 +166,7 @@ def _finish(rebuilder: Rebuilder, answer: str) -> Callable:
 
 
 def _guard_against_aliases(tracer: Tracer) -> None:
-    """What the segment writes to must not be, next time, the same object as something else it reads."""
+    """In a later run, an object that the segment writes to must not be an alias of something else it reads."""
     heap = tracer.heap
     if tracer.recorder.written_inputs():
         sources = [
@@ -194,14 +194,14 @@ NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
 
 
 def autocast_nesting() -> int:
-    """How many autocast contexts are open. What they have cast is kept until the last one is left."""
+    """How many autocast contexts are open. Their cache of casts is kept until the last one exits."""
     found = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return found
 
 
 def restore_state(state: tuple, nesting: int | None = None) -> None:
-    """Put torch's global switches back to what ``metadata.global_state`` and ``autocast_nesting`` once answered."""
+    """Restore torch's global switches to an earlier result of ``global_state`` and ``autocast_nesting``."""
     if nesting is not None:
         for _ in range(nesting, autocast_nesting()):
             if torch.autocast_decrement_nesting() == 0:

@@ -1,8 +1,8 @@
-"""Scrubbing: what a trace leaves behind holds plain numbers, no live ones.
+"""Concretize live scalars: after a trace, the user's objects hold plain numbers in place of live ones.
 
-The run that is traced is a real run: its result, the objects it made and the outside objects it wrote to stay with the
-user. Wherever a live value got into them its plain value takes the place, in the object itself where that can be
-changed, else in an equal new one (a tuple, a slice, an iterator over a tuple).
+The traced run is a real run: its result, the objects it made and the outside objects it wrote to stay with the user.
+Each live value in them is replaced by its plain value: in the object itself if that is mutable, else in an equal new
+one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .templates import VIEWS, slots_of
 
 
 def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
-    """``roots`` with all that hangs on them, and everything outside that the trace wrote to. ``leaves``: they go back
-    to plain Python, so iterators of ours become Python's own where they can."""
+    """``roots`` with all objects reachable from them, and every outside object that the trace wrote to. ``leaves``:
+    they return to plain Python, so iterators of ours become Python's own where possible."""
     scrubber = Scrubber(tracer, leaves)
     cleaned = [scrubber.clean(v) for v in roots]
     for reference, _ in tracer.heap.taken_over:
@@ -50,10 +50,10 @@ class Scrubber:
     def __init__(self, tracer: Any, leaves: bool = False):
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
         self.memo: dict[int, Any] = {}
-        self.keep: list[Any] = []  # what the memo's ids belong to
+        self.keep: list[Any] = []  # the owners of the memo's ids
 
     def clean(self, value: Any) -> Any:
-        """What stands for ``value`` from now on: itself, where it could be cleaned in place."""
+        """The replacement of ``value``: itself, if it could be cleaned in place."""
         kind = type(value)
         if kind in SIMPLE and kind is not slice and kind is not torch.Size:
             return value
@@ -83,7 +83,7 @@ class Scrubber:
         origin = self.tracer.heap.origin_of(value)
         return origin is not None and not origin.is_written and origin.snapshot is None
 
-    # ---- one kind each: the value that stands for the given one
+    # ---- one method per kind: returns the replacement
 
     def size(self, value: torch.Size) -> torch.Size:
         parts, changed = self.parts(value)
@@ -207,7 +207,7 @@ class Scrubber:
         return value
 
     def iterator(self, value: Any) -> Any:
-        """A builtin iterator tells its parts by pickling's protocol, and is made again when they cannot be changed."""
+        """A builtin iterator shows its parts by the pickle protocol. Rebuild it if they cannot change in place."""
         if type(value) in TABLE_ITERATORS:
             self.clean(table_of(value))
             return value
@@ -225,7 +225,7 @@ class Scrubber:
         return value
 
     def instance(self, value: Any) -> Any:
-        """Attributes of an object of the user's classes."""
+        """Attributes of an instance of a user class."""
         if hasattr(value, "__dict__"):
             self.clean(value.__dict__)
         if id(value) in self.fresh:

@@ -1,8 +1,8 @@
-"""Side effects: what a segment does to the outside, replayed in order each time it runs.
+"""Side effects: changes that a segment makes to outside objects, replayed in order each time it runs.
 
-Changes of containers and attributes are found at the end, by comparing with what was there (``templates``). Calls
-whose point is what they do (``print``, ``warnings.warn``, logging) are kept in order, with their arguments as they were
-at that moment: containers are copied then, and tensors that the segment changes later are cloned in the graph.
+Changes of containers and attributes are found at the end, by comparison with the earlier state (``templates``). Calls
+made for their effect (``print``, ``warnings.warn``, logging) are kept in order, with their arguments as they were at
+that moment. Containers are copied then, and tensors that the segment changes later are cloned in the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Effect(NamedTuple):
     function: Callable
     args: tuple
     kwargs: dict
-    position: int  # how many torch calls had been recorded then
+    position: int  # the number of torch calls recorded before it
 
     @classmethod
     def of(cls, m: Any, function: Callable, args: tuple, kwargs: dict | None = None) -> Effect:
@@ -27,10 +27,10 @@ class Effect(NamedTuple):
 
 
 def frozen(m: Any, value: Any) -> Any:
-    """A copy of the containers in ``value`` that later changes do not reach."""
+    """A copy of the containers in ``value``, unaffected by later changes."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset, collections.deque):
         return kind(frozen(m, v) for v in value)
-    if kind is dict and "__name__" not in value:  # a module's globals are passed as they are
+    if kind is dict and "__name__" not in value:  # a module's globals are passed without a copy
         return {k: frozen(m, v) for k, v in value.items()}
     return value

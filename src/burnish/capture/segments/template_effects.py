@@ -1,4 +1,4 @@
-"""What a segment does to objects from outside, as lines of its template.
+"""Code generation for side effects: changes of outside objects as lines of a segment's template.
 
 print(t0)                    # a call, with its arguments as they were then
 d1['count'] = 4              # a change
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Effects:
-    """`to`: where the lines are written."""
+    """`to`: the rebuilder that receives the lines."""
 
     def __init__(self, to: Rebuilder):
         self.to = to
 
     def write(self) -> None:
-        """Calls in order, then what changed in outside objects."""
+        """Calls in order, then the changes of outside objects."""
         for effect in self.to.m.effects:
             args = [self.moment(a, effect.position) for a in effect.args]
             args += [f"{k}={self.moment(v, effect.position)}" for k, v in effect.kwargs.items()]
@@ -53,8 +53,8 @@ class Effects:
         self.check_dropped()
 
     def check_dropped(self) -> None:
-        """An object nobody holds any more, with code that runs on the spot: a generator suspended inside ``try``, or an
-        object with ``__del__``. That moment cannot be replayed."""
+        """Reject dropped objects whose end runs code: a generator suspended inside ``try``, or an object with
+        ``__del__``. That moment cannot be replayed."""
         if self.to.heap.dropped is not None:
             raise Unrebuildable(None, f"{self.to.heap.dropped} is let go here")
 
@@ -98,7 +98,7 @@ class Effects:
     def change_dict(self, origin: Origin, target: str) -> None:
         now = dict(items_of(origin.obj))
         kind: Any = type(origin.obj)
-        if kind is not dict:  # what a subclass defines must not be asked
+        if kind is not dict:  # the subclass's own methods must not be called
             kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
             store, pop = (
                 f"{self.to.constant(kind.__setitem__)}({target}, {{}}, {{}})",
@@ -119,6 +119,6 @@ class Effects:
         for key, removed in origin.written.items():
             if removed or key not in now:
                 self.to.lines.append(pop.format(self.to.build(key)))
-        for key in now:  # in the order in which new ones came
+        for key in now:  # new keys in their order of insertion
             if key in origin.written:
                 self.to.lines.append(store.format(self.to.build(key), self.to.build(now[key])))

@@ -1,4 +1,4 @@
-"""What templates call when they run, to make Python objects as they were."""
+"""Runtime functions of templates: rebuild Python objects at the end of a segment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..interpreter.frames import Frame, Generator
 
 
 def refill(kind: Any, container: Any, items: list) -> None:
-    """Put ``items`` in place of all that is in ``container``, past the methods a subclass defines."""
+    """Replace the whole content of ``container`` by ``items``, without calling methods of a subclass."""
     kind.clear(container)
     if kind is set:
         set.update(container, items)
@@ -24,7 +24,7 @@ def refill(kind: Any, container: Any, items: list) -> None:
 
 
 def attributes_of_partial(value: functools.partial) -> dict | None:
-    """None where it has no dictionary yet. Looking for `__dict__` makes one, and from then on a partial of this partial
+    """None if it has no dictionary yet. Reading `__dict__` would create one, and from then on a partial of this partial
     is nested instead of flat."""
     return functools.partial.__reduce__(value)[2][3]  # type: ignore[index]
 
@@ -37,7 +37,7 @@ def generator_shell(name: str, qualname: str, code: types.CodeType, started: boo
 
 
 def set_state(iterator: Any, state: Any) -> None:
-    with warnings.catch_warnings():  # 3.12 announces that itertools will lose it
+    with warnings.catch_warnings():  # 3.12 deprecates it for itertools
         warnings.simplefilter("ignore", DeprecationWarning)
         iterator.__setstate__(state)
 
@@ -47,7 +47,7 @@ def suspend_generator(generator: Generator, frame: Frame | None, started: bool) 
 
 
 def link_generator(generator: Generator, frame: Frame) -> None:
-    generator.frame = frame  # a suspended frame does not know its generator: Python closes what nobody holds
+    generator.frame = frame  # a suspended frame does not refer to its generator: Python closes it without a holder
 
 
 def make_frame(code: Any, namespace: dict, builtins: dict, pc: int, values: list, stack: list, handling: Any) -> Frame:

@@ -1,4 +1,4 @@
-"""What cannot be made again at the end of a segment."""
+"""The error for objects that a segment cannot rebuild."""
 
 from __future__ import annotations
 

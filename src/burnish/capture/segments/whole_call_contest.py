@@ -1,6 +1,6 @@
-"""Never slower, from the call to the result: where a program has breaks, its graphs' contests do not see all of it.
+"""Contest of whole calls: compiled against eager for programs with breaks, where graph contests miss a part.
 
-whole_calls.begin(program, segment)     calls that begin with this segment take part in a contest (`call_contest`)
+whole_call_contest.begin(program, segment)     calls that begin with this segment take part in a `CallContest`
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def begin(program: Program, segment: Segment) -> None:
         return program.run(slots, args, kwargs, takes_part=False)
 
     def eager(slots: list, args: tuple | None, kwargs: dict | None) -> Any:
-        segment.check(slots)  # as it will be then, so that it counts
+        segment.check(slots)  # as in later calls, so that its time is included
         return program.run_eagerly(program.entry, slots, args, kwargs)
 
     def settle(stays: object) -> None:

@@ -1,1 +1,1 @@
-"""Open sizes: dimensions that may be others in the next call."""
+"""Symbolic sizes: dimensions that may differ in the next call."""

@@ -1,17 +1,16 @@
 """Dynamic dimensions: symbolic sizes of inputs that may differ in the next call.
 
     first call    x: f32[64, 768]                every size is guarded
-    second call   x: f32[65, 768]                a size has changed: dimension 0 is open from now on
-                  x.shape        (s, 768)        s is a live number: its value is guarded only where Python looks at it
+    second call   x: f32[65, 768]                a size has changed: dimension 0 is symbolic from now on
+                  x.shape        (s, 768)        s is a live scalar: its value is guarded only where Python looks at it
                   x.view(s, 12, 64)              an input of the graph
 
-A segment with open sizes serves them all, from 2 on: sizes of 0 and 1 mean other things to broadcasting. Dimensions
-that are equal, or that changed by the same amount, are one symbol, and that this holds is guarded.
+A segment with symbolic sizes serves all of them from 2 on: sizes of 0 and 1 have other meanings in broadcasting.
+Dimensions that are equal, or that changed by the same amount, share one symbol, and that relation is guarded.
 
-What size a computed tensor has is found by asking (``Answers``): the calls that made it are repeated, without data, for
-a few other sizes. What fits all answers is a formula of the symbols (``Symbols``), and so a live number again. Where
-none fits, or where a size decides what is written down, the symbols are settled: guarded by value, and constants from
-there on.
+The size of a computed tensor is found by replay (``Answers``): its calls are repeated, without data, for a few other
+sizes. A formula of the symbols that fits all results (``Symbols``) is a live scalar again. If none fits, or if a size
+decides which calls are recorded, the symbols are specialized: guarded by value, and constants from there on.
 """
 
 from __future__ import annotations
@@ -40,47 +39,47 @@ from .meta_shape_replay import Answers
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols
 
 OTHER = 1
-"""The point of sizes other than those that were seen."""
+"""The index of a point with sizes other than those that were seen."""
 
 MOST_ELEMENTS = 1 << 26
-"""Inputs that would have more are not tried: some operators are asked for shapes by running them."""
+"""Larger inputs are not tried: some operators only compute their shapes by running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be open."""
+    """Which dimensions to make symbolic."""
 
     changed: Mapping[SymbolPlace, tuple[int, int]]
-    """Dimensions that were another size before, and both sizes: `growing.NOTHING`, where that is only expected."""
+    """Dimensions that had another size before, with both sizes (`growing_state.NOTHING` if only expected)."""
     all: bool = False
-    """Every dimension of every tensor that is no parameter or buffer."""
+    """Every dimension of every tensor that is neither parameter nor buffer."""
     closed: frozenset[SymbolPlace] = frozenset()
-    """But not these: their size decided something before."""
+    """Except these: their size decided something before."""
 
     @property
     def is_expected(self) -> bool:
-        """Whether one of them has not been seen to change."""
+        """Whether one of the changes has not been seen yet."""
         return any(before == NOTHING for before, _ in self.changed.values())
 
 
 class OpenSizes:
-    """Of one trace."""
+    """The symbolic sizes of one trace."""
 
     def __init__(self, tracer: Any, wish: Wish):
         self.tracer, self.wish = tracer, wish
         self.symbols = Symbols(tracer)
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
-        """Of inputs with open dimensions, by id, the shape, of numbers and live numbers, and the order in memory."""
+        """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
         self.answers = Answers(self.symbols, tracer.recorder, self.given)
 
     def inputs(self) -> OpenInputs | None:
-        """For the backend. None where every size turned out to be a constant."""
+        """For the backend. None if every size turned out to be a constant."""
         return open_inputs(self.symbols, self.tracer.recorder, self.given)
 
     # ---- inputs
 
     def admit(self, tensor: torch.Tensor, source: Source) -> Guard | None:
-        """The guard of an input that has open dimensions; None where it has none."""
+        """The guard of an input with symbolic dimensions; None if it has none."""
         order = None
         if tensor.layout is torch.strided and not tensor.is_nested and not is_module_state(source):
             order = packed_order(tuple(tensor.shape), tensor.stride())
@@ -118,13 +117,13 @@ class OpenSizes:
         )
 
     def largest(self) -> int:
-        """How many elements the largest input of open sizes has."""
+        """The number of elements of the largest input with symbolic sizes."""
         return max((tensor.numel() for tensor, *_ in self.given.values()), default=1)
 
     # ---- shapes
 
     def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
-        """The shape with live numbers in it; None where it is the same for all sizes, or not to be told."""
+        """The shape with live scalars in it; None if it is the same for all sizes, or cannot be determined."""
         if not self.symbols.is_any:
             return None
         given = self.given.get(id(tensor))
@@ -133,12 +132,12 @@ class OpenSizes:
         recorder = self.tracer.recorder
         handle = recorder.handle_of(tensor)
         if handle is None:
-            return None  # an input whose shape is guarded
+            return None  # an input with a guarded shape
         found = None
         while found is None:
             try:
                 found = self.computed(handle, tuple(tensor.shape))
-            except Exception as error:  # whatever cannot be told is not open
+            except Exception as error:  # sizes that cannot be determined are not symbolic
                 if not self.symbols.make_way(
                     functools.partial(succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"
                 ):
@@ -147,14 +146,14 @@ class OpenSizes:
         return found if any(isinstance(size, live_scalars.LiveInt) for size in found) else None
 
     def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
-        """The shape of a value that calls have made, of which this one was seen."""
+        """The symbolic shape of a computed value with the observed shape ``seen``."""
         shapes = self.answers.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
         return tuple(map(self.symbols.size, zip(*shapes, strict=True)))
 
     def check_calls(self) -> None:
-        """At the end: every call must be one for other sizes too. ``x @ w`` is not, where the size is that of ``w``."""
+        """At the end: every call must also work for other sizes. ``x @ w`` does not if the size is that of ``w``."""
         if not self.symbols.is_any:
             return
         if any(isinstance(x, torch.Tensor) and x.is_nested for x in self.tracer.recorder.examples):
@@ -167,7 +166,7 @@ class OpenSizes:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls):
-            if call.target is torch._C._InferenceMode:  # an object that makes the mode is one that switches it on
+            if call.target is torch._C._InferenceMode:  # creating this object switches the mode on
                 cannot.add(at)
                 continue
             parts = self.answers.given_to(at)
@@ -182,7 +181,7 @@ class OpenSizes:
                 try:
                     self.answers.at(Handle(at), 0)
                 except Exception:
-                    cannot.add(at)  # it cannot be repeated for the size that was seen either: this tells nothing
+                    cannot.add(at)  # it cannot be repeated for the observed size either: inconclusive
                 else:
                     why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.answers.at, Handle(at), OTHER)
@@ -191,17 +190,17 @@ class OpenSizes:
                         return
 
     def ask_whether_one(self, handle: Any) -> None:
-        """A dimension of one element would be gone: whether it is one is guarded."""
+        """A dimension of size 1 would disappear: whether the size is 1 is guarded."""
         try:
             for size in map(self.symbols.size, zip(*self.answers.shapes(handle), strict=True)):
                 size == 1  # noqa: B015  # asking is what guards
         except Exception as error:
             self.symbols.settle_all(f"{error}")
 
-    # ---- what a size decides
+    # ---- decisions that depend on a size
 
     def asked(self, name: str, tensor: torch.Tensor, arguments: Sequence[Any]) -> Any:
-        """The answer to ``x.size(0)`` and the like, or None where the plain answer is right."""
+        """The result of ``x.size(0)`` and similar queries, or None if the plain result is correct."""
         shape = self.shape_of(tensor)
         if shape is None:
             return None
@@ -220,19 +219,19 @@ class OpenSizes:
         return None
 
     def close(self, tensor: Any) -> None:
-        """Somebody learns of a tensor's size without our seeing the number."""
+        """Specialize all sizes of a tensor, because code reads them out of our sight."""
         shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
         for size in shape or ():
             live_scalars.settled(size)
 
     def close_first(self, tensor: Any) -> None:
-        """It is taken apart along its first dimension."""
+        """Specialize the first dimension: the tensor is split along it."""
         shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
         if shape:
             live_scalars.settled(shape[0])
 
     def close_parted(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-        """A call has answered several tensors: how many there are may depend on a size."""
+        """A call has returned several tensors: their number may depend on a size."""
         if name in torch_calls.ALSO_PARTING:
             for value in given:
                 self.close(value)
@@ -247,7 +246,7 @@ class OpenSizes:
             self.close(given[0])
 
     def check_slices(self, tensor: torch.Tensor, key: Any) -> None:
-        """A bound beyond the end is the end: on which side of it a live one lies is guarded."""
+        """A slice bound beyond the end means the end: guard on which side of it a live bound is."""
         parts = key if type(key) is tuple else (key,)
         shape = self.shape_of(tensor) or tuple(tensor.shape)
         consumed = [part for part in parts if part is not None and part is not Ellipsis]
@@ -294,16 +293,16 @@ class OpenSizes:
 def succeeds(function: Callable, *args: Any) -> bool:
     try:
         function(*args)
-    except Exception:  # of whatever kind: it is asked whether there is one
+    except Exception:  # any kind: only its occurrence matters
         return False
     return True
 
 
 def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[SymbolPlace, tuple[int, int]]:
-    """The dimensions of tensors that are another size now than the guards say.
+    """The dimensions of tensors with a size that differs now from the guards.
 
-    Guards stand in the order in which the program read things: what comes after one that says what something is may be
-    read only where that holds."""
+    Guards are in the order of the program's reads: a source after a guard may only be read if that guard holds.
+    """
     found: dict[SymbolPlace, tuple[int, int]] = {}
     for kind, source, expected in guards:
         if kind == "type" and type(read(source)) is not expected:  # type: ignore[arg-type]

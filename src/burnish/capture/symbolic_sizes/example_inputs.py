@@ -16,7 +16,7 @@ from .size_symbols import Symbols
 
 
 class Like(NamedTuple):
-    """What an example of a tensor must have, without holding on to the tensor."""
+    """The properties of a tensor that its example must have. Does not keep the tensor alive."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -31,7 +31,7 @@ class Like(NamedTuple):
         return cls(tuple(x.shape), x.stride(), x.dtype, x.device, x.requires_grad, x.storage_offset(), x.is_inference())
 
     def made(self) -> torch.Tensor:
-        """Of memory that nobody touches: it costs nothing on a CPU. On a GPU it is none."""
+        """Made of untouched memory, which costs nothing on a CPU. On a GPU it has no memory."""
         with torch.inference_mode(self.is_inference):
             if self.device.type != "cpu":
                 x = hollow(self)
@@ -46,8 +46,7 @@ class Like(NamedTuple):
 
 
 def hollow(like: Like) -> torch.Tensor:
-    """A tensor without memory, whose data must not be read. What is tried for sizes far from the one seen would not
-    find room on a GPU."""
+    """A tensor without memory; its data must not be read. Examples far from the observed size may not fit on a GPU."""
     far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
     storage = torch._C._construct_storage_from_data_pointer(
         NOWHERE, like.device, (like.offset + far) * like.dtype.itemsize
@@ -56,23 +55,23 @@ def hollow(like: Like) -> torch.Tensor:
 
 
 NOWHERE = 64
-"""An address at which nothing lies."""
+"""An address without memory behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInputs:
-    """What a backend is told of a graph with open sizes: which examples there could be besides the one seen."""
+    """Information for a backend about a graph with symbolic sizes: the possible examples besides the observed one."""
 
     space: Space
     given: Sequence[Any]
-    """The inputs as they were: a Like for each plain tensor, and numbers. Any other tensor stands for itself, and the
+    """The original inputs: a Like for each plain tensor, and numbers. Any other tensor is stored itself, and the
     backend must not ask for examples of other sizes."""
     shapes: Mapping[int, Sequence[int | Formula]]
-    """Of the inputs that are tensors with open dimensions."""
+    """For the inputs that are tensors with symbolic dimensions."""
     orders: Mapping[int, tuple[int, ...]]
-    """The order of dimensions in which these lie in memory, from the fastest to the slowest."""
+    """The order of their dimensions in memory, from the fastest to the slowest."""
     numbers: Mapping[int, Callable[[Point], Any]]
-    """Of the inputs that are numbers and follow from the sizes: how."""
+    """For the inputs that are numbers computed from the sizes: the computation."""
 
     def examples(self, point: Point) -> list[Any]:
         """The inputs for these sizes."""
@@ -89,7 +88,7 @@ class OpenInputs:
 
 
 def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> OpenInputs | None:
-    """None where every size turned out to be a constant."""
+    """None if every size turned out to be a constant."""
     left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
     if not left:
         return None
@@ -122,7 +121,7 @@ def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> 
 
 
 def is_plain(x: Any) -> bool:
-    """Whether it is a tensor that another one can stand for. The compiler refuses what is not."""
+    """Whether an example can replace the tensor. The compiler rejects others."""
     return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
 
 

@@ -1,8 +1,7 @@
-"""The calls of a trace are repeated without data for other sizes, to find how shapes depend on symbols.
+"""Shape replay: repeats the calls of a trace on meta tensors of other sizes, to find how shapes depend on symbols.
 
-Most calls of a model have to do with no open size, or what comes of them has none: what follows from there is asked
-once for all points. A trace takes no call that gives a tensor another shape in place, so it does not matter that points
-share tensors.
+Most calls of a model involve no symbolic size, or their results have none: those are computed once for all points. A
+trace contains no call that changes a tensor's shape in place, so points may share tensors.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from .size_symbols import Symbols
 
 
 class Answers:
-    """Of one trace. `given`: its inputs with open dimensions, as `OpenSizes` has them."""
+    """The replay of one trace. `given`: its inputs with symbolic dimensions, from `OpenSizes`."""
 
     def __init__(self, symbols: Symbols, recorder: Any, given: Mapping[int, Any]):
         self.symbols, self.recorder, self.given = symbols, recorder, given
         self.known: dict[tuple, Any] = {}
-        """Of inputs and calls, at the points."""
+        """The values of inputs and calls at the points."""
         self.closed: set[Any] = set()
-        """Those among them that are the same at all points: the answer at the first stands for all."""
+        """Those that are the same at all points: only the value at the first point is stored."""
         self.parts: dict[int, list[Any]] = {}
-        """What each call is given, as handles."""
+        """The arguments of each call, as handles."""
         self.probe: Shapes | None = None
         self.changes = 0
-        """Of the symbols, when these were asked for."""
+        """The symbols' change count when they were computed."""
 
     def shapes(self, handle: Any) -> list[tuple[int, ...]]:
-        """Of a tensor: its shapes at the points, or one that is the same for all."""
+        """A tensor's shapes at the points, or one that is the same for all."""
         first = tuple(self.at(handle, 0).shape)
         if self.key(handle) in self.closed:
             return [first]
         return [first, *(tuple(self.at(handle, k).shape) for k in range(1, len(self.symbols.points())))]
 
     def at(self, handle: Any, number: int) -> Any:
-        """What the calls that lead to a value answer at a point."""
+        """The value at a point, computed by the calls that lead to it."""
         if self.probe is None or self.changes != self.symbols.changes:
             self.probe, self.changes = Shapes(), self.symbols.changes
             self.known.clear()
@@ -83,7 +82,7 @@ class Answers:
         return ("input", handle.key) if handle.call is None else handle.call
 
     def place(self, key: Any, number: int) -> tuple:
-        """Where among the answers the one at a point is."""
+        """The key of the value at a point."""
         return key, 0 if key in self.closed else number
 
     def given_to(self, call: int) -> list[Any]:
@@ -132,9 +131,9 @@ class Answers:
 
 
 def is_alike(a: Any, b: Any) -> bool:
-    """Whether two answers are the same but for being other tensors."""
+    """Whether two values are equal, except that they are different tensors."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        known, other = getattr(a, "value", None), getattr(b, "value", None)  # of those without data
+        known, other = getattr(a, "value", None), getattr(b, "value", None)  # set on tensors without data
         return (
             a is b
             or known is not None

@@ -1,7 +1,7 @@
-"""Symbolic shapes in a trace: the symbols of dynamic dimensions, and numbers that follow from them.
+"""Symbolic shapes in a trace: the symbols of dynamic dimensions, and numbers computed from them.
 
-A symbol is known by the expression that reads its size. What a number is at a few *points*, sizes near those that were
-seen and one set of them far away, tells which formula of the symbols it is (`Space`), and which other numbers equal it.
+A symbol is identified by the expression that reads its size. A number is evaluated at a few *points*: sizes near the
+observed ones, and one set far away. The values determine its formula in the symbols (`Space`), and equal numbers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ...tensors.symbolic_sizes import Formula, NoFormula, Point, Space
 from ..numbers import live_scalars
 
 LEAST = 2
-"""Sizes below this are guarded by value."""
+"""Smaller sizes are guarded by value."""
 
 FAR = (16, 4, 2)
-"""How far beyond the size that was seen formulas are tried, as factors: the first that the program can have. It may
-have an end, as a table of positions has."""
+"""How far beyond the observed size formulas are tried, as factors. The first that works for the program is used: it may
+have a limit, such as the length of a position table."""
 
 MOST_SIZE = 1 << 40
 
@@ -32,7 +32,7 @@ class SymbolPlace(NamedTuple):
 
 
 class Symbols:
-    """Of one trace."""
+    """The symbols of one trace."""
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -41,22 +41,21 @@ class Symbols:
         self.places: list[list[SymbolPlace]] = []
         self.moves: list[tuple[int, int] | None] = []
         self.most: dict[int, int] = {}
-        """Of symbols that the program compares with the end of something, as of a table of positions: that end."""
+        """The limit of symbols that the program compares with the end of something, such as a position table."""
         self.settled: set[int] = set()
         """Symbols that are guarded by value."""
         self.of_leaf: dict[int, tuple[int, int]] = {}
-        """By the expression's id: the symbol, and what is added to it."""
+        """By the expression's id: the symbol, and the constant added to it."""
         self.canonical: dict[tuple[int, ...], live_scalars.Expression] = {}
-        """By its values at the points."""
+        """By the values at the points."""
         self.around: tuple[Space, list[Point]] | None = None
         self.changes = 0
-        """How often there have been other points."""
+        """How often the points have changed."""
         self.far = 0
-        """Which of FAR; behind the last, formulas are known to hold near the sizes that were seen only."""
+        """Index into FAR. After the last one, formulas are only known to hold near the observed sizes."""
 
     def opened(self, leaf: live_scalars.Expression, place: SymbolPlace, size: int, move: tuple[int, int] | None) -> Any:
-        """The size as a live number: a new symbol, or one that is known, and something added to it. `move`: from what
-        it has changed, and to what."""
+        """The size as a live scalar: a new symbol, or a known one plus a constant. `move`: its old and new size."""
         for number, hint in enumerate(self.hints):
             other = self.moves[number]
             if size == hint and (move is None or other is None or move == other):
@@ -89,7 +88,7 @@ class Symbols:
         return self.surroundings()[0]
 
     def points(self) -> list[Point]:
-        """Those of the space, and one far away."""
+        """The points of the space, and one far away."""
         return self.surroundings()[1]
 
     def surroundings(self) -> tuple[Space, list[Point]]:
@@ -112,11 +111,11 @@ class Symbols:
         return self.around
 
     def held(self, point: Point) -> Point:
-        """The point with every size that is guarded by value as it was seen."""
+        """The point with the observed value for every size that is guarded by value."""
         return tuple([self.hints[k] if k in self.settled else size for k, size in enumerate(point)])
 
     def come_nearer(self) -> None:
-        """The program cannot have sizes so far away."""
+        """The program does not support sizes this far away."""
         self.far += 1
         self.forget()
         if self.far == len(FAR):
@@ -136,7 +135,7 @@ class Symbols:
         self.canonical.clear()
 
     def note_end(self, bound: Any, end: int) -> None:
-        """A size, or a size and something added, is at most this: no other ones are tried."""
+        """A size, or a size plus a constant, is at most this: larger ones are not tried."""
         known = self.of_leaf.get(id(bound.expression)) if isinstance(bound, live_scalars.LiveInt) else None
         if known is None:
             operation, operands = (
@@ -162,7 +161,7 @@ class Symbols:
         return len(self.settled) < len(self.hints)
 
     def values(self, expression: Any) -> tuple[int, ...] | None:
-        """What a number that follows from the sizes alone is at the points."""
+        """The values at the points of a number that is computed from sizes only."""
         if not isinstance(expression, live_scalars.Expression):
             return (expression,) * len(self.points()) if type(expression) is int else None
         if expression.in_graph:
@@ -180,11 +179,11 @@ class Symbols:
         return found if all(type(value) is int for value in found) else None
 
     def takes(self, value: Any) -> bool:
-        """Whether a live number follows from the sizes alone: calls may have it as it is."""
+        """Whether a live scalar is computed from sizes only: calls may take it unchanged."""
         return type(value) is live_scalars.LiveInt and self.is_any and self.values(value.expression) is not None
 
     def one_of(self, value: Any) -> Any:
-        """Of equal numbers always the same, so that a graph has one input for them."""
+        """One representative of equal numbers, so that a graph has one input for them."""
         values = self.values(value.expression)
         if values is None:
             return value
@@ -215,7 +214,7 @@ class Symbols:
         return total
 
     def follows(self, expression: Any) -> bool:
-        """Whether a number is known where the sizes are."""
+        """Whether a number can be computed from the sizes."""
         if not isinstance(expression, live_scalars.Expression):
             return not hasattr(expression, "base")
         if expression.in_graph:
@@ -226,7 +225,7 @@ class Symbols:
             and all(map(self.follows, expression.operands))
         )
 
-    # ---- what becomes a constant
+    # ---- specialization
 
     def note_settled(self, expression: live_scalars.Expression) -> None:
         """A number is guarded by value."""
@@ -246,7 +245,7 @@ class Symbols:
         return {symbol for operand in expression.operands for symbol in self.symbols_of(operand)}
 
     def make_way(self, is_possible: Callable[[], bool], why: str) -> bool:
-        """Something cannot be at the points: come nearer, or make one size a constant, so that it can."""
+        """Something is impossible at the points: come nearer, or specialize one size, so that it becomes possible."""
         level = self.far
         while self.far < len(FAR):
             self.far += 1
@@ -259,8 +258,8 @@ class Symbols:
         return self.settle_one(is_possible, why)
 
     def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
-        """Of several open sizes, one stands in the way where it is the only one that cannot be another one: that of a
-        batch which is known to be open for the tokens, say, and not for the cache that they are written to."""
+        """Of several symbolic sizes, specialize one if that alone makes it possible. Example: the batch size is
+        symbolic for the tokens, but fixed by the cache that they are written to."""
         left = [k for k in range(len(self.hints)) if k not in self.settled]
         if len(left) < 2:
             return False
@@ -277,7 +276,7 @@ class Symbols:
         return False
 
     def settle_all(self, why: str) -> None:
-        """From here on every size is a constant."""
+        """Specialize every size from here on."""
         if self.is_any:
             events.emit("guards.sizes", text=f"compiled for one size: {why}")
         for number, leaf in enumerate(self.leaves):

@@ -1,14 +1,14 @@
-"""The instruction set: one handler per opcode, by family.
+"""The opcode handlers: one handler per bytecode instruction, by family.
 
-A handler is ``handler(machine, frame, arg) -> bool | None``; true means another frame is current now. Rules every
-handler keeps, because a break may happen in any operation of the machine:
+A handler is ``handler(machine, frame, arg) -> bool | None``; true means that another frame is current now. A break may
+happen in any operation of the machine, so every handler keeps these rules:
 
-* it takes nothing off the stack before the machine's operation has answered (so the state before the instruction is
-  still whole when a break ends the segment there);
+* it takes nothing off the stack before the machine's operation has returned (so the state before the instruction is
+  still complete when a break ends the segment there);
 * it does at most one operation of the machine that may break, push a frame or raise.
 
-``arg`` was resolved when the code was decoded: a constant, a name, a jump target. A version of CPython that changes
-an instruction gets its own entry in ``v311``, ``v312`` or ``v313``; what stays the same is in the family files.
+``arg`` was resolved when the code was decoded: a constant, a name, a jump target. An instruction that changes in a
+CPython version gets its own entry in ``versions``. Everything that stays the same is in the family files.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def handler(opname: str) -> Callable:
 
 
 def resolve(opname: str, arg: int, code: Any) -> Any:
-    """The handler's argument: what ``arg`` stands for in this code object."""
+    """The handler's argument: the meaning of ``arg`` in this code object."""
     resolver = handler_registry.RESOLVERS.get(opname)
     return arg if resolver is None else resolver(arg, code)
 
 
 def why_not_handled(opname: str) -> str | None:
-    """Why an opcode has no handler here, or None when it has one. A frame that reaches such an opcode breaks."""
+    """Why an opcode has no handler, or None when it has one. A frame that reaches such an opcode breaks."""
     if opname in handler_registry.HANDLERS:
         return None
     return handler_registry.REFUSED.get(opname)

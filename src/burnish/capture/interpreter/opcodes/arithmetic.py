@@ -1,4 +1,4 @@
-"""Arithmetic, comparison, subscripts."""
+"""Opcodes for arithmetic, comparison and subscripts."""
 
 from __future__ import annotations
 

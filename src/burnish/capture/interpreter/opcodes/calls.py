@@ -1,4 +1,4 @@
-"""Calls, functions made, classes made."""
+"""Opcodes for calls and for making functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def call(m, f, arg):
         args = stack[base + 1 :]
     if names:
         return finish_call(m, f, function, args, names, base)
-    try:  # make_call(), written here again for the commonest of instructions
+    try:  # make_call(), inlined for the most common instruction
         value = m.call(function, tuple(args), {})
     except Raised:
         if m.frame is not f:
@@ -48,7 +48,7 @@ def make_call(m, f, function, args: tuple, kwargs: dict, base: int):
         value = m.call(function, args, kwargs)
     except Raised:
         if m.frame is not f:
-            # throw() of a generator: the error goes on inside it, and the answer comes when it yields.
+            # throw() of a generator: the error is raised inside it, and the result comes when it yields.
             del f.stack[base:]
         raise
     del f.stack[base:]
@@ -71,7 +71,7 @@ def spread_call(m, f, function, base: int, arg: int):
     at = -2 if arg & 1 else -1
     args, kwargs = stack[at], stack[-1] if arg & 1 else {}
     if type(args) is not tuple:
-        # Make it a tuple first, then run the instruction again.
+        # Convert it to a tuple first, then run the instruction again.
         spread = m.to_tuple(args, function)
         if spread is PUSHED:
             return m.redo_with(f, at)
@@ -87,7 +87,7 @@ def spread_call(m, f, function, base: int, arg: int):
 
 @op("MAKE_FUNCTION")
 def make_function(m, f, arg):
-    """3.11 and 3.12: defaults, keyword defaults, annotations and closure lie below the code object."""
+    """3.11 and 3.12: defaults, keyword defaults, annotations and closure are below the code object."""
     stack = f.stack
     co = stack.pop()
     closure = stack.pop() if arg & 8 else None

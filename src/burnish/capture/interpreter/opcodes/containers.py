@@ -1,4 +1,4 @@
-"""Building, extending and unpacking containers; strings; pattern matching."""
+"""Opcodes for building, extending and unpacking containers; strings; pattern matching."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def dict_merge(m, f, arg):
 
 
 def merge_keywords(m, f, arg: int, function):
-    """A key given twice is an error that names the function."""
+    """A duplicate key is an error that names the function."""
     target, other = f.stack[-arg - 1], f.stack[-1]
     if type(other) is dict and target.keys().isdisjoint(other) and set(map(type, other)) <= {str}:
         target.update(m.to_dict(other))

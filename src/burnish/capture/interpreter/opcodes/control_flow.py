@@ -1,11 +1,11 @@
-"""Jumps, loops and returns."""
+"""Opcodes for jumps, loops and returns."""
 
 from __future__ import annotations
 
 from ..frames import PUSHED
 from .handler_registry import op
 
-EXHAUSTED = object()  # the machine's answer when an iterator has no more
+EXHAUSTED = object()  # the machine's result when an iterator has no more elements
 
 
 @op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -62,10 +62,11 @@ def jump_if_true_or_pop(m, f, arg):
 
 
 def _jump_or_pop(m, f, target: int, jump_on: bool):
-    """The tested value stays on the stack when the jump is taken, so its truth is asked on a copy above it."""
+    """The tested value stays on the stack when the jump is taken, so its truth is computed on a copy above it."""
     value = f.stack[-1]
     if m.answers_truth_by_frame(value):
-        # The answer of a user's __bool__ cannot replace the value: keep the value below, ask in a helper frame.
+        # The result of a user's __bool__ cannot replace the value: keep the value below, compute its truth in a helper
+        # frame.
         m.push_truth_and_keep(value, target, jump_on)
         return True
     if m.truth(value) == jump_on:
@@ -96,7 +97,7 @@ def for_iter(m, f, arg):
 
 
 def leave_loop(frame, target: int) -> None:
-    """End a loop: the iterator goes, and on versions that have them END_FOR and its POP_TOP are skipped."""
+    """End a loop: pop the iterator; on versions with END_FOR, skip it and its POP_TOP."""
     frame.stack.pop()
     names, n = frame.code.opnames, len(frame.code.opnames)
     if target < n and names[target] == "END_FOR":

@@ -1,4 +1,4 @@
-"""Raising, catching, ``with``."""
+"""Opcodes for exceptions and ``with``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prep_reraise_star(m, f, arg):
 
 
 def combine_groups(original, raised: list):
-    """What is left to raise after ``except*`` clauses ran: raised errors, and the unhandled part of the original."""
+    """The exception to raise after ``except*`` clauses ran: raised errors, and the unhandled part of the original."""
     left = [error for error in raised if error is not None]
     if not left or not isinstance(original, BaseExceptionGroup):
         return left[0] if left else None
@@ -92,7 +92,7 @@ def combine_groups(original, raised: list):
 
 
 def _is_part_of(error, group) -> bool:
-    """Whether ``error`` was split off ``group`` and not raised by name since. CPython, too, tells by this."""
+    """Whether ``error`` was split off ``group`` and not raised by name since. CPython uses the same test."""
     fields = "__notes__", "__traceback__", "__cause__", "__context__"
     return isinstance(error, BaseExceptionGroup) and all(
         getattr(error, field, None) is getattr(group, field, None) for field in fields
@@ -104,7 +104,7 @@ def _leaves(error) -> list:
 
 
 def mark_as_raised(group) -> None:
-    """Every ``raise`` of a group by name gives it a new traceback, which tells it from the group it was split off."""
+    """Every ``raise`` of a group by name gives it a new traceback, unlike that of the group it was split off."""
     here = RAISED_AT
     group.__traceback__ = TracebackType(group.__traceback__, here.tb_frame, here.tb_lasti, here.tb_lineno)
 
@@ -117,7 +117,7 @@ except ValueError as error:
 
 @op("BEFORE_WITH")
 def before_with(m, f, arg):
-    """``__exit__`` is bound before ``__enter__`` is called, and lies below its result."""
+    """``__exit__`` is bound before ``__enter__`` is called, and is below its result on the stack."""
     manager = f.stack[-1]
     enter = m.special(manager, "__enter__")
     exit_ = m.special(manager, "__exit__")

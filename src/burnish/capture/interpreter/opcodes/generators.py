@@ -1,4 +1,4 @@
-"""Generators: creation, yield, delegation. Coroutines run natively (their calls are never interpreted)."""
+"""Opcodes for generators: creation, yield, delegation. Coroutines run natively (their calls are never interpreted)."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def send(m, f, arg):
 
 
 def end_send(frame, target: int, value) -> None:
-    """The delegation to the receiver on top of the stack returned. On 3.11 the value replaces the receiver; later
-    END_SEND drops the receiver."""
+    """The receiver on top of the stack has returned. On 3.11 the value replaces it; later END_SEND drops it."""
     if END_SEND_DROPS_RECEIVER:
         frame.stack.append(value)
     else:

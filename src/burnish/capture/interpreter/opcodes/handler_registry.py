@@ -1,4 +1,4 @@
-"""Where the families enter their handlers."""
+"""The registry of opcode handlers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_FALL_THROUGH = {
 
 
 def op(*names: str, resolve: Callable[[int, Any], Any] | None = None) -> Callable[[Callable], Callable]:
-    """Enter a handler under the opcodes it serves."""
+    """Register a handler for the given opcodes."""
 
     def enter(fn: Callable) -> Callable:
         for name in names:

@@ -1,4 +1,4 @@
-"""Instructions that only move values: constants, locals, the stack itself."""
+"""Opcodes that only move values: constants, locals, the stack itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .handler_registry import constant, op
     "EXIT_INIT_CHECK",
 )
 def nothing(m, f, arg):
-    """COPY_FREE_VARS is here because a frame gets its free variables when it is made."""
+    """Includes COPY_FREE_VARS, because a frame gets its free variables when it is made."""
 
 
 @op("POP_TOP", "END_FOR")

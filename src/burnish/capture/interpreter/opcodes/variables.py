@@ -1,4 +1,4 @@
-"""Opcodes that reach names: globals, closure cells, attributes, imports."""
+"""Opcodes that read or write names: globals, closure cells, attributes, imports."""
 
 from __future__ import annotations
 

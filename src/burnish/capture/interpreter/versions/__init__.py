@@ -1,1 +1,1 @@
-"""What each CPython version changes of the instruction set: one table per version."""
+"""The changes of each CPython version to the instruction set: one table per version."""

@@ -1,1 +1,1 @@
-"""CPython 3.11: the family files are written in its terms; nothing differs."""
+"""CPython 3.11: the family files implement this version; nothing differs."""

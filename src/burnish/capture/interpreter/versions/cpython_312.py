@@ -1,4 +1,4 @@
-"""CPython 3.12: what differs from 3.11."""
+"""Opcodes of CPython 3.12 that differ from 3.11."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ TYPE_PARAMETERS = INTRINSIC_1[7:]
 
 @functools.cache
 def _natively(opname: str, number: int) -> Callable:
-    """A function whose body is this instruction: what it makes (a TypeVar with a lazy bound) Python cannot spell."""
+    """A function with only this instruction as its body, for results that Python source cannot express (a TypeVar with
+    a lazy bound)."""
     count = int(opname[-1])
     body = [("RESUME", 0), *[("LOAD_FAST", i) for i in range(count)], (opname, number), ("RETURN_VALUE", 0)]
     text = bytes(byte for name, arg in body for byte in (dis.opmap[name], arg))

@@ -1,4 +1,4 @@
-"""CPython 3.13: what differs from 3.12."""
+"""Opcodes of CPython 3.13 that differ from 3.12."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["cpython_312"]
 
 @op("COMPARE_OP", resolve=lambda arg, code: (arithmetic.COMPARE[dis.cmp_op[arg >> 5]], bool(arg & 16)))
 def compare_op(m, f, arg):
-    """Bit 16 asks for a bool: the truth of the answer is taken by the jump that follows, which asks anyway."""
+    """Bit 16 asks for a bool: not needed, because the jump that follows tests the truth of the result anyway."""
     return arithmetic.binary_op(m, f, arg[0])
 
 
@@ -41,7 +41,7 @@ def load_global(m, f, arg):
 
 @op("LOAD_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 1], arg & 1))
 def load_attr(m, f, arg):
-    """A method call puts the NULL above the callable: a value that comes from a pushed frame needs it too."""
+    """A method call has the NULL above the callable: also for a value that a pushed frame will return."""
     value = m.load_attr(f.stack[-1], arg[0])
     if value is PUSHED:
         f.stack.pop()
@@ -106,7 +106,7 @@ def dict_merge(m, f, arg):
 
 @op("MAKE_FUNCTION")
 def make_function(m, f, arg):
-    """Its closure comes by SET_FUNCTION_ATTRIBUTE; Python cannot make one without."""
+    """The closure follows by SET_FUNCTION_ATTRIBUTE; until then the cells are empty."""
     co = f.stack[-1]
     function = FunctionType(co, f.globals, co.co_name, None, tuple(CellType() for _ in co.co_freevars))
     function.__qualname__ = co.co_qualname
@@ -118,7 +118,7 @@ def make_function(m, f, arg):
 def set_function_attribute(m, f, arg):
     value, function = f.stack[-2:]
     if arg == 8:
-        # __closure__ is read-only from Python: the function is made anew around its cells.
+        # __closure__ is read-only from Python: a new function is made around the cells.
         made = FunctionType(function.__code__, f.globals, function.__name__, function.__defaults__, value)
         made.__qualname__, made.__kwdefaults__ = function.__qualname__, function.__kwdefaults__
         made.__annotations__ = function.__annotations__

@@ -1,1 +1,1 @@
-"""Text that a program writes: print, format, logging, warnings."""
+"""Output messages under a trace: print, format, logging, warnings."""

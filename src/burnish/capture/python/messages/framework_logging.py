@@ -1,16 +1,16 @@
-"""Logging calls of training frameworks are effects, like `print`.
+"""Logging calls of training frameworks: recorded as side effects, like `print`.
 
     def training_step(self, batch, batch_idx):
         loss = self.loss(batch)
         self.log("loss", loss, prog_bar=True)      # no break: called again, after the graph, on every run
         return loss
 
-`LightningModule.log` takes a value and hands nothing back; what it does with it (averages, the progress bar, loggers)
-is the Trainer's, and nothing the step computes depends on it. So it is not interpreted: the call is kept with its
-arguments as they were at that moment. Three things make it a plain call after all: a value with state of its own (a
-metric object), an error (which belongs at its place), and a step that reads logged values back.
+`LightningModule.log` takes a value and returns nothing. Its processing (averages, the progress bar, loggers) belongs to
+the Trainer, and nothing in the step depends on it. So it is not interpreted: the call is recorded with its arguments as
+they were at that moment. It becomes a plain call in three cases: a value with state of its own (a metric object), an
+error (which belongs at its place), and a step that reads logged values back.
 
-Nothing is imported here: what a framework defines is looked up when it is loaded.
+Nothing is imported here: the definitions of a framework are looked up once it is loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _known: set[str] = set()
 
 
 def meet() -> None:
-    """Enter what has been loaded since the last time."""
+    """Register the frameworks loaded since the last call."""
     for package in PACKAGES:
         if package not in _known and f"{package}.trainer.trainer" in sys.modules:
             module = getattr(sys.modules.get(f"{package}.core.module"), "LightningModule", None)
@@ -69,7 +69,7 @@ def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _read(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Values that were logged: as they are before the graph runs is not as they are after this segment's logging."""
+    """Reading logged values: before the graph runs they lack the values that this segment logs."""
     if any(effect.function is log_value for effect in m.effects):
         m.stop(breaks.OPAQUE_CALL, "reading logged values after logging")
     m.logged_values_read = True

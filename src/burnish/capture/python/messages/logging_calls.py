@@ -1,10 +1,10 @@
-"""Logging calls in interpreted code: the place that a record names is a frame that only the interpreter has.
+"""Logging calls in interpreted code: side effects with the file and line of the interpreted frame.
 
     logger.warning("%d tokens are too many", n)      # model.py:12 in forward WARNING 4096 tokens are too many
 
-While tracing such a call is an effect: its arguments are kept as they are at that moment, and the logger decides again
-on every run. `logging` finds file, line and function on Python's stack, so it is called by code that has those of the
-user's frame. The error that is being handled, which `exc_info` asks for, is found before.
+While tracing such a call is an effect: its arguments are recorded as they are at that moment, and the logger decides
+again on every run. `logging` finds file, line and function on Python's stack, so it is called by code that has those of
+the user's frame. The handled error, needed for `exc_info`, is found in advance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMES = ("debug", "info", "warning", "error", "critical", "exception", "log")
 OF_LOGGING = logging.__file__
 
 Place = tuple[CodeType, str]
-"""A line of the program, as code that can be run, and the name of its module."""
+"""A line of the program as executable code, and the name of its module."""
 
 
 def traced(name: str, m: Any, args: tuple, kwargs: dict) -> None:
@@ -37,7 +37,7 @@ def traced(name: str, m: Any, args: tuple, kwargs: dict) -> None:
 
 
 def plain(name: str, m: Any, args: tuple, kwargs: dict) -> None:
-    """The same in code that is interpreted without being traced."""
+    """The same in code that is interpreted but not traced."""
     Given(name, places(m.frame, kwargs.get("stacklevel", 1)))(*args, **with_error(m, name, kwargs))
 
 
@@ -48,7 +48,7 @@ def with_error(m: Any, name: str, kwargs: dict) -> dict:
 
 
 def places(frame: Frame | None, level: Any) -> tuple[Place, ...]:
-    """Of the innermost frame of the program's, and those that called it, as many as ``stacklevel`` says."""
+    """The places of the program's innermost frame and of its callers, as many as ``stacklevel`` says."""
     found: list[Place] = []
     while frame is not None and type(level) is int and len(found) < max(1, level):
         co = frame.code.co
@@ -66,7 +66,7 @@ def _line(co: CodeType, line: int, calls: bool) -> CodeType:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Given:
-    """A method of loggers, called from lines of the program: the innermost of them calls it."""
+    """A logger method, called from lines of the program. The innermost line makes the call."""
 
     name: str
     at: tuple[Place, ...]

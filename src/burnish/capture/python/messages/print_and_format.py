@@ -1,4 +1,4 @@
-"""Text of values while tracing: ``str``, ``repr``, ``format``, and ``print`` and log records, which are effects."""
+"""Text of values while tracing: ``str``, ``repr``, ``format``; ``print`` and log records become side effects."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ SHOWING = frozenset(
 
 
 def _is_being_shown(m: Any, value: Any) -> bool:
-    """Whether this is asked for in the middle of the text of the same container, which holds itself."""
+    """Whether the call comes from the text of the same container, which contains itself."""
     frame = m.frame
     while frame is not None:
         if frame.code.co in SHOWING and frame.locals[0] is value:
@@ -99,7 +99,7 @@ def _is_being_shown(m: Any, value: Any) -> bool:
 
 
 def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
-    """``around``: the containers it is in, one of which it may hold again."""
+    """``around``: the enclosing containers, one of which it may contain again."""
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     for part in parts:
         if isinstance(part, operators.BUILTIN_CONTAINERS):
@@ -120,7 +120,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
         isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")
     ):
-        return m.plainly(print, *args, **kwargs)  # which refuses
+        return m.plainly(print, *args, **kwargs)  # raises the error
     for value in args:
         if needs_python_text(m, value):
             return m.call(builtin_polyfills.print_texts, (args, kwargs), {})

@@ -1,13 +1,13 @@
-"""``with warnings.catch_warnings():`` in interpreted code.
+"""Warning filters: ``with warnings.catch_warnings():`` in interpreted code.
 
     with warnings.catch_warnings():             enter            real, and an effect that is repeated in its order
         warnings.simplefilter("ignore")         simplefilter     the same
-        y = old_function(x)                     what warns of itself ends the segment before it, inside the block
+        y = old_function(x)                     a native warning ends the segment before it, inside the block
     return y                                    exit
 
-While tracing the filters are really changed. On later runs that happens at the segment's end, among its other effects:
-warnings of the program's own come there as well, in their order. What torch itself warns of would come when the graph
-runs, under other filters. So while the filters are others than at the segment's start, calls are listened to.
+While tracing the filters are really changed. On later runs that happens at the segment's end, among its other effects,
+in order with the program's own warnings. Torch's own warnings would come when the graph runs, under different filters.
+So while the filters differ from those at the segment's start, calls are checked for warnings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def enter(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def leave(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``catch_warnings.__exit__``, also of a block that was entered before this segment."""
+    """``catch_warnings.__exit__``, also for a block that was entered before this segment."""
     block = args[0]
     if type(block) is not catch_warnings or block._record:  # type: ignore[attr-defined]
         return MISSING
@@ -63,13 +63,13 @@ def leave(m: Any, args: tuple, kwargs: dict) -> Any:
     if id(block) in m.filters:
         del m.filters[id(block)]
     else:
-        m.filters[id(block)] = block  # from here on they are other ones than when the graph runs
+        m.filters[id(block)] = block  # from here on the filters differ from those during the graph
     m.effects.append(Effect.of(m, leave_again, (block,)))
     return None
 
 
 def change(name: str) -> Callable:
-    """``simplefilter`` and its like, inside a block that was entered here."""
+    """``simplefilter`` and similar functions, inside a block that was entered here."""
     function = getattr(warnings, name)
 
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -86,7 +86,7 @@ def change(name: str) -> Callable:
 
 
 def is_entered(block: Any) -> None:
-    """To make it again is to enter it."""
+    """Rebuilding the block already enters it."""
 
 
 def leave_again(block: Any) -> None:
@@ -101,7 +101,7 @@ def enter_again(action: tuple | None) -> Any:
 
 
 def build_block(rebuilder: Any, block: Any) -> str:
-    """A block in the code that ends a segment. One that was entered here is made by entering it."""
+    """A block in the code that ends a segment. If it was entered here, it is rebuilt by entering it."""
     if not any(effect.function is is_entered and effect.args[0] is block for effect in rebuilder.m.effects):
         text: str = rebuilder.other(block)
         return text
@@ -110,7 +110,7 @@ def build_block(rebuilder: Any, block: Any) -> str:
 
 
 def listening(recorder: Any, function: Callable) -> Callable:
-    """``function``, whose own warnings end the segment before the instruction that calls it."""
+    """``function``, with warnings of its own ending the segment before the instruction that calls it."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,13 +1,13 @@
-"""``warnings.warn`` in interpreted code: what it points at is a frame that only the interpreter has.
+"""``warnings.warn`` in interpreted code: a side effect at the location of the interpreted frame.
 
     def scaled(x, factor):
         if factor > 10:
             warnings.warn("that is a lot", stacklevel=2)      # about the line that called scaled()
         return x * factor
 
-While tracing a warning is an effect: it is given again on every run of the segment, about the same line, so the user's
-filters and Python's "once per line" decide as they would have. Where the level leads out of the compiled function, the
-line is looked for on the stack when the warning is given. ``builtin_calls`` and ``machine`` have the entries.
+While tracing a warning is an effect: each run of the segment repeats it, about the same line. So the user's filters and
+Python's "once per line" work as in eager code. If the level leads out of the compiled function, the line is looked up
+on the stack then. ``builtin_functions`` and ``frame_introspection`` have the entries.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def plain(m: Any, args: tuple, kwargs: dict) -> Any:
-    """The same in code that is interpreted without being traced."""
+    """The same in code that is interpreted but not traced."""
     given = _arguments(args, kwargs)
     return warnings.warn(*args, **kwargs) if given is None else give(*given[:2], *_place(m.frame, given[2]))
 
 
 def may_be_errors(module: Any) -> bool:
-    """Whether a filter of the user's turns warnings into errors: at their place, under the user's handlers."""
+    """Whether a filter turns warnings into errors: these must be raised at their place, under the user's handlers."""
     return any(entry[0] == "error" for entry in module.filters)
 
 
 def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
-    """Message, category and level, where that is all."""
+    """Message, category and level, if there are no other arguments."""
     found = dict(zip(("message", "category", "stacklevel"), args, strict=False)) | kwargs
     if len(args) > 3 or not found.keys() <= {"message", "category", "stacklevel"}:
         return None
@@ -67,7 +67,7 @@ def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
 
 
 def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]:
-    """Of the frame ``level`` calls up, 1 being the current one: file, line and globals; and how far it is beyond the
+    """For the frame ``level`` calls up (1 is the current one): file, line and globals, and how far it is beyond the
     outermost."""
     assert frame is not None
     while level > 1 or frame.code.co.co_filename.startswith(OUR_PATH):
@@ -87,7 +87,7 @@ def give(message: Any, category: type, filename: str, line: int, namespace: dict
 
 
 def _caller(level: int) -> tuple[str, int, dict]:
-    """The ``level``-th frame on Python's stack that is not of Burnish; Python's own place for none."""
+    """The ``level``-th frame on Python's stack outside Burnish. If there is none, the location that Python uses."""
     at = sys._getframe()
     while at is not None:
         level -= not at.f_code.co_filename.startswith((OUR_PATH, "<burnish"))
