@@ -145,7 +145,7 @@ class Layouts:
         return self.build.apply(node.op, (grad, found.x, weight, *args[3:]))
 
     def products(self, found: Chosen, grad: Value, weight: Value, wanted: Sequence[bool]) -> tuple | None:
-        """Matrix products, where they are faster than one call: with pixels as rows, dx = grad @ w and dw = gradᵀ @ x."""
+        """Matrix products, where faster than one call: with pixels as rows, dx = grad @ w and dw = gradᵀ @ x."""
         rows, outputs, channels = grad.type.numel // grad.shape[1], grad.shape[1], found.x.shape[1]
         device, dtype = grad.type.device, grad.dtype
         grad_rows, x_rows = (TensorType.contiguous((rows, n), dtype, device) for n in (outputs, channels))
