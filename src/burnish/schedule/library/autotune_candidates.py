@@ -38,8 +38,8 @@ SMALL = 50_000
 """With fewer operations the overhead of the call dominates, and eager's matmul has the least."""
 
 FROM_MEMORY = 4 << 20
-"""For one row and a weight of at least this size, reading the weight dominates. Each candidate reads it once. Packing one
-only to measure it took a second for the 150 MB of a language model's head."""
+"""For one row and a weight of at least this size, reading the weight dominates. Each candidate reads it once. Packing
+one only to measure it took a second for the 150 MB of a language model's head."""
 
 SMALL_IMAGES = 8_000_000
 """Convolutions with fewer operations use our own kernel: torch's overhead exceeds the work. In MobileNets ours was two
