@@ -8,8 +8,8 @@
     pointwise mm, mkl …       the same on contiguous memory: weight @ pixels
     own packed                our own kernels, see `own_kernels.own_kernel_candidates`
 
-Layouts: a candidate takes x in the layout of the spec. With a packed weight oneDNN computes in channels-last: its result
-has that layout whatever that of x is, and x is copied if it differs. To compare layouts, use `in_channels_last(spec)`.
+Layouts: a candidate takes x in the layout of the spec. With a packed weight oneDNN computes in channels-last: so its
+result has that layout, and x is copied if it has another. To compare layouts, use `in_channels_last(spec)` as well.
 """
 
 from __future__ import annotations

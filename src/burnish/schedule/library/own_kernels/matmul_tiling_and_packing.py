@@ -4,9 +4,9 @@
     product.steps   the work of a native function; see `codegen.llvm.functions.matmul`
 
 A product of pixels (the rows of a linear layer, the pixels of a channels-last image) and weights is split into *panels*
-of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers. The
-loads of one step, 2 vectors of weights and 14 numbers of x, serve 28 fused multiply-adds. A window is a sum of *runs*:
-in each of its rows, its numbers are contiguous in memory.
+of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers.
+The loads of one step, 2 vectors of weights and 14 numbers of x, serve 28 fused multiply-adds. A window is a sum of
+*runs*: in each of its rows, its numbers are contiguous in memory.
 
 The code generator sets `maker`, which compiles the machine code. Without one there are no such candidates.
 """
@@ -24,8 +24,8 @@ from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
 
 LONGEST_RUN = 128
-"""Most numbers that are summed in a register before the sum goes to memory: a longer chain of additions would round more
-than the libraries' blocks do."""
+"""Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
+more than the libraries' blocks do."""
 
 SMALL_WEIGHT, CHUNK_BYTES, LARGE_CHUNK_BYTES = 512 << 10, 256 << 10, 1 << 20
 """All panels are computed for a chunk of pixels before the next one, so that its data stays in a core's own cache. A
@@ -170,7 +170,7 @@ class Step:
     """Spots, plain numbers, `runtime.program.native_kernels.Words`, and a Stream where it is launched on a GPU."""
 
     def moved(self, **spots: Spot) -> Step:
-        """The same step on other tensors: replaces spots by their tensor's name."""
+        """The same step on other tensors: replaces the spots of the named ones."""
         return replace(
             self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry for entry in self.table)
         )

@@ -41,7 +41,7 @@ def own_candidate(spec: LinearSpec | ConvSpec, epilogue: Scalar | None = None) -
 
 
 def tilings(spec: LinearSpec | ConvSpec) -> dict[str, Candidate]:
-    """Our own kernel with each available tile shape, by its name; the usual one first. Empty where there is no choice."""
+    """Our own kernel with each available tile shape, by name, the usual one first. Empty where there is no choice."""
     if isinstance(spec, ConvSpec) and spec.groups > 1:
         return {}
     made = {str(shape): own_candidate(replace(spec, tiles=shape)) for shape in matmul_tiling_and_packing.shapes_here()}
@@ -278,7 +278,7 @@ def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
     return [row * down * line + column * across * channels for row in range(high) for column in range(wide)], channels
 
 
-# Shared -----------------------------------------------------------------------------------------------------------------
+# Shared ---------------------------------------------------------------------------------------------------------------
 
 
 def _candidate(
