@@ -9,8 +9,9 @@
     y1 = aten.sin.default x1              y1 = aten.sin.default x1
 
 `again` keeps equal nodes from being merged (`lower.trace.checkpoint_recompute`). After this pass, no pass may merge
-them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of forward's kernels,
-and so bounds its peak memory. It waits for a library call, because that result is in memory anyway.
+them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of forward's kernels.
+So its memory is in use twice for a short while, not once for long. It waits for a library call, whose result is in
+memory anyway.
 """
 
 from __future__ import annotations
