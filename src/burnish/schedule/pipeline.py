@@ -151,7 +151,7 @@ def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Valu
 def in_order(units: list[Unit]) -> list[Unit]:
     """Topological order that keeps the original order where it can, and schedules producers right before their reader.
     A unit that reads only inputs could run first, but its result would then occupy memory until it is read.
-    A unit of reductions only runs before the next library call: its input is still in the cache, which the call may
+    A unit that only reduces runs before the next library call: its input is still in the cache, which the call may
     evict."""
     numbered = {unit.number: unit for unit in units}
     sums = [unit for unit in units if unit.needs and only_sums(unit)]

@@ -39,7 +39,7 @@ class Machine:
     short: tuple[int, int]
     """Rows up to this length are not split: where rows are contiguous, and where they are not."""
     parts: tuple[int, ...]
-    """Numbers of parts to try: the first that divides the row evenly is used."""
+    """Numbers of parts to try: the largest that divides the row evenly is used."""
     least_part: tuple[int, int] = (1, 1)
     """Fewest elements in a part: where rows are contiguous, and where they are not."""
     most_programs: int = 1 << 30

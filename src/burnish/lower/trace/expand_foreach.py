@@ -30,7 +30,7 @@ NAMESAKES = {
 }
 """Names of single-tensor operators that differ."""
 WITHOUT = {"powsum", "mm"}
-"""Operators without a single-tensor operator, or with one that sums differently."""
+"""Operators without a single-tensor counterpart, or with one that sums differently."""
 BY_NAME = {
     "addcmul": {"value": "value", "scalars": "value"},
     "addcdiv": {"value": "value", "scalars": "value"},

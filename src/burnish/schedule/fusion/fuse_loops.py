@@ -269,7 +269,7 @@ class Fuser:
         return None
 
     def why_not_singly(self, group: Group, value: Value, reads: list[Read]) -> str | None:
-        """Keeps loops that are not vectorized apart: vectorization is worth more than one kernel fewer."""
+        """Keeps scans that are not vectorized out of other loops: vectorization saves more than one kernel fewer."""
         if walks_singly(value) and not all(map(is_running, group.roots)):
             return "it goes along rows, one element at a time"
         if is_running(value) or not any(map(walks_singly, group.roots)):

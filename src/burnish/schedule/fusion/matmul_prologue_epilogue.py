@@ -8,7 +8,7 @@
     work_of(node, around)        Found(work, values, last=the node of z, …), or None where there are no such kernels
 
 Kernels have four variables: the batch index, row, column, and the summed index. A tensor with more dimensions, such as
-v above, is read where several of its dimensions have strides of one variable: 8 and 64 both belong to the row.
+v above, can be read if dimensions of the same variable collapse into one: 8 and 64 both belong to the row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FEWEST_OPERATIONS = 1 << 24
 """A smaller product takes no longer than its launch, and would not repay compilation."""
 
 LONGEST_AFTER, LONGEST_BEFORE = 400, 60
-"""In scalar operations. Each tile that reads a part of an operand repeats the computation before it."""
+"""In scalar operations. The prologue of an operand is computed again for each tile that reads it."""
 
 
 class Refused(Exception):
@@ -359,7 +359,7 @@ def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...
 
 
 def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> tuple[int, ...]:
-    """The stride of each kernel variable. All dimensions of one variable must have strides of one walk."""
+    """The stride of each kernel variable. The dimensions of one variable must collapse into one stride."""
     strides, inner = [0, 0, 0, 0], [1, 1, 1, 1]
     for size, step, variable in reversed(list(zip(shape, x.coefficients, variables, strict=True))):
         if size == 1:

@@ -98,7 +98,7 @@ FULL = (
     Tiles(64, 64, 32, 4, 4),
     Tiles(32, 64, 32, 4, 4),
 )
-"""Worth measuring for numbers of two bytes, and of four."""
+"""Tiles worth measuring for dtypes of two bytes (`HALF`), and of four (`FULL`)."""
 
 PROGRAMS = 64
 """Fewer programs leave most of a large GPU idle: then only smaller tiles are measured."""

@@ -7,7 +7,6 @@
 The first `rows` variables of a loop walk its rows, which are independent of each other. The others are inner: each
 stage walks all of them for one row, in any order, or in row-major order where it has a scan. A stage reads the
 finished reductions of the stages before it, and what they stored in this row. A softmax over the last dimension of
-finished reductions of the stages before it, and what they stored in this row. A softmax over the last dimension of
 f32[64, 512]:
 
     kernel softmax(b0: f32, b1: f32 out)

@@ -1,6 +1,6 @@
 """In-place library calls: an operator that would copy a tensor and write into the copy writes into the tensor itself.
 
-The same for stores into a part of a tensor that are not loops.
+Stores into a part of a tensor that are not loops are handled the same way.
 
     r = aten.index_copy.default cache, 2, position, k        aten.index_copy_ of the input `cache`
     write cache <- r                                    =>   r is that input

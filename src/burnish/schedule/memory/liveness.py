@@ -125,7 +125,7 @@ def lives_of(plan: Plan) -> Lives:
 
 def let_go_at(steps: Sequence[Step]) -> list[int]:
     """For each step, the last step of the native function sequence it belongs to, which the driver calls at once. An
-    operand of the sequence is freed only after all of it, when the results of its other steps are allocated."""
+    operand of the sequence is freed only after all of it, while the results of all its steps are allocated."""
     found: list[int] = []
     for number in range(len(steps) - 1, -1, -1):
         is_joined = found and is_joined_call(steps[number]) and is_joined_call(steps[number + 1])

@@ -104,7 +104,8 @@ def lies_in_memory(value: Value, classes: Classes) -> bool:
 
 
 def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
-    """A view is a loop unless its readers need it stored. At most `most` parts may be concatenated."""
+    """None for views too: their readers decide whether one is stored, by a loop. At most `most` parts may be
+    concatenated."""
     values = [value for value in (*node.operands, *node.results) if value is None or not is_passed(value)]
     devices = {value and value.type.device for value in values}
     device = devices.pop() if len(devices) == 1 else None

@@ -50,9 +50,9 @@ class Crossing:
         at_the_end: Sequence[Value] = (),
         written: set[Value] | None = None,
     ):
-        """`given` are the inputs that may be saved. `made_for` are the values that early nodes must produce anyway,
-        `at_the_end` those that are read besides by the end of the late part. Where the late nodes are a graph of their
-        own, `written` are the inputs that are written before it runs."""
+        """`given` are the inputs that may be saved. `made_for` are values that early nodes must produce anyway, and
+        `at_the_end` values that are read after the late nodes. Where the late nodes are a graph of their own, `written`
+        are the inputs that are written before it runs."""
         self.graph, self.given, self.constants = graph, set(given), set(constants)
         self.early, self.late, self.made_for, self.written = early, late, made_for, written
         self.place = {node: k for k, node in enumerate(graph.nodes)}
@@ -75,7 +75,7 @@ class Crossing:
         """Early nodes that are recomputed whatever their cost, see `activation_memory_budget`."""
 
     def shown_by(self, value: Value) -> Iterator[Value]:
-        """An input or an early value, the bases of which it is a view, and the value that it widens."""
+        """An input or an early value, with the bases of a view and the source of a widening conversion."""
         if value.node in self.early or value.node is None and value in self.given:
             yield from with_sources(value)
             if is_widened(value):
@@ -269,7 +269,7 @@ def read_by(node: Node) -> list[Value]:
 
 
 def with_sources(value: Value) -> Iterator[Value]:
-    """A value and the bases of which it is a view."""
+    """A value and, if it is a view, its bases."""
     yield value
     while value.node is not None and value.node.op is VIEW:
         value = value.node.args[0]

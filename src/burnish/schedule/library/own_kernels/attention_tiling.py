@@ -1,4 +1,4 @@
-"""Attention by our own kernels: tiling over heads and blocks of queries, in the manner of flash attention.
+"""Attention by our own kernels: tiling over heads and blocks of queries.
 
     own_attention(spec, output)       a candidate, or None; `why_not_attention` says why
 
