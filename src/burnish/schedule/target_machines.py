@@ -34,8 +34,8 @@ class Machine:
     """With fewer rows than this, long rows are reduced in parts."""
     side_by_side: int
     """Rows per work item where the reduced dimension is not contiguous. On a CPU an item is a strip of adjacent rows,
-    a cache line or two wide. When rows are split into parts, the strips of one part are read together while the part
-    is in the cache, and the loops after the reduction walk memory in order."""
+    a cache line or two wide. When rows are split into parts, the strips of one part are read together while it is in
+    the cache. The loops after the reduction then walk memory in order."""
     short: tuple[int, int]
     """Rows up to this length are not split: where rows are contiguous, and where they are not."""
     parts: tuple[int, ...]

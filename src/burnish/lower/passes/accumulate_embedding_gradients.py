@@ -3,8 +3,8 @@
     e = aten.embedding_dense_backward g, i, 50257, -1        y = aten.index_add x, 0, i, g
     y = aten.add.Tensor x, e                           =>
 
-Where one weight is both embedding and last layer, as in most language models, eager fills a matrix with zeros for the
-few rows that are read, and adds two matrices of the vocabulary's size. Here a few rows are added in place: `x` has no
+In most language models one weight is both embedding and last layer. For the few rows that are read, eager fills a
+matrix with zeros, and adds two matrices of the vocabulary's size. Here only these rows are added, in place: `x` has no
 other reader (`schedule.memory.in_place_library_calls`).
 """
 

@@ -18,9 +18,9 @@ f32[64, 512]:
         stage
           b1[512*i0 + i1] = div(exp(sub(b0[512*i0 + i1], r0)), r1)
 
-Invariants of every loop: a buffer that is stored to is loaded from only at exactly the access that stores it, in a
-later stage or in the same element before the store (an in-place update). No two elements store to one address, except
-stores that add, `b1[32*@0](b2[i0]) += …`. A buffer with such stores has no other stores and no loads.
+Invariants of every loop: a stored buffer is loaded only at exactly the access that stores it, in a later stage, or in
+the same element before the store (an in-place update). No two elements store to one address, except stores that add,
+`b1[32*@0](b2[i0]) += …`. A buffer with such stores has no other stores and no loads.
 A loop without inner variables and with stores only is a plain element-wise kernel. Tiling and vectorization are the
 printer's task.
 

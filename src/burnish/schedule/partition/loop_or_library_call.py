@@ -4,8 +4,8 @@
     y = aten.relu.default x        loop: computed wherever it is read
     z = aten.mm.default y, c       library: its operands must be stored, so y is
 
-The value of a loop is stored if a library call reads it, if it is an output, or if computing it again in each reader
-would cost more than reading it from memory.
+The value of a loop is stored if a library call reads it, if it is an output, or if recomputing it in each reader would
+cost more than a read from memory.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Backward's inputs are the tangents, the inputs that it reads in their state at that time, and the saved inputs,
-    outputs and other values, in this order."""
+    """Backward's inputs are, in this order: the tangents, the inputs that it reads in their state at that time, and the
+    saved inputs, outputs and other values."""
 
     forward: Graph
     backward: Graph
