@@ -29,6 +29,7 @@ from ...ops.burnish_primitives import AGAIN
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
+from ...tensors.compile_request import facts_of_input
 from ..passes.functionalize import functional_form
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class TracedRegion:
         """The inputs that must wait until backward has reached the region: parameters only if there are no others."""
         kinds = (
             [n for n in self.inputs if n.op != "placeholder"],
-            [n for n in self.inputs if not n.meta.get("burnish_state")],
+            [n for n in self.inputs if not facts_of_input(n).is_module_state],
             self.inputs,
         )
         return set(next(filter(None, kinds), ()))
