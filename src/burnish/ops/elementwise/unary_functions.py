@@ -1,4 +1,4 @@
-"""Functions of one number: exponentials, logarithms, trigonometry, rounding, signs.
+"""Unary functions: exponentials, logarithms, trigonometry, rounding, signs.
 
 >>> print(sinc(x))
 select(eq(x, 0.0), 1.0, div(sin(mul(x, 3.14...)), mul(x, 3.14...)))
@@ -15,7 +15,7 @@ from ..operator_record import record, shape
 from ..scalar_ir import Scalar, cast, const, is_nan, select, unary
 from .elementwise_record import elementwise, elementwise_shape, is_float, why_not_half
 
-# -- operations of the scalar language, with their costs ---------------------------------------------------------------
+# -- operations of the scalar IR, with their costs ---------------------------------------------------------------------
 
 FLOATING = {
     "sqrt": 4,
@@ -42,7 +42,7 @@ FLOATING = {
     "atanh": 18,
     "sigmoid": 14,
 }
-"""Those that ATen defines for complex numbers too; integers become floats."""
+"""The functions that ATen also defines for complex numbers; integers become floats."""
 
 REAL = {"erf": 14, "erfc": 18, "lgamma": 60}
 
@@ -58,7 +58,7 @@ for name, cost in FLOATING.items():
 for name, cost in REAL.items():
     register_operation(name, "f", cost)
 
-# No printer has these two: eager's kernels run them.
+# No printer supports these two: eager's kernels run them.
 elementwise_shape("aten.erfinv.default", "aten.digamma.default", promotion="floating", takes="f")
 
 
@@ -140,7 +140,7 @@ def angle(x: Scalar) -> Scalar:
 
 
 def register_real_part(name: str, stride: Callable[[TensorType], tuple[int, ...]]) -> None:
-    """Of complex numbers the result is real."""
+    """Extend a shape rule: the result of complex numbers is real."""
     real = record(name).shape
     assert real is not None
 
