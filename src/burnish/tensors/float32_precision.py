@@ -17,7 +17,7 @@ def precision_on_gpus() -> str:
 
 
 def precision_of(dtype: torch.dtype) -> str:
-    """How factors are converted before they are multiplied: "tf32" cuts the mantissa to 10 bits, "ieee" changes none."""
+    """How factors are converted before the product: "tf32" cuts the mantissa to 10 bits, "ieee" changes nothing."""
     return "tf32" if dtype is torch.float32 and precision_on_gpus() == "tf32" else "ieee"
 
 
