@@ -47,7 +47,7 @@ class FirstRun:
 
 
 def count_outputs(gm: GraphModule) -> int | None:
-    """The number of outputs; None if the graph does not return a tuple, which graphs made elsewhere need not do."""
+    """The number of outputs; None if the graph does not return a tuple, as other libraries' graphs may."""
     outputs = next((node.args[0] for node in reversed(gm.graph.nodes) if node.op == "output"), None)
     return len(outputs) if isinstance(outputs, (tuple, list)) else None
 

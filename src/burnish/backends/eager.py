@@ -1,4 +1,4 @@
-"""The backend "eager": runs the captured graph unchanged, one Python call per node. It shows capture's effect alone."""
+"""The backend "eager": runs the graph unchanged, one Python call per node. It shows the effect of capture alone."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ ENTRY_POINTS = "torch_dynamo_backends"
 class Backend:
     """A registered backend. Calling it compiles a graph.
 
-    `runs_python`: the backend runs the graph by calling each node's Python target. Such a backend gets graphs with
-    opaque Python callables, and accepts any numbers. Any other backend is assumed to treat numbers among its example
-    inputs as constants, like everything built on AOTAutograd. So it compiles once for each combination of numbers.
+    `runs_python`: the backend runs the graph by calling each node's Python target. It gets graphs with opaque Python
+    callables, and accepts any numbers. Other backends are assumed to treat numbers among the example inputs as
+    constants, like everything built on AOTAutograd. So they compile once for each combination of numbers.
 
     `perform(function, args, kwargs)`: makes the torch calls while a graph is recorded; None for a plain call.
     `ahead()`: called when a trace begins whose graph the backend will get.

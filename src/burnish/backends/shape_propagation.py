@@ -23,8 +23,7 @@ from ..tensors.eager_strides import packed_stride
 
 @contextlib.contextmanager
 def switches_kept() -> Iterator[None]:
-    """Restores torch's modes. Propagation repeats calls that switch modes, and after a failure it does not reach the
-    calls that switch them back."""
+    """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back."""
     from ..lower.trace.trace_to_aten import put_back, switches
 
     before = switches()
@@ -46,7 +45,7 @@ class Shapes:
         """The results of calls that do not write to tensors."""
 
     def input(self, example: torch.Tensor, shape: Sequence[int] | None = None, order: Sequence[int] = ()) -> Any:
-        """A tensor like the example, or one of another shape that is dense in `order` (fastest dimension first)."""
+        """A tensor like the example, or of another shape and dense in `order` (fastest dimension first)."""
         if shape is not None:
             shape = tuple(shape)
             example = torch.empty_strided(
@@ -84,7 +83,7 @@ class Shapes:
             return seen.setdefault(id(arg), len(seen)), value.type, arg.storage_offset()
         if type(arg) in (tuple, list):
             return type(arg), tuple([self.part_of_key(part, seen) for part in arg])
-        # 1, 1.0 and True are equal but different arguments, and so are 0.0 and -0.0.
+        # 1, 1.0 and True are equal but different, and so are 0.0 and -0.0.
         return type(arg), repr(arg) if type(arg) is float else arg
 
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

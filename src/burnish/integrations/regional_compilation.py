@@ -8,8 +8,8 @@ arguments, so one program serves all blocks: parameters are inputs. A difference
 number that selects a cache) becomes another segment.
 
 The rest of the model is compiled in place, module by module. The code between runs as plain Python until
-`regional_trunk_graph` captures it. A model compiled as a whole also shares kernels: equal kernels are compiled once.
-Regional compilation pays if capture of many layers takes too long.
+`regional_trunk_graph` captures it. A model compiled as a whole shares equal kernels, too. Regional compilation pays if
+capture of many layers takes too long.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from ..tensors.lazy_graph_module import graph_module
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
-MARK = "__burnish_door__"  # refers to our replacement itself, because wrappers copy the attribute
+MARK = "__burnish_door__"  # our replacement itself: wrappers copy the attribute
 BEHIND = "__burnish_behind__"
 
 # None: all calls are forwarded. False: Burnish takes "burnish". True: it also takes torch.compile's default backend.

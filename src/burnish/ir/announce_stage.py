@@ -3,8 +3,8 @@
     before, graph = graph, fold(graph)
     announce("fold_batch_norm", graph, before)
 
-Every pass of `lower` and every graph-to-graph step of `schedule` ends with this call. It costs about a microsecond
-without listeners and without the setting `check`.
+Every pass of `lower` and every graph-to-graph step of `schedule` ends so. Without listeners and the setting `check` it
+costs about a microsecond.
 """
 
 from __future__ import annotations

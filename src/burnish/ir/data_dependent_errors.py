@@ -22,12 +22,11 @@ from .graph_builder import Builder
 
 OURS = ("aten", "prims")
 COMPARED = (torch.int64, torch.int32)
-"""The index dtypes that are compared with a bound without a conversion."""
+"""Index dtypes that are compared with a bound unconverted."""
 
 
 def conditions_of(node: Node) -> Conditions:
-    """The conditions under which the node does not raise; empty if it never raises. A node without results is itself a
-    check."""
+    """The conditions under which the node does not raise; empty if it never does. A node without results is a check."""
     if not node.results:
         return UNKNOWN
     check = node.op.check
@@ -38,7 +37,7 @@ def conditions_of(node: Node) -> Conditions:
     if not found:
         return found
     if any(value.type.device.type != "cpu" for value in node.operands):
-        return ()  # the kernel asserts on the device, and a failure there ends the process
+        return ()  # the kernel asserts on the device, and a failure ends the process
     return found if all(map(can_be_checked, found)) else UNKNOWN
 
 
@@ -76,8 +75,8 @@ def violated(build: Builder, condition: Condition) -> Value:
 
 
 def add_check(build: Builder, condition: Condition, name: str, args: tuple = (), kwargs: Any = ()) -> None:
-    """Add a `check` node. ``args`` and ``kwargs``, if known, are those of the operator `name`: a failed check calls it,
-    so that it raises its own error."""
+    """Add a `check` node. ``args`` and ``kwargs``, if known, are those of the operator `name`: after a failed check it
+    is called and raises its own error."""
     build.apply_typed(CHECK, (violated(build, condition), name, args, tuple(kwargs), covers(condition)), {}, ())
 
 

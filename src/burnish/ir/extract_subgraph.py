@@ -1,6 +1,6 @@
 """Subgraph extraction: a new graph with copies of some nodes of another graph.
 
-graph, env = part(nodes, inputs)       `inputs`: the old values that become the new graph's inputs
+graph, env = part(nodes, inputs)       `inputs`: old values that become inputs
 graph.outputs = [env[value]]           `env`: maps old values to new ones
 """
 

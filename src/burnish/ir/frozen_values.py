@@ -33,8 +33,8 @@ def is_random(node: Node) -> bool:
 
 
 def drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether this is attention without dropout. torch tags attention on a GPU as random because it may drop elements.
-    Its backward never draws."""
+    """Whether this is attention without dropout. torch tags GPU attention as random because of its dropout. Its
+    backward never draws."""
     if not func.name().startswith("aten::_scaled_dot_product_") or "_for_cpu" in func.name():
         return False
     at, default = next((k, a.default_value) for k, a in enumerate(func._schema.arguments) if a.name == "dropout_p")

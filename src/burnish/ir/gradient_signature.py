@@ -33,7 +33,7 @@ class TangentView:
     flow: int
     """The position of the tangent among `flows`."""
     steps: tuple[tuple[str, tuple, int], ...]
-    """For each view from the tangent to the gradient: torch's operator, its other arguments, its result's index."""
+    """For each view on the way: torch's operator, its other arguments, and its result's index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +49,25 @@ class Gradients:
     inputs: tuple[int, ...]
     """The positions of the inputs whose gradients are the graph's last outputs, in this order."""
     shown: tuple[int, ...] = ()
-    """The positions of outputs that require gradients and alias an input: the input itself or a view of it."""
+    """The positions of outputs that require gradients and are an input or a view of one."""
     closed: tuple[tuple[int, str], ...] = ()
-    """Entries of `flows` that backward cannot start from, with torch's message. Either the program has run that
-    backward itself, or an operator has no derivative."""
+    """Entries of `flows` that backward cannot start from, with torch's message: the program has already run that
+    backward, or an operator has no derivative."""
     views: tuple[tuple[int, int], ...] = ()
-    """Outputs that are views of another output and get their gradients through it: (position, position of the base)."""
+    """Outputs that are views of another output and get gradients through it: (position, the base's position)."""
     hidden: int = 0
     """The number of forward outputs that exist only as such a base. They come last."""
     again: tuple[int, ...] = ()
-    """The positions of the inputs that backward reads in their state at the time it runs. For each the graph has an
-    input after the tangents, which it may write to."""
+    """The positions of the inputs whose current state backward reads. For each the graph has an input after the
+    tangents, which it may write to."""
     reached: tuple[int, ...] = ()
-    """For each of `inputs`, a bit mask over `flows`: the outputs that its gradient comes from. Empty if there is only
-    one output. Eager gives no gradient, rather than zeros, to an input that no used output reaches."""
+    """For each of `inputs`, a bit mask over `flows`: the outputs that its gradient comes from. Empty for one output.
+    Eager gives no gradient, rather than zeros, to an input that no used output reaches."""
     gradient_views: tuple[tuple[int, ShownGradient], ...] = ()
     """The gradients that are views of another one: (position among the gradients, the view)."""
     edges: tuple[int, ...] = ()
     """The positions of the inputs that require gradients, in the order in which autograd's node must list them."""
     held: tuple[int, ...] = ()
-    """The positions of inputs whose gradient is referenced elsewhere in eager when it reaches the leaf."""
+    """The positions of inputs whose gradient eager references elsewhere when it reaches the leaf."""
     of_tangents: tuple[TangentView, ...] = ()
     """The gradients that are tangents, or views of them."""

@@ -26,7 +26,7 @@ from ..tensors.tensor_types import NumberType, TensorType
 from ..tensors.view_maps import Map
 
 RESERVED = ("_", "None", "True", "False", "inf", "nan")
-"""Words that cannot name a value, because they mean something else in the printed text."""
+"""Words that cannot name a value: they have another meaning in printed text."""
 
 WIDTH = 120
 """Width of the printed text. If the inputs do not fit into one line, each gets its own."""
@@ -40,8 +40,7 @@ class Value:
     def __init__(self, type: TensorType, name: str, node: Node | None = None, position: int = 0):
         self.type, self.name, self.node, self.position = type, name, node, position
         self.is_state = False
-        """For an input: whether it is a module's parameter or buffer, which is likely to be unchanged in the next call.
-        """
+        """For an input: whether it is a module's parameter or buffer, which rarely changes between calls."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,7 +73,7 @@ class Node:
 
     @property
     def kernel(self) -> Any:
-        """The function that runs the node: torch's kernel, or its replacement named by the operator's record."""
+        """The function that runs the node: torch's kernel, or the record's replacement for it."""
         run = self.op.notes.get("run")
         return run and run(self) or self.op.target
 
@@ -89,8 +88,7 @@ class Write:
     input: int
     value: Value
     is_silent: bool = False
-    """The write does not bump the tensor's version, as for running statistics. So a backward that saved the tensor
-    before is still valid."""
+    """The write does not bump the tensor's version, as for running statistics. A backward that saved it stays valid."""
 
     def of(self, value: Value) -> Write:
         """The same write in another graph."""
@@ -157,7 +155,7 @@ class Graph:
         return self.input(value.type, value.name, value.is_state)
 
     def fresh_name(self, name: str) -> str:
-        """The name itself if it is free, otherwise with the first numeric suffix that makes it unique."""
+        """The name if it is free, otherwise with the first numeric suffix that makes it unique."""
         number, made = self.names.get(name, 0), name
         if number:
             while (made := f"{name}_{number}") in self.names:
@@ -215,8 +213,7 @@ LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, *get_args(Ma
 
 
 def types_of(tree: Any) -> Any:
-    """The same arguments with each value replaced by its type, as shape rules take them. A live scalar becomes its
-    example."""
+    """The same arguments with each value replaced by its type, for shape rules. A live scalar becomes its example."""
     return replaced(tree, seen_by_rules)
 
 

@@ -2,9 +2,8 @@
 
     outputs = interpret(graph, [x, w], runtime.prims.FUNCTIONS)
 
-It is slow and simple on purpose. It runs a fresh trace (in-place operators, views that share memory) as well as the
-graph after any pass, and performs the graph's writes to inputs. `functions` maps the names of our own operators to
-their torch implementations.
+It is slow and simple on purpose. It runs a fresh trace (in-place operators, aliasing views) as well as the graph after
+any pass. It performs the graph's writes to inputs. `functions` maps names of our own operators to torch functions.
 """
 
 from __future__ import annotations

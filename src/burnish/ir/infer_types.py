@@ -19,8 +19,7 @@ from .untraceable_graph import Untraceable
 
 
 def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
-    """The type of the result, or a tuple of types: None for a missing result, the number itself for a result that is a
-    number."""
+    """The type of the result, or a tuple of types: None for a missing result, the number for a result that is one."""
     if op.shape is not None:
         try:
             return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
@@ -51,8 +50,8 @@ def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 PIVOTS = ("pivots", "LU_pivots")
-"""Arguments with row numbers that start at one. `linalg.ldl_solve` of torch 2.11 does not check them: zeros would make
-it write before the first row. Later versions and other kernels raise an error."""
+"""Arguments with row numbers from one. `linalg.ldl_solve` of torch 2.11 does not check them, and zeros would make it
+write before the first row. Later versions and other kernels raise."""
 
 
 def example_of(name: str, arg: Any) -> Any:

@@ -53,8 +53,8 @@ class Rewriter:
         """Hook: runs before the first node."""
 
     def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        """Copy the node. If the strides of its operands changed, those of its results may change too. If its kernel
-        accepts only eager's layout, the operands are restored to it."""
+        """Copy the node. If its operands have other strides now, its results may too. If its kernel accepts only
+        eager's layout, the operands are restored."""
         if node.given is not None:
             shown = aliased_argument(node)
             if shown is not None:
@@ -91,7 +91,7 @@ class Rewriter:
         return self.build.apply(op, args, kwargs)
 
     def restore(self, old: Value) -> None:
-        """Restore the old strides of a value. Its base is restored first, so that both still share memory."""
+        """Restore the old strides of a value, and of its base first, so that both still share memory."""
         if old in self.restored:
             return
         made, source = self.env[old], source_of(old)

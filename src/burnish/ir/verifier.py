@@ -10,8 +10,7 @@
             sum = sum exp, (1,)                          : f32[2, 1]
 
 Shape, dtype and device of each result must equal those of the operator's shape rule. Strides are compared only after
-passes that promise them: a trace has eager's strides. Later passes may change the strides of intermediate values, but
-not those of outputs.
+passes that promise them, such as the trace. Later passes may change the strides of values that are not outputs.
 """
 
 from __future__ import annotations

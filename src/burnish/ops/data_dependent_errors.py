@@ -2,11 +2,11 @@
 
     index_select(x, 0, index)          InRange(index, 0, 5)           x has 5 rows
     floor_divide(x, y)                 NotZero(y)                     of integers
-    linalg_cholesky_ex …               UNKNOWN                        with check_errors: only factoring detects it
+    linalg_cholesky_ex …               UNKNOWN                        only factoring detects it
 
-A check in a record takes the operator's arguments. It returns the conditions under which the operator does not raise:
-empty if it never raises, `UNKNOWN` if only the operator itself can decide. Errors about shapes and types are raised
-during the trace and need no check.
+A record's check takes the operator's arguments. It returns the conditions under which the operator does not raise:
+empty if it never does, `UNKNOWN` if only the operator itself can decide. Errors about shapes and types are raised in
+the trace and need no check.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNKNOWN: Conditions = None
 
 
 def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Conditions]]:
-    """Register the conditions under which operators do not raise."""
+    """Register the conditions of operators."""
 
     def register(rule: Callable[..., Conditions]) -> Callable[..., Conditions]:
         for name in names:

@@ -4,8 +4,8 @@
     why_not_taken(op, types)   why a kernel that does not check strides would misread these operands
     as_given(type, stride)     the strides to copy an operand to, if eager gave it `stride`
 
-Inside the graph the strides of a value may differ from eager's: a layer norm of a transposed tensor stays transposed,
-for example. Many kernels are normally called by torch code that checks the strides or makes a copy first:
+Inside the graph, strides may differ from eager's: a layer norm of a transposed tensor stays transposed, for example.
+Many kernels rely on torch code that checks the strides or makes a copy before it calls them:
 
     scaled_dot_product_attention     uses its blocked kernel if the last stride is 1; that kernel does not check
     lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory

@@ -5,7 +5,7 @@
     >>> formatted(like, (2, 8, 4, 4), torch.channels_last)
     f32[2, 8, 4, 4]{128, 1, 32, 8}
 
-Convolutions, pooling and norms return results in the format of their inputs. Their shape rules use this file.
+Convolutions, pooling and norms return results in the format of their inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMATS = CONTIGUOUS, CHANNELS_LAST, CHANNELS_LAST_3D
 
 
 def suggested(x: TensorType) -> torch.memory_format:
-    """The result of `Tensor::suggest_memory_format`. If the strides fit both formats, contiguous wins."""
+    """As `Tensor::suggest_memory_format`. If the strides fit both formats, contiguous wins."""
     if x.ndim == 4 and _like_channels_last(x.shape, x.stride, (1, 3, 2, 0)):
         return CHANNELS_LAST
     if x.ndim == 5 and _like_channels_last(x.shape, x.stride, (1, 4, 3, 2, 0)):
@@ -74,7 +74,7 @@ def format_stride(shape: tuple[int, ...], format: torch.memory_format | None) ->
 def formatted(
     like: TensorType, shape: Sequence[int], format: torch.memory_format | None, dtype: torch.dtype | None = None
 ) -> TensorType:
-    """The type of a new tensor of this shape and format, on the same device."""
+    """A new tensor of this shape and format on the same device."""
     shape = tuple(shape)
     return TensorType(shape, format_stride(shape, format), dtype or like.dtype, like.device)
 

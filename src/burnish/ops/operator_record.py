@@ -16,7 +16,7 @@
     def silu_backward(g, grad, x):
         ...
 
-An operator may have several rules. Without any, it runs its eager kernel, and its type is found by calling that kernel.
+An operator may have several rules. Without any, it runs its eager kernel, and its type comes from a call of that.
 Rules take the operator's own arguments, with the names and defaults of its schema. A shape rule gets a `TensorType` for
 each tensor, an element-wise rule a `Scalar`, a decomposition the graph builder and `Value`s. A rule that does not cover
 its arguments raises `NoRule` with the reason; the operator is then treated as if it had no rule.
@@ -47,7 +47,7 @@ class NoRule(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """An element-wise rule: `rule` computes the result's element from those of the operands, broadcast to one shape."""
+    """`rule` computes the result's element from those of the operands, broadcast to one shape."""
 
     rule: Callable
     promotion: Promotion = "common"
@@ -121,7 +121,7 @@ def lookup(target: torch._ops.OpOverload) -> Op:
 
 
 def shape(*names: str) -> Callable[[Callable], Callable]:
-    """Register a shape rule: from the operands' types to the type of the result, or a tuple of types."""
+    """Register a shape rule: from types to the type of the result, or a tuple of types."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
@@ -154,7 +154,7 @@ def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
 
 
 def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
-    """Register an operator that rearranges its first argument. The rule returns the maps for a type and arguments."""
+    """Register an operator that rearranges its first argument. The rule returns the maps."""
 
     def register(maps: Callable) -> Callable:
         def result(x: TensorType, *args: Any, **kwargs: Any) -> TensorType:
@@ -232,8 +232,8 @@ def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) 
         if not counted:
             raise NoRule("no tensor among the operands")
         return counted[0].dtype
-    # Positional numbers count as operands in promotion. A numeric option such as a slope counts too: it does not change
-    # the dtype of float tensors, and it decides for integer tensors.
+    # Positional numbers count in promotion, even options such as a slope: they do not change the dtype of float tensors
+    # but decide it for integers.
     numbers = [
         arg
         for position, arg in enumerate(args)

@@ -28,7 +28,7 @@ class Strided:
 
     @property
     def dims(self) -> list[int]:
-        """The dimensions with a size above 1 and a nonzero stride, from the largest stride to the smallest."""
+        """Dimensions with a size above 1 and a nonzero stride, by descending stride."""
         return sorted(
             [k for k, (n, step) in enumerate(zip(self.size, self.stride, strict=True)) if n != 1 and step],
             key=lambda k: -self.stride[k],
@@ -51,7 +51,7 @@ class Strided:
             if at == len(dims) - 1:
                 made.append(Slice(at, start, step, n))
                 break
-            # A row may begin before its first visible element, so that the last row ends within the memory.
+            # A row may begin before its first element in the view, so that the last row ends in memory.
             column = max(0, start + n * step - length)
             if column > min(start, step - inner):
                 return None
@@ -60,8 +60,8 @@ class Strided:
         return (*(made or [Slice(0, start, 1, 1)]), *self.in_place(dims))
 
     def windows(self) -> tuple[Slice, list[tuple[int, int]], Maps]:
-        """The slice to take of the vector; the nested windows, each as (length, step) along the last dimension so far;
-        and the maps from the last windows to the view."""
+        """The slice of the vector; the nested windows as (length, step), each along the last dimension so far; the maps
+        from the last windows to the view."""
         dims = self.dims
         cut, last = Slice(0, self.offset, 1, self.span(dims)), len(dims) - 1
         windows = [(self.span(dims[at + 1 :]), self.stride[dim]) for at, dim in enumerate(dims[:last])]

@@ -5,10 +5,10 @@
         y = model(x)                     # nothing is saved
     y.sum().backward()                   # again(is_done) runs the model a second time
 
-The semantics are those of non-reentrant `torch.utils.checkpoint`. Hooks replace each tensor that autograd saves in the
-region by an empty `Holder`. The first holder that a backward unpacks reruns the region until as many tensors were saved
-as in forward. This is our own version because torch's imports its compiler. Its users are capture (for the run that it
-observes), graphs that run in eager, and the compiler's trace, whose tensors have no data.
+The rules are those of non-reentrant `torch.utils.checkpoint`, whose code imports torch's compiler. Hooks replace each
+tensor that autograd saves in the region by an empty `Holder`. The first holder that a backward unpacks reruns the
+region until as many tensors were saved as in forward. Users are capture (for the run that it observes), graphs that run
+in eager, and the compiler's trace, whose tensors have no data.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     y = torch.ops._c10d_functional.all_reduce(x, "sum", group)      starts; the data is not there yet
     z = torch.ops._c10d_functional.wait_tensor(y)                   finds the pending work by the tensor's storage
 
-So they are called unchanged, on the same tensors as in eager, and never replaced by our kernels or memory plans.
+So they are called unchanged on the same tensors as in eager, never within our kernels or plans.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ NAMESPACES = frozenset(
 
 
 def is_collective_operator(operator: Any) -> bool:
-    """`operator` is an overload or an overload packet from ``torch.ops``."""
+    """Takes overloads and packets from ``torch.ops``."""
     name = operator.name() if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
     return name.partition("::")[0] in NAMESPACES

@@ -3,8 +3,8 @@
     >>> elementwise_stride((2, 3), [TensorType.of(torch.empty(3, 2).t())])
     (1, 2)
 
-Eager's element-wise kernels keep the memory order of their operands. TensorIterator sorts dimensions by the operands'
-strides, and earlier operands take precedence.
+Element-wise kernels keep the memory order of their operands: TensorIterator sorts dimensions by the operands' strides,
+and earlier operands take precedence.
 """
 
 from __future__ import annotations

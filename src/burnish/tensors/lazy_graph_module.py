@@ -17,7 +17,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 def graph_module(
     root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
 ) -> torch.fx.GraphModule:
-    """The graph as a module, with the attributes of `root` that it refers to. Its code is generated at first use."""
+    """The graph as a module with the attributes of `root` that it uses. Its code is generated at first use."""
     with _use_lazy_graph_module(True):
         made = _make_graph_module(root, graph, name)
     weakref.finalize(made, forget_code, type(made)).atexit = False

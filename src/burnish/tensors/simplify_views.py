@@ -13,7 +13,7 @@ from .view_maps import Expand, Map, Maps, Permute, Reshape, Shape, Slice
 
 
 def simplified(maps: Iterable[Map], source: Shape) -> Maps:
-    """An equivalent chain without identity maps and with adjacent maps of the same kind merged."""
+    """An equivalent, simplified chain."""
     found: list[Map] = []
     shapes: list[Shape] = [source]
     for step in maps:

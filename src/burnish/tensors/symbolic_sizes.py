@@ -4,10 +4,10 @@
     space.fit([49152, 74880, 128640 + 0, ...])      768*s0*s1
     space.fit([64, 65, 67, 71])                     s0
 
-The compiler runs for several example sizes and knows nothing of symbols. A number in the result that differs between
-the examples becomes a `Formula` of the sizes, if one of a few simple forms fits every example exactly. If none fits,
-the code is specialized: it is compiled again for each size. The example sizes have no common pattern, so formulas that
-agree at the examples agree everywhere.
+The compiler runs for several example sizes and knows nothing of symbols. A number that differs between the results
+becomes a `Formula` of the sizes, if one of a few simple forms fits every example. If none fits, the code is
+specialized: it is compiled again for each size. The example sizes have no common pattern, so formulas that agree at the
+examples agree everywhere.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ Point = tuple[int, ...]
 """An example: one value for each symbol."""
 
 DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
-"""Distances of the examples from the size that the program was first called with. They are small, so that the compiler
-makes the same choices for all. They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple
-formula by chance."""
+"""Distances of the examples from the first size. They are small, so that the compiler makes the same choices for all.
+They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple formula by chance."""
 
 FACTORS = (1, 2, 3, 4)
-"""Factors of the sizes from `Space.apart`. These sizes, too, cover every remainder by 2, 3 and 4."""
+"""Factors of the sizes from `Space.apart`. They, too, give every remainder by 2, 3 and 4."""
 
 POINTS = 4
 DEGREE = 3
@@ -48,8 +47,7 @@ class NoNumber(NoFormula):
 
 
 class NotAlike(NoFormula):
-    """The results for the examples differ in more than numbers. Perhaps one example size is a multiple of another size
-    in the program."""
+    """The results for the examples differ in more than numbers, perhaps because a size is a multiple of another."""
 
 
 @dataclass(frozen=True, slots=True)

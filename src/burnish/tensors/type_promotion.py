@@ -1,10 +1,10 @@
-"""Type promotion: the dtype that an operation computes in, from the types of its operands, as in torch.
+"""Type promotion: the dtype that torch computes in, from the types of the operands.
 
     >>> common_dtype([TensorType.contiguous((2,), torch.int32), 1.5])
     torch.float32
 
-Tensors with dimensions have the highest priority, then tensors without dimensions, then Python numbers. An operand of
-lower priority counts only if its kind (bool, integer, floating, complex) is higher.
+Tensors with dimensions come first, then tensors without, then Python numbers. A lower group counts only if its kind
+(bool, integer, floating, complex) is higher.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def kind(dtype: torch.dtype) -> int:
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:
-    """The result dtype of an operation that promotes integers to the default float dtype."""
+    """The dtype after promotion of bools and integers to the default float dtype."""
     return torch.get_default_dtype() if kind(dtype) < 2 else dtype
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that eager's kernels compute in: half precisions are widened to float32."""
+    """The dtype that eager's kernels compute in: float32 for half precisions."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

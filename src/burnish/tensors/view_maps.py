@@ -4,10 +4,10 @@
     Permute(dims)                 dimension k of the view is dimension dims[k] of the source
     Expand(shape)                 sizes of 1 become larger, dimensions are added in front
     Slice(dim, start, step, size) every step-th element, backwards if step is negative
-    Diagonal(a, b, shift, size)   dimensions a and b are removed, the diagonal becomes the last dimension
+    Diagonal(a, b, shift, size)   dimensions a and b become one, the last: the diagonal
 
-Every torch view is a chain of these, except `as_strided` and views that change the dtype. For a source shape, a map
-gives the shape and strides of the view, and translates an index of the view into an index of the source.
+Every torch view is a chain of these, except `as_strided` and views that change the dtype. A map gives the shape and
+strides of the view for a source, and translates an index of the view into one of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tensor_types import TensorType, contiguous_stride
 
 Shape = tuple[int, ...]
 Hints = list[tuple[int, int]] | None
-"""A list to which a map that fails adds the variable to split and the inner extent: see `split_hint`."""
+"""A list to which a failing map adds the variable to split and its inner extent: see `split_hint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Expand:
             return (0,) * len(self.shape)
         missing = len(self.shape) - source.ndim
         found: list[int] = []
-        # From the last dimension to the first: the stride of an added dimension is the span of the next one.
+        # Backwards: the stride of an added dimension is the span of the next one.
         for k in range(len(self.shape) - 1, -1, -1):
             size, stride = (
                 (source.shape[k - missing], source.stride[k - missing])
@@ -229,7 +229,7 @@ def view_offset(maps: tuple, source: TensorType) -> int:
 
 
 def inverse(maps: Maps, source: Shape) -> Maps | None:
-    """The maps from the view back to its source; None unless the view contains each element of the source once."""
+    """The maps from the view back to its source; None unless the view has each source element once."""
     shapes, back = shapes_along(maps, source), []
     for step, shape in zip(reversed(maps), reversed(shapes[:-1]), strict=True):
         one = step.inverse(shape)

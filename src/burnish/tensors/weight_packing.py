@@ -5,7 +5,7 @@
 
 A weight is [outputs, depth]. It is split into *panels* of `width` outputs. For each step of the reduction, a panel
 stores its outputs contiguously. If the reduction is split into parts, the panels of one part follow those of the other.
-The layout is plain data, so a compiled graph loaded from disk packs weights without choosing a library call again
+The layout is plain data, so that a graph loaded from disk packs weights without choosing a library call again
 (`compiler.program_cache`).
 """
 
@@ -29,8 +29,8 @@ class Panels(NamedTuple):
     """The width of the last panel, which may be padded."""
     has_bias: bool = False
     is_finite_only: bool = False
-    """The kernels multiply by zeros where eager adds nothing, for example at a zero-padded border. An infinite or NaN
-    weight would give NaN there, so packing returns None for each tensor."""
+    """The kernels multiply by zeros where eager adds nothing, as at a zero-padded border. An infinite or NaN weight
+    would give NaN there, so packing returns None for each tensor."""
 
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
         weight = weight.detach()

@@ -258,7 +258,7 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
 
 @elementwise("aten.hypot.default", takes="f", cost=8)
 def hypot(x: Scalar, y: Scalar) -> Scalar:
-    """f32 is squared in f64. For f64 the larger operand is factored out, so that squares do not overflow."""
+    """f32 is squared in f64. For f64 the larger operand is factored out against overflow."""
     if x.dtype == "f32":
         a, b = cast(x, "f64"), cast(y, "f64")
         size = cast((a * a + b * b).sqrt(), "f32")

@@ -50,7 +50,7 @@ def isinf(x: Scalar) -> Scalar:
 
 @shape("aten.isinf.default")
 def isinf_type(x: TensorType) -> TensorType:
-    """Eager compares the absolute value with a number, which determines the strides."""
+    """Strides are those of eager's comparison of the absolute value with a number."""
     if KINDS.get(NAMES.get(x.dtype, ""), "c") == "c":
         raise NoRule("complex numbers")
     if not x.dtype.is_floating_point:
@@ -149,7 +149,7 @@ def left_shift(x: Operand, y: Operand) -> Scalar:
     wraps=True,
 )
 def right_shift(x: Operand, y: Operand) -> Scalar:
-    """Shifting out all bits, or by a negative number, leaves only the sign (0 or -1)."""
+    """Shifting out all bits, or by a negative number, leaves the sign."""
     x, y = paired(x, y)
     most = BITS[x.dtype] - 1
     shifted = binary("shr", x, bounded(y, most))
@@ -163,7 +163,7 @@ def in_range(y: Scalar, most: int) -> Scalar:
 
 
 def bounded(y: Scalar, most: int) -> Scalar:
-    """The shift amount; `most`, the largest defined one, if it is out of range."""
+    """The shift amount, or `most` if it is out of range."""
     if y.op == "const":
         return y if 0 <= y.payload <= most else const(most, y.dtype)
     return select(in_range(y, most), y, most)

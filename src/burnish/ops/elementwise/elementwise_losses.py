@@ -2,8 +2,8 @@
 
     mse_loss(x, y, reduction=1)     =>     each = mse_loss(x, y, reduction=0)     mean each
 
-`reduction` is 0 for none, 1 for the mean, 2 for the sum. Without a reduction a loss is element-wise. With one it is
-decomposed into the element-wise loss and a sum or mean.
+`reduction` is 0 for none, 1 for the mean, 2 for the sum. A loss with a reduction is decomposed into the element-wise
+loss and a sum or mean.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def reduced_logits_loss(
 
 
 def share(reduction: int, site: Site | None) -> float:
-    """The factor that the reduction contributes to the gradient of each element."""
+    """The reduction's factor in the gradient of each element."""
     if reduction != MEAN:
         return 1.0
     if site is None:

@@ -4,9 +4,9 @@
     def hardswish(x):
         return x * clamped(x + 3, 0, 6) / 6
 
-This extends `pointwise` in two ways. Operands that eager rejects (a bool subtracted, a float shifted) have no shape
-rule, so the eager kernel is called and raises its own error. And a rule with a parameter `site` gets its context: half
-precisions are computed in f32 with numbers rounded to half first, and the mean of a loss divides by a count.
+This extends `pointwise`. Operands that eager rejects (a bool subtracted, a float shifted) have no shape rule, so the
+eager kernel is called and raises its own error. A rule with a parameter `site` gets its context: half precisions are
+computed in f32 with numbers rounded to half first, and the mean of a loss divides by a count.
 
 Passes call `element` to compute the element of the result from the elements of the operands:
 

@@ -19,7 +19,7 @@ from ..operator_record import record
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The index comes from the tensor `index`, read at the dimensions `dims` of the result, one per own dimension."""
+    """The element of `index` at the result's dimensions `dims`, one for each of its own."""
 
     index: Any
     dims: tuple[int, ...]

@@ -1,9 +1,9 @@
-"""Shape rules of indexing operators (index, gather, scatter, index_put), and gather rules for loops.
+"""Shape rules and gather rules of indexing operators (index, gather, scatter, index_put).
 
     index_select(f32[4, 3], 0, i64[2])                 f32[2, 3]
     index(f32[4, 5, 6], [None, i64[2, 1], i64[3]])     f32[4, 2, 3]{1, 12, 4}
 
-Operators that read at indices have a second rule, for loops (`gather_lowering`).
+Gathers have a second rule, for loops (`gather_lowering`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def take(x: TensorType, index: TensorType) -> TensorType:
 
 @shape("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(x: TensorType, indices: Indices) -> TensorType:
-    """The common shape of the indices replaces the indexed dimensions, or comes first if these are not adjacent."""
+    """The indices' common shape replaces the indexed dimensions, or comes first if these are not adjacent."""
     if any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
         raise NoRule("a mask: the result's shape depends on its data")
     places = [k for k, one in enumerate(indices) if one is not None]
@@ -107,7 +107,7 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     result = (*before, *chosen, *after)
     if 0 not in chosen and any(x.shape[k] == 0 for k in places):
         raise NoRule("an index into an empty dimension")
-    # As in TensorIterator: the source has stride 0 along the indices, and the indices have size 1 along the rest.
+    # As in TensorIterator: the source has stride 0 along indices, which have size 1 along the rest.
     source = TensorType(result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places) :]), x.dtype, x.device)
     beside = (*(1,) * front, *chosen, *(1,) * len(after))
     read = []

@@ -1,4 +1,4 @@
-"""Shape rules of classification losses (nll_loss, binary_cross_entropy). See also `elementwise/elementwise_losses.py`.
+"""Shape rules of classification losses (nll_loss, binary_cross_entropy).
 
     nll_loss_forward(f32[4, 10], i64[4], None, 1, -100)     f32[], f32[]
 

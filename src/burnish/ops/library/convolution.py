@@ -131,8 +131,8 @@ def convolution(
 def joined_groups(
     x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple
 ) -> TensorType:
-    """The result in this format. ATen's own kernels convolve one group at a time. The results are concatenated in the
-    format inferred from their strides, which may be contiguous for size-1 dimensions."""
+    """The result in this format. ATen's own kernels convolve one group at a time and concatenate in the format inferred
+    from the strides: with single elements, contiguous."""
     groups = how[-1]
     if groups > 1 and not taken_by_onednn(x, weight, *how):
         n, channels, *window = result.shape
@@ -170,8 +170,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    """The results of the kernels. If only the bias gradient is requested, oneDNN's kernels return the weight gradient
-    too, so that has no rule."""
+    """The bias gradient alone has no rule: oneDNN's kernels return the weight gradient too."""
     if output_mask[2] and not output_mask[1]:
         raise NoRule("a bias's gradient alone")
     how = stride, dilation, transposed, output_padding, groups

@@ -18,7 +18,7 @@ from .convolution import each
 
 
 def pooled_size(n: int, window: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """The number of windows along a dimension. With `ceil_mode` the last may extend, but not start, beyond the end."""
+    """The windows along a dimension. With `ceil_mode` the last may extend, but not start, beyond the end."""
     room = n + 2 * padding - dilation * (window - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (count - 1) * stride >= n + padding:

@@ -61,8 +61,8 @@ def mkldnn_rnn_layer_backward(
 
 
 def with_workspace(*args: Any) -> Any:
-    """The kernel saves a workspace for backward only in grad mode, which is off while compiled code runs. Autograd must
-    not record the call: backward is a separate call."""
+    """The kernel saves a workspace only in grad mode, which is off while compiled code runs. Autograd must not record
+    the call: backward is a separate call."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
@@ -89,7 +89,7 @@ def recurrent_types(
     batch_first: bool,
     wanted: tuple[bool, ...] | None,
 ) -> tuple[TensorType, ...]:
-    """With gradients (`wanted`), an extra result is the ticket for what autograd saved."""
+    """With gradients the last result is a ticket for what autograd saved."""
     positions, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
     width = state[0].shape[2] * (1 + bool(bidirectional))
     out = fresh(x, (positions, batch, width))

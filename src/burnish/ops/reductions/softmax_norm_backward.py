@@ -2,7 +2,7 @@
 
     softmax_backward(grad, y) = y * (grad - sum(grad * y))
 
-For a normalization with h = (x - mean) * rstd and u = grad * weight, the gradient of x is
+Norms: with h = (x - mean) * rstd and u = grad * weight, the gradient of x is
 rstd * (u - mean(u) - h * mean(u * h)).
 """
 

@@ -205,8 +205,8 @@ def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
     apart = g("sub.Tensor", x, first)
     rest = g("div.Scalar", g.reduce("sum", apart, dims), n)
     square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", apart, apart), dims), n)
-    # For a row of equal elements both are the squared rounding error of the mean: their difference may be negative, and
-    # both may be infinite.
+    # In a row of equal elements both are the mean's squared rounding error: the difference may be negative, and both
+    # may be infinite.
     less = g("clamp_max", g("mul.Tensor", rest, rest), torch.finfo(x.dtype).max)
     variance = g("relu", g("sub.Tensor", square, less))
     if n >= LONG_ROW:

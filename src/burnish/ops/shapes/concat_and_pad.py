@@ -3,7 +3,7 @@
     cat([f32[2, 3], f32[4, 3]])                        f32[6, 3]
     constant_pad_nd(f32[4], [1, 1])                    f32[6]
 
-Operators whose result is composed of parts have a second rule, for loops (`concat_lowering`).
+Results that consist of parts have a second rule, for loops (`concat_lowering`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tensor creation (zeros, full, arange, eye, random, *_like, new_*): shape rules and element rules.
+"""Tensor creation (zeros, full, arange, random, *_like, new_*): shape rules and element rules.
 
     zeros([2, 3])                      f32[2, 3]
     arange(0, 10, 3)                   i64[4]
     empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
 
-Operators whose elements depend only on their index have a second rule, for loops (`index_functions`).
+Elements that depend only on their index have a second rule, for loops (`index_functions`).
 """
 
 from __future__ import annotations
@@ -525,7 +525,7 @@ RANDOM = (
     "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default aten.multinomial.default "
     "aten.normal.Tensor_float aten.normal.float_Tensor aten.normal.Tensor_Tensor"
 )
-"""Operators that draw from a generator: their order matters, and two equal calls return different results."""
+"""They draw from a generator: their order matters, and equal calls return different results."""
 
 for name in RANDOM.split():
     record(name).notes["random"] = True

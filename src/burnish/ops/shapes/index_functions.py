@@ -1,4 +1,4 @@
-"""Element rules that compute a result from its index: ranges, constants, identity matrices, triangles.
+"""Element rules that compute a result from its index: ranges, constants, eye, tril and triu.
 
     @located("aten.arange.default")
     def arange(at, end):
@@ -8,8 +8,8 @@
     def tril(at, x, diagonal=0):
         return select(at.index[-1] - at.index[-2] <= diagonal, x, 0)
 
-A rule takes the position, then the operator's arguments. Tensors must have the result's shape, and the rule gets their
-element at the position. In loops these need no memory: a triangular mask is a comparison of two loop variables.
+A rule takes the position, then the operator's arguments; of tensors, which have the result's shape, their element
+there. In loops this needs no memory: a triangular mask is a comparison of two loop variables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Located:
 
     rule: Callable[..., Scalar]
     reads: bool = False
-    """Whether the rule reads the elements of tensor arguments. If not, they only give the result's type."""
+    """Whether the rule reads elements of tensors. If not, they only give the result's type."""
 
 
 def located(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:

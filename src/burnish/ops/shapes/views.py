@@ -1,8 +1,7 @@
 """View operators, defined by index maps from the view to its source.
 
-The maps (`tensors/view_maps.py`) define both the type and the data. Strides of size-1 dimensions and of empty tensors
-do not affect data, but programs can read them. If the maps give other strides than eager, the operator has its own
-shape rule below its maps.
+The maps (`tensors/view_maps.py`) give both type and data. Strides of size-1 dimensions and of empty tensors do not
+affect data, but programs can read them. If the maps give others than eager, a shape rule follows below the maps.
 
     t(f32[2, 3])                      [permute[1, 0]]
     select(f32[4, 2, 3], 0, -1)       [slice[0: 3, 1, 1], reshape[2, 3]]
