@@ -165,7 +165,7 @@ def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs if backend == "burnish" else {**kwargs, "backend": Chosen(backend)}
 
 
-# ---- behind Dynamo
+# ---- graphs captured by Dynamo
 
 
 def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:

@@ -170,7 +170,7 @@ def ruled_types(node: Node) -> tuple | str | None:
     return (found,) if isinstance(found, (TensorType, NumberType)) else tuple(found)
 
 
-# -- the graph's ends --------------------------------------------------------------------------------------------------
+# -- writes, outputs and signature -------------------------------------------------------------------------------------
 
 
 def wrong_writes(graph: Graph, made: set[Value]) -> Iterator[str]:

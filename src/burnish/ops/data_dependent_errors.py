@@ -59,7 +59,7 @@ def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Co
     return register
 
 
-# -- by an index -------------------------------------------------------------------------------------------------------
+# -- errors from an index ----------------------------------------------------------------------------------------------
 
 
 @check(
@@ -108,7 +108,7 @@ def nll_loss(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int
     return (InRange(target, 0, x.shape[1 if x.ndim > 1 else 0], ignore_index),)
 
 
-# -- by a divisor ------------------------------------------------------------------------------------------------------
+# -- errors from a divisor ---------------------------------------------------------------------------------------------
 
 
 @check(
@@ -143,7 +143,7 @@ def is_whole(x: Any) -> bool:
     return not (x.dtype.is_floating_point or x.dtype.is_complex)
 
 
-# -- by a probability --------------------------------------------------------------------------------------------------
+# -- errors from a probability -----------------------------------------------------------------------------------------
 
 
 @check("aten.bernoulli.default", "aten.bernoulli.Tensor")

@@ -149,7 +149,7 @@ def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
 
-# -- several results, or halves of one tensor --------------------------------------------------------------------------
+# -- several results, and glu ------------------------------------------------------------------------------------------
 
 
 def log_sigmoid(x: Scalar) -> Scalar:

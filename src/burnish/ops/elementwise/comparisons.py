@@ -35,7 +35,7 @@ for name in ("lt", "le", "gt", "ge"):
     register_comparison(name, "bif")
 
 
-# -- classes of numbers ------------------------------------------------------------------------------------------------
+# -- classification of numbers -----------------------------------------------------------------------------------------
 
 
 @elementwise("aten.isnan.default", promotion="bool", takes="bifc")

@@ -158,14 +158,14 @@ def entr(x: Scalar) -> Scalar:
     return select(is_nan(x), x, select(x > 0, -x * x.log(), select(x.eq(0), 0, const(-math.inf, x.dtype))))
 
 
-# -- no expression in the scalar language -----------------------------------------------------------------------------
+# -- no expression in the scalar IR ------------------------------------------------------------------------------------
 
 elementwise_shape(
     *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
     promotion="floating",
     takes="f",
 )
-# -- no expression in the scalar language -----------------------------------------------------------------------------
+# -- no expression in the scalar IR ------------------------------------------------------------------------------------
 
 elementwise_shape(
     *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),

@@ -198,8 +198,8 @@ def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """The deviations from the mean, the mean and the variance. The mean is rounded, which is visible if a row varies
     little. So the mean of the deviations, computed in the same pass as the variance, is subtracted again.
 
-    A long row whose mean is small compared with the deviations is excluded. There each subtraction loses the last
-    digits of the mean in the same way. That is not a rounding error of the mean, and the correction would add error."""
+    A long row whose mean is small compared with the deviations gets no such correction. There each subtraction loses
+    the mean's last digits in the same way. That is not a rounding error of the mean: the correction would add error."""
     n = float(count(x, dims))
     first = g("div.Scalar", g.reduce("sum", x, dims), n)
     apart = g("sub.Tensor", x, first)

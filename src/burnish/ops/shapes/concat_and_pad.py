@@ -103,7 +103,7 @@ def view_backward(grad_output: TensorType, input_sizes: Sequence[int], *_: objec
     return fresh(grad_output, input_sizes)
 
 
-# -- joining and padding -----------------------------------------------------------------------------------------------
+# -- concatenation and padding -----------------------------------------------------------------------------------------
 
 
 @shape("aten.cat.default")

@@ -150,7 +150,7 @@ def movedim(x: TensorType, source: int | Sequence[int], destination: int | Seque
     return permuted([moved[k] if k in moved else next(rest) for k in range(x.ndim)])
 
 
-# -- more of the same, or less -----------------------------------------------------------------------------------------
+# -- expand, slice, select, diagonal and unfold ------------------------------------------------------------------------
 
 
 @view("aten.expand.default")
@@ -298,7 +298,7 @@ def view_as_complex(x: TensorType) -> TensorType:
     return TensorType(x.shape[:-1], tuple(s // 2 for s in x.stride[:-1]), complex_of[x.dtype], x.device)
 
 
-# -- several views at once ---------------------------------------------------------------------------------------------
+# -- operators that return several views -------------------------------------------------------------------------------
 
 
 def views(*names: str) -> Callable[[Callable], Callable]:
