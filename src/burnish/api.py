@@ -271,7 +271,8 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
 
 
 def is_asynchronous(model: Any) -> bool:
-    return inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model)
+    is_module = isinstance(model, torch.nn.Module)  # may answer any question through a ``__getattr__`` of its own
+    return not is_module and (inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model))
 
 
 def _stay_plain(model: Any, fullgraph: bool) -> Any:
