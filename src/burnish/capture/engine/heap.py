@@ -522,8 +522,10 @@ class Heap:
             if kind is collections.deque:
                 self.read_field(obj, "maxlen", lambda: obj.maxlen)
         elif isinstance(obj, (set, frozenset)):
-            self.guard("equal set", source, frozenset(obj))
-            origin.snapshot = list((set if isinstance(obj, set) else frozenset).__iter__(obj))
+            elements = list((set if isinstance(obj, set) else frozenset).__iter__(obj))
+            self.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
+            self.guard("equal set", source, frozenset(elements))
+            origin.snapshot = elements
 
     def _complete_dict(self, origin: Origin) -> None:
         table, source = origin.obj, origin.source
@@ -536,7 +538,7 @@ class Heap:
             before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
         else:
             # Keys written before anyone asked for the whole: what they held is no longer known.
-            before = [(k, v) for k, v in items_of(table) if k not in origin.written]
+            before = [(k, v) for k, v in items_of(table) if not self.is_constant_key(k) or k not in origin.written]
             self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
         keys = tuple(k for k, _ in before)
         if all(self.is_constant_key(k) for k in keys):
@@ -614,7 +616,8 @@ class Heap:
             else:
                 self.guard(*origin.by_base("absent", key))
         if not origin.written and isinstance(origin.obj, dict) and dict.__len__(origin.obj) <= MOST_REMEMBERED:
-            origin.order = tuple(k for k, _ in items_of(origin.obj))
+            order = tuple(k for k, _ in items_of(origin.obj))
+            origin.order = order if all(map(self.is_constant_key, order)) else None
         if origin.order is not None and key not in origin.written and key in origin.order:
             old = dict.__getitem__(origin.obj, key)
             if self.is_remembered(old):
