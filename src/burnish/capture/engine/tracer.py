@@ -36,8 +36,9 @@ from ..interpreter.instruction_loop import Machine
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import attribute_writes, attributes, builtin_polyfills, calls, object_creation, operators, subscripts
+from ..python import attribute_writes, attributes, calls, object_creation, operators, subscripts
 from ..python.messages import framework_logging
+from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing, recorder_fast_path
 from ..pytorch.backward_and_grad import Gradients
 from .graph_recorder import Handle, Recorder
@@ -273,7 +274,7 @@ class Tracer(Machine):
         if self.will_be_handled(error):
             raise Raised(error)
         # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
-        return self.push(frame_for(builtin_polyfills.raise_error, [error, error.__context__]))
+        return self.push(frame_for(object_polyfills.raise_error, [error, error.__context__]))
 
     def resume(self, generator: Generator, value: Any, completion: int) -> Any:
         if self.region is not None:

@@ -33,7 +33,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, has_rules, is_tensor
 from ..interpreter.frames import Generator
 from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Live
-from . import builtin_polyfills
+from .polyfills import object_polyfills
 
 NATIVE_TYPES = (
     frozenset(
@@ -248,7 +248,7 @@ def _load_from_instance(m: Any, obj: Any, name: str) -> Any:
         return _load_by_rules(m, obj, kind, name)
     custom, owner = lookup(m, kind, "__getattribute__")
     if isinstance(custom, FunctionType) and not is_trusted_type(owner):
-        return m.call(builtin_polyfills.get_attribute, (obj, name), {})
+        return m.call(object_polyfills.get_attribute, (obj, name), {})
     if kind in PROXIES:
         return m.stop(breaks.OPAQUE_CALL, f".{name} through a weak proxy")
     return _load_by_rules(m, obj, kind, name)
@@ -296,7 +296,7 @@ def _load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
             if descriptor.fget is None:
                 return m.plainly(getattr, obj, name)
             if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-                return m.call(builtin_polyfills.read_property, (descriptor.fget, obj, name), {})
+                return m.call(object_polyfills.read_property, (descriptor.fget, obj, name), {})
             return m.call(descriptor.fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
             return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
@@ -364,7 +364,7 @@ def _bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: st
     if value_kind in C_DESCRIPTORS:
         return m.plainly(getattr, obj, name)
     if value_kind is functools.cached_property:
-        return m.call(builtin_polyfills.read_cached_property, (value, obj), {})
+        return m.call(object_polyfills.read_cached_property, (value, obj), {})
     getter = find_on_type(value_kind, "__get__")
     if isinstance(getter, FunctionType):
         return m.call(getter, (value, obj, kind), {})
@@ -493,7 +493,7 @@ def _load_from_class(m: Any, cls: type, name: str) -> Any:
     if meta is not type:
         custom, owner = lookup(m, meta, "__getattribute__")
         if isinstance(custom, FunctionType) and not is_trusted_type(owner):
-            return m.call(builtin_polyfills.get_attribute, (cls, name), {})
+            return m.call(object_polyfills.get_attribute, (cls, name), {})
     return _load_from_class_plainly(m, cls, meta, name)
 
 

@@ -50,17 +50,10 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
-from . import (
-    attribute_writes,
-    builtin_polyfills,
-    container_methods,
-    iteration_builtins,
-    iterator_polyfills,
-    object_builtins,
-    operators,
-)
+from . import attribute_writes, container_methods, iteration_builtins, object_builtins, operators
 from .attributes import lookup, special_method
 from .messages import print_and_format, warning_filters, warnings_warn
+from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
 
 PURE = frozenset(
     (
@@ -148,7 +141,7 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
-        return m.call(builtin_polyfills.hash_of, (method,), {})
+        return m.call(operator_polyfills.hash_of, (method,), {})
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
         operators.check_key(m, args[0])
         return iteration_builtins.native(m, hash, args, kwargs)
@@ -162,7 +155,7 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
 
 
 def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(builtin_polyfills.reduce, args, kwargs)
+    return m.call(reduction_polyfills.reduce, args, kwargs)
 
 
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -297,9 +290,9 @@ def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
 
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
-for _name in ("bisect_left", "bisect_right"):
-    BUILTINS[getattr(bisect, _name)] = functools.partial(
-        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(builtin_polyfills, _name)
+for _polyfill in (reduction_polyfills.bisect_left, reduction_polyfills.bisect_right):
+    BUILTINS[getattr(bisect, _polyfill.__name__)] = functools.partial(
+        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), _polyfill
     )
 
 

@@ -52,16 +52,9 @@ from ..pytorch import (
     torch_switches,
 )
 from ..segments.effects import Effect
-from . import (
-    builtin_functions,
-    builtin_polyfills,
-    container_methods,
-    context_variables,
-    object_builtins,
-    object_creation,
-    operators,
-)
+from . import builtin_functions, container_methods, context_variables, object_builtins, object_creation, operators
 from .attributes import load, load_plainly, lookup, special_method
+from .polyfills import object_polyfills
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 METHOD_WRAPPER = type("".__add__)
@@ -621,7 +614,7 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     forward = load(m, module, "forward")
     if forward is PUSHED:
         m.frame = m.frame.caller  # code of the user's finds it: under a call of ours, then
-        return m.call(builtin_polyfills.call_forward, (module, args, kwargs), {})
+        return m.call(object_polyfills.call_forward, (module, args, kwargs), {})
     return call(m, forward, args, kwargs)
 
 

@@ -22,20 +22,11 @@ from ..interpreter import frames as fr
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
 from ..pytorch import torch_switches
-from . import (
-    builtin_polyfills,
-    calls,
-    copy_protocol,
-    iteration_builtins,
-    object_builtins,
-    object_creation,
-    operators,
-    sort_polyfills,
-    subscripts,
-)
+from . import calls, copy_protocol, iteration_builtins, object_builtins, object_creation, operators, subscripts
 from .attribute_writes import store_plainly
 from .attributes import load_plainly, lookup
 from .messages import print_and_format
+from .polyfills import container_polyfills, object_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
@@ -150,7 +141,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     ):
         return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
     if name == "__ne__" and lookup(m, kind, name)[1] is object and operators.python_method(m, owner, "__eq__"):
-        return m.call(builtin_polyfills.not_equal, (owner, *args), kwargs)
+        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
     if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
         return NotImplemented if owner is not args[0] else operators.same(m, owner, args[0]) == (name == "__eq__")
     if name in ("__reduce_ex__", "__getstate__"):
@@ -176,7 +167,7 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
         return m.made(m.perform(bound, *args, **kwargs))
     keys = args[0]
     if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
-        return m.call(builtin_polyfills.dict_of_keys, (kind, *args), {})
+        return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
     if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
             operators.check_key(m, key)
@@ -226,7 +217,7 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
         return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
     m.take_over(owner)
     if name == "throw" and isinstance(args[0], type) and operators.makes_by_python(m, args[0]):
-        return m.call(builtin_polyfills.throw_made, (owner, *args), {})
+        return m.call(object_polyfills.throw_made, (owner, *args), {})
     if name == "send":
         return m.resume(owner, args[0], fr.NEXT)
     if name == "__next__":
@@ -255,7 +246,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
     if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
-        return m.call(builtin_polyfills.dict_init, (dict.update, table, *args), kwargs)
+        return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         operators.check_key(m, args[0])
@@ -277,7 +268,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         and not isinstance(args[0], dict)
         and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
     ):
-        return m.call(builtin_polyfills.dict_update, (table, *args), kwargs)
+        return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
         merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None
@@ -329,9 +320,10 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
         if object_creation.needs_interpreting(m, other):
-            polyfill = {"extendleft": builtin_polyfills.deque_extendleft, "extend": builtin_polyfills.list_extend}.get(
-                name, builtin_polyfills.list_extended
-            )
+            polyfill = {
+                "extendleft": container_polyfills.deque_extendleft,
+                "extend": container_polyfills.list_extend,
+            }.get(name, container_polyfills.list_extended)
             return m.call(polyfill, (items, other), {})
         if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
@@ -359,9 +351,9 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
         polyfill = {
-            "index": builtin_polyfills.index_of,
-            "count": builtin_polyfills.count_of,
-            "remove": builtin_polyfills.remove,
+            "index": container_polyfills.index_of,
+            "count": container_polyfills.count_of,
+            "remove": container_polyfills.remove,
         }.get(name)
         if polyfill is not None and operators.holds_user_equality(m, (list(items), args)):
             return m.call(polyfill, (items, *args), kwargs)
@@ -394,7 +386,7 @@ KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name not in KEYED_SET_METHODS and any(object_creation.needs_interpreting(m, a) for a in args):
         if name == "update":
-            return m.call(builtin_polyfills.set_update, (items, *args), kwargs)
+            return m.call(container_polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
     for value in args:
         if name not in KEYED_SET_METHODS:
@@ -413,7 +405,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "join" and args and object_creation.needs_interpreting(m, args[0]):
-        return m.call(builtin_polyfills.join, (text, args[0]), {})
+        return m.call(reduction_polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor) and print_and_format.needs_python_text(m, value):

@@ -1,6 +1,6 @@
 """Builtins that iterate over their argument while tracing: ``len``, ``next``, ``sum``, ``sorted`` and so on.
 
-For elements with operators in Python, Python versions of the builtins are interpreted (``builtin_polyfills``).
+For elements with operators in Python, Python versions of the builtins are interpreted (``polyfills``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ..interpreter import frames as fr
 from ..interpreter.frames import Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
-from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators, sort_polyfills
+from . import calls, object_creation, operators
 from .attributes import lookup, special_method
+from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -39,7 +40,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
-            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(builtin_polyfills.length, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(operator_polyfills.length, (method,), {})
         )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
@@ -63,7 +64,7 @@ def _next(m: Any, args: tuple, kwargs: dict) -> Any:
     iterator = args[0]
     if len(args) == 2:
         return (
-            m.call(builtin_polyfills.next_or, args, {})
+            m.call(reduction_polyfills.next_or, args, {})
             if type(iterator) is Generator or operators.python_method(m, iterator, "__next__")
             else _next_native(m, iterator, args[1])
         )
@@ -94,7 +95,7 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     return (
-        m.call(builtin_polyfills.sum_, args, kwargs)
+        m.call(reduction_polyfills.sum_, args, kwargs)
         if wants_python(m, args[:1]) or holds_objects(args[0])
         else native(m, sum, args, kwargs)
     )
@@ -178,9 +179,9 @@ BUILTINS: dict[Any, Callable] = {
     next: _next,
     iter: _iter,
     sum: _sum,
-    any: _quantifier(any, builtin_polyfills.any_),
-    all: _quantifier(all, builtin_polyfills.all_),
-    min: _extreme(min, builtin_polyfills.minimum),
-    max: _extreme(max, builtin_polyfills.maximum),
+    any: _quantifier(any, reduction_polyfills.any_),
+    all: _quantifier(all, reduction_polyfills.all_),
+    min: _extreme(min, reduction_polyfills.minimum),
+    max: _extreme(max, reduction_polyfills.maximum),
     sorted: _sorted,
 }

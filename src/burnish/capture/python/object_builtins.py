@@ -14,9 +14,10 @@ from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import PUSHED, Generator, Raised
 from ..numbers.live_scalars import Expression, Live
-from . import attribute_writes, attributes, builtin_polyfills, iterator_polyfills, object_creation
+from . import attribute_writes, attributes, object_creation
 from .attributes import guard_order, lookup
 from .iteration_builtins import wants_python
+from .polyfills import iterator_polyfills, object_polyfills
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -32,7 +33,7 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
         if value is PUSHED:
             # The attribute is computed by Python code: pop its frame, read under a try.
             m.frame = m.frame.caller
-            return m.call(builtin_polyfills.getattr_or, args, {})
+            return m.call(object_polyfills.getattr_or, args, {})
         return value
     return m.plainly(getattr, *args, **kwargs)
 
@@ -52,7 +53,7 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
         raise
     if value is PUSHED:
         m.frame = m.frame.caller
-        return m.call(builtin_polyfills.has_attribute, args, {})
+        return m.call(object_polyfills.has_attribute, args, {})
     return True
 
 
@@ -84,8 +85,8 @@ def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
         check, owner = lookup(m, type(kind), "__instancecheck__")
         if isinstance(check, FunctionType) and not is_trusted_type(owner):
             if isinstance(kinds, tuple):
-                return m.call(builtin_polyfills.instance_check, (obj, kinds), {})
-            return m.call(builtin_polyfills.truth_of, (check, kind, obj), {})
+                return m.call(object_polyfills.instance_check, (obj, kinds), {})
+            return m.call(object_polyfills.truth_of, (check, kind, obj), {})
     answer = m.plainly(isinstance, obj, kinds)
     guard_order(m, type(obj))
     for kind in _flatten(kinds):
@@ -176,7 +177,7 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         return _new(m, args, kwargs)
     if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
-            return m.call(builtin_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
+            return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
         if owner in (str, int, float):
             args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         m.heap.expose(args)

@@ -21,16 +21,17 @@ from ..interpreter.frame_introspection import current_class, first_argument, why
 from ..interpreter.frames import Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
-from . import builtin_polyfills, iterator_polyfills, operators
+from . import operators
 from .attributes import lookup, special_method
 from .messages import print_and_format
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
 
 ITERABLE_MAKERS = {
-    list: builtin_polyfills.to_list,
-    tuple: builtin_polyfills.to_tuple,
-    set: builtin_polyfills.to_set,
-    frozenset: builtin_polyfills.to_frozenset,
-    dict: builtin_polyfills.to_dict,
+    list: container_polyfills.to_list,
+    tuple: container_polyfills.to_tuple,
+    set: container_polyfills.to_set,
+    frozenset: container_polyfills.to_frozenset,
+    dict: container_polyfills.to_dict,
 }
 OLD_KIND = type(torch.LongTensor)
 CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
@@ -75,23 +76,23 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(cls, torch.Tensor):
         return make_tensor(m, cls, args, kwargs)
     if new_is_python and init_is_python:
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if new_is_python and init_owner is object:
-        return m.call(builtin_polyfills.construct_without_init, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct_without_init, (cls, args, kwargs), {})
     if new_is_python:
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if init_is_python:
         if new_owner is object:
             m.made(obj := m.plainly(object.__new__, cls))
-            return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+            return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if (
         issubclass(cls, dict)
         and is_user_type(cls)
         and (operators.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
-        return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
     if (
         issubclass(cls, BaseException)
         or issubclass(cls, (dict, list, set, tuple, str, int, float))
@@ -226,10 +227,10 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(builtin_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
+                return m.call(operator_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
             owner = f"{type(value).__name__}." if cls is float else ""
             return m.call(
-                builtin_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
+                operator_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
             )
     return native(m, cls, args, kwargs)
 
@@ -237,7 +238,9 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def bool_of(m: Any, value: Any) -> Any:
     found = operators.truth_method(m, value)
     if found is not None:
-        return m.call(builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {})
+        return m.call(
+            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
+        )
     return operators.truth(m, value)
 
 
@@ -342,13 +345,13 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if args and needs_interpreting(m, args[0]):
-        return m.call(builtin_polyfills.to_deque, (cls, *args), kwargs)
+        return m.call(container_polyfills.to_deque, (cls, *args), kwargs)
     return m.made(native(m, cls, args, kwargs))
 
 
 def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if any(needs_interpreting(m, a) for a in args if not callable(a)):
-        return m.call(builtin_polyfills.to_dict_like, (cls, args, kwargs), {})
+        return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
     return m.made(m.perform(cls, *args, **kwargs))

@@ -28,10 +28,11 @@ from ..numbers import live_scalars, numpy_arrays, numpy_constants, numpy_kinds
 from ..numbers.constant_tensors import is_constant
 from ..numbers.live_scalars import Live
 from ..pytorch import tensor_assertions
-from . import builtin_polyfills, iterator_polyfills, subscripts
+from . import subscripts
 from .attribute_writes import discard
 from .attributes import lookup, special_method
 from .messages import print_and_format
+from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, text_polyfills
 
 SIMPLE = frozenset(
     (
@@ -307,10 +308,10 @@ def identity_decides(kind: type) -> bool:
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     method, reflected, in_place = METHODS[operation]
     if operation in COMPARISONS:
-        return m.call(builtin_polyfills.compare, (left, right, method, reflected), {})
+        return m.call(operator_polyfills.compare, (left, right, method, reflected), {})
     if in_place is not None:
-        return m.call(builtin_polyfills.in_place, (left, right, method, reflected, in_place), {})
-    return m.call(builtin_polyfills.binary, (left, right, method, reflected), {})
+        return m.call(operator_polyfills.in_place, (left, right, method, reflected, in_place), {})
+    return m.call(operator_polyfills.binary, (left, right, method, reflected), {})
 
 
 def unary(m: Any, operation: Callable, value: Any) -> Any:
@@ -359,7 +360,7 @@ def truth(m: Any, value: Any) -> Any:
     found = truth_method(m, value)
     if found is not None:
         answer = m.call(
-            builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {}
+            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
         )
         if answer is PUSHED:
             m.frame.completion = fr.RETRY
@@ -416,7 +417,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
         ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
-        return m.call(builtin_polyfills.not_contains if invert else builtin_polyfills.contains, (container, item), {})
+        return m.call(operator_polyfills.not_contains if invert else operator_polyfills.contains, (container, item), {})
     if isinstance(item, Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
@@ -441,7 +442,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 check_key(m, item)
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
-                builtin_polyfills.sequence_not_contains if invert else builtin_polyfills.sequence_contains,
+                operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,
                 (container, item),
                 {},
             )
@@ -531,7 +532,7 @@ def iterate(m: Any, value: Any) -> Any:
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
         return (
-            m.call(method, (), {}) if is_trusted_type(owner) else m.call(builtin_polyfills.iterator_of, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(owner) else m.call(operator_polyfills.iterator_of, (method,), {})
         )
     if found is MISSING or found is None:
         if found is MISSING and python_method(m, value, "__getitem__"):
@@ -599,7 +600,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
             return m.plainly(iter, value)
         raise fr.Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
     answer = m.call(
-        builtin_polyfills.take if count is not None else builtin_polyfills.to_list,
+        container_polyfills.take if count is not None else container_polyfills.to_list,
         (value, count + 1) if count is not None else (value,),
         {},
     )
@@ -643,7 +644,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
                 return m.plainly(iter, other)
             raise fr.Raised(TypeError(f"Value after * must be an iterable, not {kind.__name__}"))
         return m.plainly(target.update, other)
-    return discard(m, m.call(getattr(builtin_polyfills, method), (target, other), {}))
+    return discard(m, m.call(getattr(container_polyfills, method), (target, other), {}))
 
 
 # ---- text
@@ -662,14 +663,14 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
     if kind in SIMPLE:
         return m.plainly(format, value if convert is None else convert(value), spec)
     if convert is not None:
-        return m.call(builtin_polyfills.convert_and_format, (convert, value, spec), {})
+        return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
     for name in ("__format__", "__str__", "__repr__"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             if name == "__format__":
                 method = types.MethodType(found, value)
                 return m.call(
-                    builtin_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                    operator_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
                 )
             if spec:
                 return m.plainly(object.__format__, value, spec)

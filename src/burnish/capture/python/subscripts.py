@@ -20,9 +20,10 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.tensor_metadata import is_tensor
 from ..numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import Live
-from . import builtin_polyfills, operators
+from . import operators
 from .attribute_writes import discard
 from .attributes import lookup, special_method
+from .polyfills import container_polyfills
 
 IN_ORDER = (list, collections.deque)
 
@@ -150,7 +151,7 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
     if key not in table and missing is not MISSING:
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
-            return m.call(builtin_polyfills.default_item, (table, key, factory), {})
+            return m.call(container_polyfills.default_item, (table, key, factory), {})
         if isinstance(missing, types.MethodType):
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):
@@ -187,7 +188,7 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
             and not isinstance(value, operators.BUILTIN_CONTAINERS)
             and operators.can_iterate(m, value)
         ):
-            return discard(m, m.call(builtin_polyfills.store_slice, (container, key, value), {}))
+            return discard(m, m.call(container_polyfills.store_slice, (container, key, value), {}))
     if isinstance(container, dict):
         store_key(m, container, key, value)
         return None

@@ -16,8 +16,9 @@ from ...engine.heap import MISSING
 from ...numbers import live_scalars, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
-from .. import builtin_polyfills, operators
+from .. import operators
 from ..attributes import lookup
+from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
 
 
@@ -49,7 +50,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             method = types.MethodType(found, value)
-            return m.call(builtin_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+            return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
     if isinstance(value, operators.BUILTIN_CONTAINERS):
@@ -60,11 +61,11 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         if _is_being_shown(m, value):
             return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
         if kind in (list, set):
-            return m.call(builtin_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
+            return m.call(text_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
         if kind is tuple:
-            return m.call(builtin_polyfills.tuple_text, (value,), {})
+            return m.call(text_polyfills.tuple_text, (value,), {})
         if kind is dict:
-            return m.call(builtin_polyfills.dict_text, (value,), {})
+            return m.call(text_polyfills.dict_text, (value,), {})
         return m.perform(convert, value)
     if isinstance(value, BaseException):
         m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
@@ -83,9 +84,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
-SHOWING = frozenset(
-    f.__code__ for f in (builtin_polyfills.list_text, builtin_polyfills.tuple_text, builtin_polyfills.dict_text)
-)
+SHOWING = frozenset(f.__code__ for f in (text_polyfills.list_text, text_polyfills.tuple_text, text_polyfills.dict_text))
 
 
 def _is_being_shown(m: Any, value: Any) -> bool:
@@ -123,7 +122,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(print, *args, **kwargs)  # raises the error
     for value in args:
         if needs_python_text(m, value):
-            return m.call(builtin_polyfills.print_texts, (args, kwargs), {})
+            return m.call(text_polyfills.print_texts, (args, kwargs), {})
     options = {k: v for k, v in kwargs.items() if k != "file"}
     stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
     m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
