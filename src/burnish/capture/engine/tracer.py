@@ -36,7 +36,8 @@ from ..interpreter.instruction_loop import Machine
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import attribute_writes, attributes, calls, object_creation, operators, subscripts
+from ..python import calls, object_creation, operators, subscripts
+from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
 from ..python.messages import framework_logging
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing, recorder_fast_path
@@ -77,7 +78,7 @@ ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopItera
 
 class Tracer(Machine):
     # What an operation means under a trace.
-    load_attr = attributes.load  # type: ignore[assignment]
+    load_attr = attribute_reads.load  # type: ignore[assignment]
     store_attr = attribute_writes.store  # type: ignore[assignment]
     delete_attr = attribute_writes.delete  # type: ignore[assignment]
     binary = operators.binary  # type: ignore[assignment]
@@ -546,14 +547,14 @@ class Tracer(Machine):
         super().store_cell(cell, value)
 
     def special(self, obj: Any, name: str) -> Any:
-        found = attributes.special_method(self, obj, name)
+        found = descriptor_binding.special_method(self, obj, name)
         if found is MISSING:
             return super().special(obj, name)
         return found
 
     def plain_attr(self, obj: Any, name: str) -> Any:
         try:
-            value = attributes.load(self, obj, name)
+            value = attribute_reads.load(self, obj, name)
         except Raised as raised:
             if isinstance(raised.error, AttributeError):
                 return MISSING
@@ -568,7 +569,7 @@ class Tracer(Machine):
 
     def import_from(self, module: Any, name: str) -> Any:
         try:
-            return attributes.load(self, module, name)
+            return attribute_reads.load(self, module, name)
         except Raised:
             return self.plainly(super().import_from, module, name)
 

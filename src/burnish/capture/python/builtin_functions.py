@@ -50,8 +50,10 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
-from . import attribute_writes, container_methods, iteration_builtins, object_builtins, operators
-from .attributes import lookup, special_method
+from . import container_methods, iteration_builtins, object_builtins, operators
+from .attributes import attribute_writes
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
 

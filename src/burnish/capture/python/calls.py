@@ -53,7 +53,9 @@ from ..pytorch import (
 )
 from ..segments.effects import Effect
 from . import builtin_functions, container_methods, context_variables, object_builtins, object_creation, operators
-from .attributes import load, load_plainly, lookup, special_method
+from .attributes.attribute_reads import load, load_plainly
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .polyfills import object_polyfills
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)

@@ -23,8 +23,9 @@ from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
 from ..pytorch import torch_switches
 from . import calls, copy_protocol, iteration_builtins, object_builtins, object_creation, operators, subscripts
-from .attribute_writes import store_plainly
-from .attributes import load_plainly, lookup
+from .attributes.attribute_reads import load_plainly
+from .attributes.attribute_writes import store_plainly
+from .attributes.class_lookup import lookup
 from .messages import print_and_format
 from .polyfills import container_polyfills, object_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 

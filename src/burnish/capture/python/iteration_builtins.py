@@ -20,7 +20,8 @@ from ..interpreter.frames import Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
 from . import calls, object_creation, operators
-from .attributes import lookup, special_method
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 

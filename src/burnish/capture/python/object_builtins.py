@@ -14,18 +14,19 @@ from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import PUSHED, Generator, Raised
 from ..numbers.live_scalars import Expression, Live
-from . import attribute_writes, attributes, object_creation
-from .attributes import guard_order, lookup
+from . import object_creation
+from .attributes import attribute_reads, attribute_writes
+from .attributes.class_lookup import guard_order, lookup
 from .iteration_builtins import wants_python
 from .polyfills import iterator_polyfills, object_polyfills
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], str):
-        return attributes.load(m, args[0], _text(args[1]))
+        return attribute_reads.load(m, args[0], _text(args[1]))
     if len(args) == 3 and isinstance(args[1], str):
         try:
-            value = attributes.load(m, args[0], _text(args[1]))
+            value = attribute_reads.load(m, args[0], _text(args[1]))
         except Raised as raised:
             if isinstance(raised.error, AttributeError):
                 return args[2]
@@ -46,7 +47,7 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or not isinstance(args[1], str):
         return m.plainly(hasattr, *args, **kwargs)
     try:
-        value = attributes.load(m, args[0], _text(args[1]))
+        value = attribute_reads.load(m, args[0], _text(args[1]))
     except Raised as raised:
         if isinstance(raised.error, AttributeError):
             return False
@@ -190,7 +191,7 @@ def _object_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.load_plainly(m, args[0], args[1])
+    return attribute_reads.load_plainly(m, args[0], args[1])
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -207,7 +208,9 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        return attributes.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
+        return (
+            attribute_reads.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
+        )
     return namespace_of(m.frame)
 
 

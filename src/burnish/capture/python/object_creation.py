@@ -22,7 +22,8 @@ from ..interpreter.frames import Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from . import operators
-from .attributes import lookup, special_method
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
 

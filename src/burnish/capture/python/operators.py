@@ -29,8 +29,9 @@ from ..numbers.constant_tensors import is_constant
 from ..numbers.live_scalars import Live
 from ..pytorch import tensor_assertions
 from . import subscripts
-from .attribute_writes import discard
-from .attributes import lookup, special_method
+from .attributes.attribute_writes import discard
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, text_polyfills
 

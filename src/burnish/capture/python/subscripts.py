@@ -21,8 +21,9 @@ from ..guards.tensor_metadata import is_tensor
 from ..numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import Live
 from . import operators
-from .attribute_writes import discard
-from .attributes import lookup, special_method
+from .attributes.attribute_writes import discard
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .polyfills import container_polyfills
 
 IN_ORDER = (list, collections.deque)

@@ -17,7 +17,7 @@ from ...numbers import live_scalars, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 from .. import operators
-from ..attributes import lookup
+from ..attributes.class_lookup import lookup
 from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
 

@@ -1,6 +1,8 @@
-"""Container polyfills: Python versions of building, extending and searching containers, for the user's iterables.
+"""Container polyfills: Python versions of building, extending and searching containers.
 
-list(batches())        # batches() is a generator: a comprehension over it is interpreted
+    list(batches())        # batches() is a generator: a comprehension over it is interpreted
+
+They serve iterables written by the user, and elements with ``__eq__`` in Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Object polyfills: Python versions of attribute access, object creation and type checks.
 
-Config(path)        # cls.__new__ and cls.__init__ are the user's: ``type.__call__`` in two steps
+    Config(path)        # cls.__new__ and cls.__init__ are the user's: ``type.__call__``, in two steps
+
+A few only pass a call on, so that it has a frame in the interpreter.
 """
 
 from __future__ import annotations
@@ -61,9 +63,6 @@ def construct_without_init(cls, args, kwargs):
     if type(obj) is not cls and isinstance(obj, cls):
         type(obj).__init__(obj, *args, **kwargs)  # of a subclass, which may have one
     return obj
-
-
-# ---- iterables made of user code
 
 
 def tuple_of_class(make, cls, items):

@@ -1,6 +1,8 @@
 """Operator polyfills: Python versions of CPython's operator protocols, for operands with special methods in Python.
 
-a + b        # type(a).__add__(a, b), then type(b).__radd__(b, a), then the TypeError of C code
+    a + b        # type(a).__add__(a, b), then type(b).__radd__(b, a), then the TypeError of C code
+
+The error messages and the order of the calls are those of C code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Reduction polyfills: Python versions of ``sum``, ``any``, ``min``, ``reduce``, ``bisect`` and similar functions.
 
-max(layers, key=cost)        # cost() is the user's function: a loop that calls it is interpreted
+    max(layers, key=cost)        # cost() is the user's function: a loop that calls it is interpreted
+
+Elements are read in the order of C code, and no further than C code reads.
 """
 
 from __future__ import annotations

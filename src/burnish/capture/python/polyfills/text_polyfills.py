@@ -1,11 +1,11 @@
-"""Text polyfills: Python versions of ``str``, ``repr``, ``format`` and ``print``, for objects with text made in Python.
+"""Text polyfills: Python versions of ``format``, ``print`` and the ``repr`` of containers.
 
-repr([config])        # config.__repr__() is the user's
+    repr([config])        # config.__repr__() is the user's
+
+They serve objects whose text is made by Python code.
 """
 
 from __future__ import annotations
-
-# ---- text
 
 
 def convert_and_format(convert, value, spec):
