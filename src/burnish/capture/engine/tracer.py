@@ -36,9 +36,19 @@ from ..interpreter.instruction_loop import Machine
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import calls, object_creation, operators, subscripts
+from ..python import calls, object_creation
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
-from ..python.messages import framework_logging
+from ..python.messages import framework_logging, print_and_format
+from ..python.operators import (
+    binary_operators,
+    guard_expressions,
+    iteration,
+    membership,
+    native_reads,
+    subscripts,
+    truth_and_identity,
+    value_kinds,
+)
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing, recorder_fast_path
 from ..pytorch.backward_and_grad import Gradients
@@ -81,17 +91,17 @@ class Tracer(Machine):
     load_attr = attribute_reads.load  # type: ignore[assignment]
     store_attr = attribute_writes.store  # type: ignore[assignment]
     delete_attr = attribute_writes.delete  # type: ignore[assignment]
-    binary = operators.binary  # type: ignore[assignment]
-    unary = operators.unary  # type: ignore[assignment]
-    truth = operators.truth  # type: ignore[assignment]
-    same = operators.same  # type: ignore[assignment]
-    contains = operators.contains  # type: ignore[assignment]
+    binary = binary_operators.binary  # type: ignore[assignment]
+    unary = binary_operators.unary  # type: ignore[assignment]
+    truth = truth_and_identity.truth  # type: ignore[assignment]
+    same = truth_and_identity.same  # type: ignore[assignment]
+    contains = membership.contains  # type: ignore[assignment]
     subscript = subscripts.subscript  # type: ignore[assignment]
     store_subscript = subscripts.store_subscript  # type: ignore[assignment]
     delete_subscript = subscripts.delete_subscript  # type: ignore[assignment]
-    iterate = operators.iterate  # type: ignore[assignment]
-    unpack = operators.unpack  # type: ignore[assignment]
-    extend = operators.extend  # type: ignore[assignment]
+    iterate = iteration.iterate  # type: ignore[assignment]
+    unpack = iteration.unpack  # type: ignore[assignment]
+    extend = iteration.extend  # type: ignore[assignment]
     call = calls.call  # type: ignore[assignment]
 
     def __init__(self, frame: Frame, options: Any):
@@ -347,7 +357,7 @@ class Tracer(Machine):
                 recorder.undo_to(mark)
                 kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
                 raise Late(kind, what, error=error)
-            if isinstance(error, ABOUT_TENSORS) and operators.mentions_tensor(args, kwargs):
+            if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
                 raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
             raise Raised(error)
         finally:
@@ -451,9 +461,11 @@ class Tracer(Machine):
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:
-            self.heap.guard("outcome", None, (live_scalars.Expression(operators.is_nan, (expression,)), True))
+            self.heap.guard("outcome", None, (live_scalars.Expression(guard_expressions.is_nan, (expression,)), True))
         else:
-            self.heap.guard("outcome", None, (live_scalars.Expression(operators.same_value, (expression, value)), True))
+            self.heap.guard(
+                "outcome", None, (live_scalars.Expression(guard_expressions.same_value, (expression, value)), True)
+            )
 
     def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
         return graph_numbers.apply(self, operation, operands)
@@ -527,7 +539,7 @@ class Tracer(Machine):
                     None,
                     (
                         live_scalars.Expression(
-                            operators.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
+                            guard_expressions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
                         ),
                         True,
                     ),
@@ -576,10 +588,10 @@ class Tracer(Machine):
     # ---- operators
 
     def answers_truth_by_frame(self, value: Any) -> bool:
-        return operators.truth_method(self, value) is not None
+        return truth_and_identity.truth_method(self, value) is not None
 
     def push_truth_and_keep(self, value: Any, target: int, jump_on: bool) -> None:
-        pushed = operators.truth(self, value)
+        pushed = truth_and_identity.truth(self, value)
         assert pushed is PUSHED and self.frame is not None
         self.frame.completion, self.frame.spare = fr.JUMP_OR_POP, (target, jump_on)
 
@@ -587,11 +599,11 @@ class Tracer(Machine):
         return calls.call(self, len, (value,), {})
 
     def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
-        return operators.format_value(self, value, convert, spec)
+        return print_and_format.format_value(self, value, convert, spec)
 
     def join_strings(self, parts: list) -> str:
         if any(isinstance(p, Live) for p in parts):
-            return live_scalars.apply(operators.join, *parts)
+            return live_scalars.apply(guard_expressions.join, *parts)
         return "".join(parts)
 
     def reach_foreign(self, iterator: Any) -> None:
@@ -604,7 +616,7 @@ class Tracer(Machine):
         if type(iterator) is Generator:
             self.take_over(iterator)
             return self.resume(iterator, None, fr.FOR_ITER)
-        return operators.advance(self, iterator)
+        return iteration.advance(self, iterator)
 
     def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
         if type(receiver) is Generator:
@@ -612,7 +624,7 @@ class Tracer(Machine):
             return super().send(receiver, value)
         if value is not None:
             self.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")
-        answer = operators.advance(self, receiver)
+        answer = iteration.advance(self, receiver)
         if answer is PUSHED:
             assert self.frame is not None
             self.frame.completion = fr.SEND
@@ -626,7 +638,7 @@ class Tracer(Machine):
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        operators.check_key(self, value)
+        native_reads.check_key(self, value)
         self.heap.will_write(target)
         target.add(value)
 
@@ -664,7 +676,7 @@ class Tracer(Machine):
 
     def check_keys(self, keys: list) -> None:
         for key in keys:
-            operators.check_key(self, key)
+            native_reads.check_key(self, key)
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(cause, type) and issubclass(cause, BaseException):

@@ -50,11 +50,12 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
-from . import container_methods, iteration_builtins, object_builtins, operators
+from . import container_methods, iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
+from .operators import native_reads, value_kinds
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
 
 PURE = frozenset(
@@ -118,7 +119,7 @@ def _math(function: Callable) -> Callable:
         if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
             return numpy_constants.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
-        if name and args and operators.python_method(m, args[0], name):
+        if name and args and value_kinds.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
         return MISSING
 
@@ -145,7 +146,7 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(method, types.MethodType):
         return m.call(operator_polyfills.hash_of, (method,), {})
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
-        operators.check_key(m, args[0])
+        native_reads.check_key(m, args[0])
         return iteration_builtins.native(m, hash, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 

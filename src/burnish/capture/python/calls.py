@@ -52,10 +52,11 @@ from ..pytorch import (
     torch_switches,
 )
 from ..segments.effects import Effect
-from . import builtin_functions, container_methods, context_variables, object_builtins, object_creation, operators
+from . import builtin_functions, container_methods, context_variables, object_builtins, object_creation
 from .attributes.attribute_reads import load, load_plainly
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
+from .operators import native_reads, value_kinds
 from .polyfills import object_polyfills
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -319,7 +320,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
     if function is torch._assert and args and type(args[0]) is bool:
         # Of a bool it is Python's own statement: no call of the graph, and the message is made for nobody.
-        return None if args[0] else m.plainly(function, *map(operators.settled, args))
+        return None if args[0] else m.plainly(function, *map(native_reads.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
@@ -344,7 +345,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
-        operators.check_key(m, value)
+        native_reads.check_key(m, value)
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
@@ -370,7 +371,7 @@ def holds_at_least(function: Any, size: int) -> bool:
 def is_fixed(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_fixed, value))
-    return type(value) in operators.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
+    return type(value) in value_kinds.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
 
 
 # ---- C functions
@@ -473,7 +474,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if any([issubclass(type(a), Live) for a in args]):
             args = tuple(
                 [
-                    a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else operators.settled(a)
+                    a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else native_reads.settled(a)
                     for a in args
                 ]
             )
@@ -497,7 +498,7 @@ def with_open_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict)
     """The answer to a question for a size that is open; None where the call is to be made."""
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
-        return m.open_sizes.asked(name, given[0], (*map(operators.settled, given[1:]), *kwargs.values()))
+        return m.open_sizes.asked(name, given[0], (*map(native_reads.settled, given[1:]), *kwargs.values()))
     return None
 
 
@@ -513,7 +514,7 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
-            operators.settle_all(m, value)
+            native_reads.settle_all(m, value)
             m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
 

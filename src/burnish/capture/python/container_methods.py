@@ -22,11 +22,12 @@ from ..interpreter import frames as fr
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
 from ..pytorch import torch_switches
-from . import calls, copy_protocol, iteration_builtins, object_builtins, object_creation, operators, subscripts
+from . import calls, copy_protocol, iteration_builtins, object_builtins, object_creation
 from .attributes.attribute_reads import load_plainly
 from .attributes.attribute_writes import store_plainly
 from .attributes.class_lookup import lookup
 from .messages import print_and_format
+from .operators import iteration, native_reads, subscripts, truth_and_identity, value_kinds
 from .polyfills import container_polyfills, object_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
@@ -67,7 +68,7 @@ TAKE = {
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
     """``owner.name(*args)`` where the method is C code."""
     kind = type(owner)
-    if m.region is not None and name in WRITES and issubclass(kind, operators.CHANGEABLE):
+    if m.region is not None and name in WRITES and issubclass(kind, value_kinds.CHANGEABLE):
         m.region.will_write(owner)
     if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
         origin = m.heap.origin_of(owner)
@@ -88,7 +89,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     takes = TAKE.get(name)
     if (
         takes is not None
-        and issubclass(kind, operators.BUILTIN_CONTAINERS)
+        and issubclass(kind, value_kinds.BUILTIN_CONTAINERS)
         and (kwargs or not takes[0] <= len(args) <= takes[1])
     ):
         return m.plainly(method, *args, **kwargs)  # raises the error
@@ -106,7 +107,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return ATTRIBUTE_METHODS[name](m, owner, args)
     if kind is torch._C._InferenceMode:
         return torch_switches.call_on_object(m, owner, name, args)
-    if kind in operators.ITERATORS or kind.__module__ == "itertools":
+    if kind in iteration.ITERATORS or kind.__module__ == "itertools":
         if m.heap.is_outside_iterator(owner):
             m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
         return calls.native(m, method, args, kwargs)
@@ -127,7 +128,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
                 BaseException,
             ),
         )
-        or issubclass(kind, operators.NATIVE_PARTS)
+        or issubclass(kind, value_kinds.NATIVE_PARTS)
         and not issubclass(kind, types.ModuleType)
     ):
         return pure_method(m, owner, name, method, args, kwargs)
@@ -137,14 +138,16 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return calls.native(m, method, args, kwargs)
     if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
         return m.plainly(method, *args, **kwargs)
-    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and operators.python_method(
+    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and value_kinds.python_method(
         m, owner, name
     ):
         return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
-    if name == "__ne__" and lookup(m, kind, name)[1] is object and operators.python_method(m, owner, "__eq__"):
+    if name == "__ne__" and lookup(m, kind, name)[1] is object and value_kinds.python_method(m, owner, "__eq__"):
         return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
     if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
-        return NotImplemented if owner is not args[0] else operators.same(m, owner, args[0]) == (name == "__eq__")
+        return (
+            NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
+        )
     if name in ("__reduce_ex__", "__getstate__"):
         reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
         if reduction is not None:
@@ -171,7 +174,7 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
         return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
     if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
-            operators.check_key(m, key)
+            native_reads.check_key(m, key)
     m.heap.expose(args)
     return m.made(m.perform(bound, *args))
 
@@ -194,7 +197,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
         and calls.is_user_object(args[0])
     ):
         return NotImplemented  # without inspecting it
-    operators.settle_all(m, owner)
+    native_reads.settle_all(m, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
     if isinstance(owner, BaseException) and name not in (
@@ -217,7 +220,7 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
     if kwargs or not least <= len(args) <= most:
         return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
     m.take_over(owner)
-    if name == "throw" and isinstance(args[0], type) and operators.makes_by_python(m, args[0]):
+    if name == "throw" and isinstance(args[0], type) and value_kinds.makes_by_python(m, args[0]):
         return m.call(object_polyfills.throw_made, (owner, *args), {})
     if name == "send":
         return m.resume(owner, args[0], fr.NEXT)
@@ -243,14 +246,14 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if (
         name in BY_ITS_OWN_RULES
         and (args or kwargs or name == "copy")
-        and operators.stores_by_own_rules(m, type(table))
+        and value_kinds.stores_by_own_rules(m, type(table))
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
     if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        operators.check_key(m, args[0])
+        native_reads.check_key(m, args[0])
         args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
         key = args[0]
         if name == "__getitem__":
@@ -356,7 +359,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             "count": container_polyfills.count_of,
             "remove": container_polyfills.remove,
         }.get(name)
-        if polyfill is not None and operators.holds_user_equality(m, (list(items), args)):
+        if polyfill is not None and value_kinds.holds_user_equality(m, (list(items), args)):
             return m.call(polyfill, (items, *args), kwargs)
     m.heap.expose(items)
     return call_sequence(m, items, name, args, kwargs, method)
@@ -372,9 +375,9 @@ def _is_object(value: Any) -> bool:
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
-    operators.check_numbers(m, args)
+    native_reads.check_numbers(m, args)
     if name in SEARCHES:
-        operators.check_numbers(m, items)
+        native_reads.check_numbers(m, items)
     answer = m.perform(method, *map(calls.plain, args), **kwargs)
     return answer
 
@@ -392,9 +395,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
     for value in args:
         if name not in KEYED_SET_METHODS:
             for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
-                operators.check_key(m, part)
+                native_reads.check_key(m, part)
         elif name == "add" or not isinstance(value, set):  # a set is looked up as an equal frozenset
-            operators.check_key(m, value)
+            native_reads.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)
     m.heap.expose(items)
@@ -411,6 +414,6 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         for value in (*args, *kwargs.values()):
             if not isinstance(value, torch.Tensor) and print_and_format.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
-    if not kwargs and all([type(a) in operators.SIMPLE for a in args]):
+    if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
     return calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

@@ -17,11 +17,13 @@ from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
 from ..interpreter import frames as fr
 from ..interpreter.frames import Generator, Raised
+from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
-from . import calls, object_creation, operators
+from . import calls, object_creation
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
+from .operators import iteration, value_kinds
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 
@@ -53,7 +55,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         else:
             m.heap.guard("length", origin.source, len(value))
         return len(value)
-    if isinstance(value, operators.BUILTIN_CONTAINERS) or operators.is_known(value):
+    if isinstance(value, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
 
@@ -66,20 +68,20 @@ def _next(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2:
         return (
             m.call(reduction_polyfills.next_or, args, {})
-            if type(iterator) is Generator or operators.python_method(m, iterator, "__next__")
+            if type(iterator) is Generator or value_kinds.python_method(m, iterator, "__next__")
             else _next_native(m, iterator, args[1])
         )
     if type(iterator) is Generator:
         m.take_over(iterator)
         return m.resume(iterator, None, fr.NEXT)
-    if operators.python_method(m, iterator, "__next__"):
+    if value_kinds.python_method(m, iterator, "__next__"):
         return m.call(special_method(m, iterator, "__next__"), (), {})
     return _next_native(m, iterator, MISSING)
 
 
 def _next_native(m: Any, iterator: Any, default: Any) -> Any:
-    value = operators.advance(m, iterator)
-    if value is operators.EXHAUSTED:
+    value = iteration.advance(m, iterator)
+    if value is EXHAUSTED:
         if default is not MISSING:
             return default
         raise Raised(StopIteration())
@@ -91,7 +93,7 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
         if lookup(m, type(args[0]), "__call__")[0] is MISSING:
             return m.plainly(iter, *args)
         return m.call(iterator_polyfills.iterate_until, args, {})
-    return operators.iterate(m, args[0])
+    return iteration.iterate(m, args[0])
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -113,7 +115,7 @@ def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
 
 def _is_not_seen_into(items: Any) -> bool:
     """Whether it is an iterator or a view: its elements are not known, and may have rules of their own."""
-    return not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
+    return not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -157,17 +159,17 @@ def holds_objects(value: Any) -> bool:
     """Whether a container holds tensors (with data that may be needed) or objects whose operators may be in Python."""
     if isinstance(value, dict):
         return any(map(is_object, value))
-    if isinstance(value, operators.BUILTIN_CONTAINERS):
+    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
         return any(map(is_object, value))
     return False
 
 
 def is_object(value: Any) -> bool:
-    if type(value) in operators.SIMPLE or isinstance(value, Live):
+    if type(value) in value_kinds.SIMPLE or isinstance(value, Live):
         return False
     if isinstance(value, (tuple, list)):
         return any(map(is_object, value))
-    return not isinstance(value, operators.BUILTIN_CONTAINERS)
+    return not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
 
 
 def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
