@@ -36,8 +36,9 @@ from ..interpreter.instruction_loop import Machine
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import calls, object_creation
+from ..python import object_creation
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
+from ..python.calls import call_dispatch, function_calls, import_statements
 from ..python.messages import framework_logging, print_and_format
 from ..python.operators import (
     binary_operators,
@@ -102,7 +103,7 @@ class Tracer(Machine):
     iterate = iteration.iterate  # type: ignore[assignment]
     unpack = iteration.unpack  # type: ignore[assignment]
     extend = iteration.extend  # type: ignore[assignment]
-    call = calls.call  # type: ignore[assignment]
+    call = call_dispatch.call  # type: ignore[assignment]
 
     def __init__(self, frame: Frame, options: Any):
         super().__init__(frame)
@@ -241,7 +242,7 @@ class Tracer(Machine):
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            calls.put_cells(self, function, frame.locals, frame.code)
+            function_calls.put_cells(self, function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def adopt_running_generators(self, frame: Frame | None) -> None:
@@ -577,7 +578,7 @@ class Tracer(Machine):
         return value
 
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
-        return calls.import_module(self, frame, name, level, names)
+        return import_statements.import_module(self, frame, name, level, names)
 
     def import_from(self, module: Any, name: str) -> Any:
         try:
@@ -596,7 +597,7 @@ class Tracer(Machine):
         self.frame.completion, self.frame.spare = fr.JUMP_OR_POP, (target, jump_on)
 
     def length(self, value: Any) -> Any:
-        return calls.call(self, len, (value,), {})
+        return call_dispatch.call(self, len, (value,), {})
 
     def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
         return print_and_format.format_value(self, value, convert, spec)
@@ -646,7 +647,7 @@ class Tracer(Machine):
         if isinstance(value, list):
             self.heap.expose(value)
         elif not isinstance(value, tuple):
-            return calls.call(self, tuple, (value,), {})
+            return call_dispatch.call(self, tuple, (value,), {})
         return tuple(value)
 
     def to_dict(self, value: Any) -> dict:
@@ -657,7 +658,7 @@ class Tracer(Machine):
             self.heap.expose(value)
             return dict(value)
         if object_creation.needs_interpreting(self, value):
-            return calls.call(self, dict, (value,), {})
+            return call_dispatch.call(self, dict, (value,), {})
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
 
     def match_keys(self, subject: Any, keys: tuple) -> tuple | None:

@@ -22,10 +22,11 @@ from ..interpreter import frames as fr
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
 from ..pytorch import torch_switches
-from . import calls, copy_protocol, iteration_builtins, object_builtins, object_creation
+from . import copy_protocol, iteration_builtins, object_builtins, object_creation
 from .attributes.attribute_reads import load_plainly
 from .attributes.attribute_writes import store_plainly
 from .attributes.class_lookup import lookup
+from .calls import native_calls
 from .messages import print_and_format
 from .operators import iteration, native_reads, subscripts, truth_and_identity, value_kinds
 from .polyfills import container_polyfills, object_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
@@ -110,7 +111,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     if kind in iteration.ITERATORS or kind.__module__ == "itertools":
         if m.heap.is_outside_iterator(owner):
             m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
-        return calls.native(m, method, args, kwargs)
+        return native_calls.native(m, method, args, kwargs)
     if (
         issubclass(
             kind,
@@ -135,7 +136,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     if kind is functools._lru_cache_wrapper:
         return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
     if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
-        return calls.native(m, method, args, kwargs)
+        return native_calls.native(m, method, args, kwargs)
     if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
         return m.plainly(method, *args, **kwargs)
     if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and value_kinds.python_method(
@@ -194,7 +195,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
         and type(owner) in ATOMS
         and len(args) == 1
         and not isinstance(args[0], ATOMS)
-        and calls.is_user_object(args[0])
+        and native_calls.is_user_object(args[0])
     ):
         return NotImplemented  # without inspecting it
     native_reads.settle_all(m, owner)
@@ -211,7 +212,7 @@ def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kw
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
     if is_trusted_type(type(owner)):
-        return calls.native(m, method, args, kwargs)
+        return native_calls.native(m, method, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
@@ -378,7 +379,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
     native_reads.check_numbers(m, args)
     if name in SEARCHES:
         native_reads.check_numbers(m, items)
-    answer = m.perform(method, *map(calls.plain, args), **kwargs)
+    answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
     return answer
 
 
@@ -416,4 +417,4 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
-    return calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)
+    return native_calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

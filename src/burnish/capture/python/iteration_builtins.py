@@ -20,9 +20,10 @@ from ..interpreter.frames import Generator, Raised
 from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
-from . import calls, object_creation
+from . import object_creation
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
+from .calls import native_calls
 from .operators import iteration, value_kinds
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
@@ -173,8 +174,8 @@ def is_object(value: Any) -> bool:
 
 
 def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    args, kwargs = tuple(map(calls.plain, args)), {k: calls.plain(v) for k, v in kwargs.items()}
-    return calls.native(m, function, args, kwargs)
+    args, kwargs = tuple(map(native_calls.plain, args)), {k: native_calls.plain(v) for k, v in kwargs.items()}
+    return native_calls.native(m, function, args, kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {

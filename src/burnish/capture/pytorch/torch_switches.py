@@ -14,7 +14,7 @@ import torch
 
 from .. import breaks
 from ..numbers.live_scalars import Expression, Live
-from ..python import calls
+from ..python.calls import torch_operation_calls
 from ..python.operators import native_reads
 
 # Queries guarded by ``tensor_metadata.global_state``, or fixed for the life of the process.
@@ -111,7 +111,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in UNSEEN_FACTORIES:
         return call_unseen(m, function, args, kwargs)
     seen = m.recorder.seen
-    value = calls.call_torch(m, function, args, kwargs)
+    value = torch_operation_calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen:
         # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
