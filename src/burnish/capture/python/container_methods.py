@@ -18,6 +18,7 @@ import torch
 from .. import breaks
 from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
+from ..engine.object_lifetimes import remember
 from ..interpreter import frames as fr
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
@@ -71,91 +72,42 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     kind = type(owner)
     if m.region is not None and name in WRITES and issubclass(kind, value_kinds.CHANGEABLE):
         m.region.will_write(owner)
+    method = bound if bound is not None else functools.partial(unbound, owner)
     if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
         origin = m.heap.origin_of(owner)
         found = None if origin is None else m.heap.read_key(origin, args[0])
-        return found if isinstance(found, Live) else m.plainly(bound or functools.partial(unbound, owner), *args)
-    if kind is dict or kind is str:
-        return (call_dict if kind is dict else call_text)(
-            m, owner, name, args, kwargs, bound or functools.partial(unbound, owner)
-        )
-    if issubclass(kind, type):
-        if name == "__new__":
-            answer = object_builtins.new_of(m, owner, args, kwargs)
-            if answer is not MISSING:
-                return answer
-        if name == "fromkeys":
-            return dict_of_keys(m, owner, args, kwargs, bound)
-    method = bound if bound is not None else functools.partial(unbound, owner)
+        return found if isinstance(found, Live) else m.plainly(method, *args)
     takes = TAKE.get(name)
     if (
         takes is not None
-        and issubclass(kind, value_kinds.BUILTIN_CONTAINERS)
         and (kwargs or not takes[0] <= len(args) <= takes[1])
+        and issubclass(kind, value_kinds.BUILTIN_CONTAINERS)
     ):
         return m.plainly(method, *args, **kwargs)  # raises the error
-    if issubclass(kind, dict):
-        return call_dict(m, owner, name, args, kwargs, method)
-    if issubclass(kind, (list, collections.deque)):
-        return call_list(m, owner, name, args, kwargs, method)
-    if issubclass(kind, (set, frozenset)):
-        return call_set(m, owner, name, args, kwargs, method)
-    if issubclass(kind, (str, bytes)):
-        return call_text(m, owner, name, args, kwargs, method)
-    if issubclass(kind, tuple):
-        return call_sequence(m, owner, name, args, kwargs, method)
+    rule = _rules.get(kind)
+    if rule is None:
+        rule = remember(_rules, kind, _rule_for(kind))
+    return rule(m, owner, name, args, kwargs, method)
+
+
+_rules: dict[type, Callable] = {}
+
+
+def _rule_for(kind: type) -> Callable:
+    """How methods of this type's objects are called."""
+    for classes, rule in CONTAINER_RULES:
+        if issubclass(kind, classes):
+            return rule
+    rule = next((rule for applies, rule in KIND_RULES if applies(kind)), call_object)
+    return functools.partial(_call_unless_of_attributes, rule)
+
+
+def _call_unless_of_attributes(
+    rule: Callable, m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable
+) -> Any:
     if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
         return ATTRIBUTE_METHODS[name](m, owner, args)
-    if kind is torch._C._InferenceMode:
-        return torch_switches.call_on_object(m, owner, name, args)
-    if kind in iteration.ITERATORS or kind.__module__ == "itertools":
-        if m.heap.is_outside_iterator(owner):
-            m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {kind.__qualname__}")
-        return native_calls.native(m, method, args, kwargs)
-    if (
-        issubclass(
-            kind,
-            (
-                int,
-                float,
-                complex,
-                range,
-                slice,
-                type(None),
-                types.MappingProxyType,
-                torch.Size,
-                torch.dtype,
-                re.Pattern,
-                BaseException,
-            ),
-        )
-        or issubclass(kind, value_kinds.NATIVE_PARTS)
-        and not issubclass(kind, types.ModuleType)
-    ):
-        return pure_method(m, owner, name, method, args, kwargs)
-    if kind is functools._lru_cache_wrapper:
-        return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
-    if kind.__module__ in ("functools", "operator", "enum", "types", "typing", "abc", "_abc", "datetime"):
-        return native_calls.native(m, method, args, kwargs)
-    if name in ("__init__", "__init_subclass__", "__subclasshook__") and lookup(m, kind, name)[1] is object:
-        return m.plainly(method, *args, **kwargs)
-    if name in ("__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__") and value_kinds.python_method(
-        m, owner, name
-    ):
-        return m.call(types.MethodType(lookup(m, kind, name)[0], owner), args, kwargs)
-    if name == "__ne__" and lookup(m, kind, name)[1] is object and value_kinds.python_method(m, owner, "__eq__"):
-        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
-    if name in ("__eq__", "__ne__") and lookup(m, kind, name)[1] is object and args:
-        return (
-            NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
-        )
-    if name in ("__reduce_ex__", "__getstate__"):
-        reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
-        if reduction is not None:
-            return m.call(reduction, (owner,), {})
-    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
-        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
-    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
+    return rule(m, owner, name, args, kwargs, method)
 
 
 def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
@@ -180,14 +132,16 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
     return m.made(m.perform(bound, *args))
 
 
-ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
-
-
+PURE_KINDS = (
+    *(int, float, complex, range, slice, type(None), types.MappingProxyType, torch.dtype, re.Pattern, BaseException),
+    *value_kinds.NATIVE_PARTS,
+)
+NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 
 
-def pure_method(m: Any, owner: Any, name: str, method: Callable, args: tuple, kwargs: dict) -> Any:
+def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
     if (
@@ -418,3 +372,98 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
     return native_calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)
+
+
+# ---- other objects
+
+
+def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "__new__":
+        answer = object_builtins.new_of(m, owner, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if name == "fromkeys":
+        return dict_of_keys(m, owner, args, kwargs, method)
+    return pure_method(m, owner, name, args, kwargs, method)
+
+
+def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return torch_switches.call_on_object(m, owner, name, args)
+
+
+def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if m.heap.is_outside_iterator(owner):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {type(owner).__qualname__}")
+    return native_calls.native(m, method, args, kwargs)
+
+
+def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
+
+
+def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return native_calls.native(m, method, args, kwargs)
+
+
+def call_object(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    """A method in C of any other object: of ``object``, mostly."""
+    rule = OBJECT_METHODS.get(name)
+    answer = MISSING if rule is None else rule(m, owner, name, args, kwargs, method)
+    if answer is not MISSING:
+        return answer
+    kind = type(owner)
+    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
+        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
+    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
+
+
+def _initialize(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return m.plainly(method, *args, **kwargs) if lookup(m, type(owner), name)[1] is object else MISSING
+
+
+def _by_own_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if not value_kinds.python_method(m, owner, name):
+        return MISSING
+    return m.call(types.MethodType(lookup(m, type(owner), name)[0], owner), args, kwargs)
+
+
+def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    answer = _by_own_method(m, owner, name, args, kwargs, method)
+    if answer is not MISSING or lookup(m, type(owner), name)[1] is not object:
+        return answer
+    if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
+        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
+    if not args:
+        return MISSING
+    return NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
+
+
+def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
+    return MISSING if reduction is None else m.call(reduction, (owner,), {})
+
+
+ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
+OBJECT_METHODS: dict[str, Callable] = {
+    **dict.fromkeys(("__init__", "__init_subclass__", "__subclasshook__"), _initialize),
+    **dict.fromkeys(("__hash__", "__str__", "__repr__", "__format__"), _by_own_method),
+    **dict.fromkeys(("__eq__", "__ne__"), _compare),
+    **dict.fromkeys(("__reduce_ex__", "__getstate__"), _reduce),
+}
+"""Rules for methods of any object, which return MISSING where they do not apply."""
+CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
+    (dict, call_dict),
+    ((list, collections.deque), call_list),
+    ((set, frozenset), call_set),
+    ((str, bytes), call_text),
+    (tuple, call_sequence),
+)
+KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
+    (lambda kind: issubclass(kind, type), call_class),
+    (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
+    (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
+    (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),
+    (lambda kind: kind is functools._lru_cache_wrapper, call_cached_function),
+    (lambda kind: kind.__module__ in NATIVE_MODULES, call_natively),
+)
+"""The first rule that applies to the type of an object is used, after the rules of containers."""

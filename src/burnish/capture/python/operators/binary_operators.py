@@ -37,23 +37,10 @@ from .value_kinds import (
     stores_by_own_rules,
 )
 
-# operation -> (method, reflected method, in-place method)
+ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
 METHODS: dict[Callable, tuple[str, str | None, str | None]] = {}
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-):
+"""For each operation the method, the reflected method and the in-place method."""
+for _name in ARITHMETIC:
     _plain = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
     METHODS[_plain] = (f"__{_name}__", f"__r{_name}__", None)
     METHODS[getattr(operator, f"i{_name}")] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
@@ -62,24 +49,7 @@ for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), (
 METHODS[operator.getitem] = ("__getitem__", None, None)
 UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
-IN_PLACE = frozenset(
-    getattr(operator, "i" + n)
-    for n in (
-        "add",
-        "sub",
-        "mul",
-        "matmul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "lshift",
-        "rshift",
-        "and",
-        "or",
-        "xor",
-    )
-)
+IN_PLACE = frozenset(operation for operation, names in METHODS.items() if names[2] is not None)
 
 
 def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
@@ -95,68 +65,69 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if operation is operator.getitem:
         return subscripts.subscript(m, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
-            return by_protocol(m, operation, left, right)
-        reflected = METHODS[operation][1]
-        if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
-            m.stop(
-                breaks.OPAQUE_CALL,
-                f"a tensor {operation.__name__} a {right_kind.__qualname__} with its own {reflected}",
-            )
-        expose(m, left)
-        expose(m, right)
-        return m.perform(operation, left, right)
+        return _of_tensors(m, operation, left, right)
     if left_kind in NUMPY or right_kind in NUMPY:
         return numpy_constants.apply(m, operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
-        if left_kind in (str, live_scalars.LiveStr) and operation is operator.mod:
-            return (
-                m.plainly(live_scalars.apply, operation, left, right)
-                if type(right) in SIMPLE or isinstance(right, Live)
-                else format_by_percent(m, settled(left), right)
-            )
-        if isinstance(left, live_scalars.NUMBERS) and isinstance(right, live_scalars.NUMBERS):
-            # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
-            return m.plainly(live_scalars.apply, operation, left, right)
-        if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
-            return live_scalars.apply(operator.add, left, right)
-        names = METHODS[operation]
-        if not any(python_method(m, left, n) for n in (names[0], names[2]) if n) and not (
-            names[1] and python_method(m, right, names[1])
-        ):
-            return binary(m, operation, settled(left), settled(right))
+        return _of_live_scalars(m, operation, left, right)
+    return _of_objects(m, operation, left, right)
+
+
+def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    """At least one operand is a tensor, the other one is no plain number."""
+    if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
+        return by_protocol(m, operation, left, right)
+    reflected = METHODS[operation][1]
+    if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
+        m.stop(
+            breaks.OPAQUE_CALL, f"a tensor {operation.__name__} a {type(right).__qualname__} with its own {reflected}"
+        )
+    expose(m, left)
+    expose(m, right)
+    return m.perform(operation, left, right)
+
+
+def _of_live_scalars(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    if type(left) in (str, live_scalars.LiveStr) and operation is operator.mod:
+        return (
+            m.plainly(live_scalars.apply, operation, left, right)
+            if type(right) in SIMPLE or isinstance(right, Live)
+            else format_by_percent(m, settled(left), right)
+        )
+    if isinstance(left, live_scalars.NUMBERS) and isinstance(right, live_scalars.NUMBERS):
+        # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
+        return m.plainly(live_scalars.apply, operation, left, right)
+    if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
+        return live_scalars.apply(operator.add, left, right)
+    if has_own_method(m, operation, left, right):
+        return _of_objects(m, operation, left, right)
+    return binary(m, operation, settled(left), settled(right))
+
+
+def has_own_method(m: Any, operation: Callable, left: Any, right: Any) -> bool:
+    """Whether one of the operands defines the operation in Python."""
+    method, reflected, in_place = METHODS[operation]
+    return (
+        python_method(m, left, method)
+        or in_place is not None
+        and python_method(m, left, in_place)
+        or reflected is not None
+        and python_method(m, right, reflected)
+    )
+
+
+def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    left_kind, right_kind = type(left), type(right)
     if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
         return same(m, left, right) == (operation is operator.eq)
-    names = METHODS[operation]
     if (
-        any(python_method(m, left, n) for n in (names[0], names[2]) if n)
-        or names[1]
-        and python_method(m, right, names[1])
+        has_own_method(m, operation, left, right)
         or operation is operator.ne
         and (python_method(m, left, "__eq__") or python_method(m, right, "__eq__"))
     ):
         return by_protocol(m, operation, left, right)
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
-        if left_kind is str and operation is operator.mod:
-            return format_by_percent(m, left, right)
-        if operation in (operator.or_, operator.ior) and (
-            stores_by_own_rules(m, left_kind) or stores_by_own_rules(m, right_kind)
-        ):
-            m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
-        if operation in IN_PLACE:
-            if m.region is not None and isinstance(left, CHANGEABLE):
-                m.region.will_write(left)
-            m.heap.will_write(left)
-        expose(m, left)
-        expose(m, right)
-        if operation in COMPARISONS and not (holds_numbers_alone(left) and holds_numbers_alone(right)):
-            settle_all(m, left)
-            settle_all(m, right)
-        if operation in COMPARISONS and (holds_user_equality(m, left) or holds_user_equality(m, right)):
-            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
-        if isinstance(right, (Generator, types.GeneratorType)):
-            m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
-        return m.perform(operation, left, right)
+        return _of_containers(m, operation, left, right)
     if is_known(left) and is_known(right):
         m.check_readable(operation, left)
         m.check_readable(operation, right)
@@ -165,6 +136,30 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}"
     )
     return None
+
+
+def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    if type(left) is str and operation is operator.mod:
+        return format_by_percent(m, left, right)
+    if operation in (operator.or_, operator.ior) and (
+        stores_by_own_rules(m, type(left)) or stores_by_own_rules(m, type(right))
+    ):
+        m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
+    if operation in IN_PLACE:
+        if m.region is not None and isinstance(left, CHANGEABLE):
+            m.region.will_write(left)
+        m.heap.will_write(left)
+    expose(m, left)
+    expose(m, right)
+    if operation in COMPARISONS:
+        if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
+            settle_all(m, left)
+            settle_all(m, right)
+        if holds_user_equality(m, left) or holds_user_equality(m, right):
+            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
+    if isinstance(right, (Generator, types.GeneratorType)):
+        m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
+    return m.perform(operation, left, right)
 
 
 def holds_numbers_alone(value: Any) -> bool:
