@@ -50,11 +50,12 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
-from . import container_methods, iteration_builtins, object_builtins
+from . import iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
+from .methods import object_methods
 from .operators import native_reads, value_kinds
 from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
 
@@ -368,7 +369,7 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return container_methods.call_generator(m, args[0], name, args[1:], kwargs)
+        return object_methods.call_generator(m, args[0], name, args[1:], kwargs)
 
     return handler
 

@@ -23,8 +23,9 @@ from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...numbers import numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...pytorch import recorder_fast_path, torch_switches
-from .. import builtin_functions, container_methods, context_variables, object_builtins
+from .. import builtin_functions, context_variables, object_builtins
 from ..attributes.attribute_reads import load_plainly
+from ..methods import method_dispatch
 from .native_calls import native, pure
 from .torch_operation_calls import call_torch
 
@@ -56,7 +57,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = recorder_fast_path.call(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs) if answer is MISSING else answer
     if kind in PLAIN_OWNERS:
-        return container_methods.call_method(m, owner, function.__name__, args, kwargs, function)
+        return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
     handler = builtin_functions.BUILTINS.get(function)
     if handler is not None:
         if builtin_functions.is_refused(function, args, kwargs):
@@ -89,7 +90,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
     if kind is ContextVar and m.options.keeps_blocks:
         return context_variables.call(m, owner, function, args, kwargs)
-    return container_methods.call_method(m, owner, function.__name__, args, kwargs, function)
+    return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
 
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -110,4 +111,4 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(function, *args, **kwargs)
     if issubclass(torch.Tensor, owner) and owner is not object:
         return call_torch(m, function, args, kwargs)
-    return container_methods.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)
+    return method_dispatch.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)

@@ -1,4 +1,4 @@
-"""Methods of builtin containers, strings and other C objects while tracing.
+"""Methods of builtin containers and of strings while tracing.
 
 Reading methods guard the values they read. Writing methods guard the previous content of the container, so that the
 change can be replayed from a comparison at the end of the segment. Both then run natively on the real object.
@@ -7,30 +7,19 @@ change can be replayed from a comparison at the end of the segment. Both then ru
 from __future__ import annotations
 
 import collections
-import functools
-import re
-import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .. import breaks
-from ..engine.heap import MISSING
-from ..engine.interpreted_or_native import is_trusted_type
-from ..engine.object_lifetimes import remember
-from ..interpreter import frames as fr
-from ..interpreter.frames import Generator
-from ..numbers.live_scalars import Live
-from ..pytorch import torch_switches
-from . import copy_protocol, iteration_builtins, object_builtins, object_creation
-from .attributes.attribute_reads import load_plainly
-from .attributes.attribute_writes import store_plainly
-from .attributes.class_lookup import lookup
-from .calls import native_calls
-from .messages import print_and_format
-from .operators import iteration, native_reads, subscripts, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, object_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...numbers.live_scalars import Live
+from .. import iteration_builtins, object_creation
+from ..calls import native_calls
+from ..messages import print_and_format
+from ..operators import native_reads, subscripts, value_kinds
+from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
@@ -67,57 +56,6 @@ TAKE = {
 }
 
 
-def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
-    """``owner.name(*args)`` where the method is C code."""
-    kind = type(owner)
-    if m.region is not None and name in WRITES and issubclass(kind, value_kinds.CHANGEABLE):
-        m.region.will_write(owner)
-    method = bound if bound is not None else functools.partial(unbound, owner)
-    if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
-        origin = m.heap.origin_of(owner)
-        found = None if origin is None else m.heap.read_key(origin, args[0])
-        return found if isinstance(found, Live) else m.plainly(method, *args)
-    takes = TAKE.get(name)
-    if (
-        takes is not None
-        and (kwargs or not takes[0] <= len(args) <= takes[1])
-        and issubclass(kind, value_kinds.BUILTIN_CONTAINERS)
-    ):
-        return m.plainly(method, *args, **kwargs)  # raises the error
-    rule = _rules.get(kind)
-    if rule is None:
-        rule = remember(_rules, kind, _rule_for(kind))
-    return rule(m, owner, name, args, kwargs, method)
-
-
-_rules: dict[type, Callable] = {}
-
-
-def _rule_for(kind: type) -> Callable:
-    """How methods of this type's objects are called."""
-    for classes, rule in CONTAINER_RULES:
-        if issubclass(kind, classes):
-            return rule
-    rule = next((rule for applies, rule in KIND_RULES if applies(kind)), call_object)
-    return functools.partial(_call_unless_of_attributes, rule)
-
-
-def _call_unless_of_attributes(
-    rule: Callable, m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable
-) -> Any:
-    if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
-        return ATTRIBUTE_METHODS[name](m, owner, args)
-    return rule(m, owner, name, args, kwargs, method)
-
-
-def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
-    return load_plainly(m, owner, args[0])
-
-
-def _setattr(m: Any, owner: Any, args: tuple) -> Any:
-    return store_plainly(m, owner, *args)
-
-
 def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
     """``dict.fromkeys``: C code must not iterate or hash by the user's rules."""
     if kwargs or not 0 < len(args) < 3:
@@ -130,65 +68,6 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
             native_reads.check_key(m, key)
     m.heap.expose(args)
     return m.made(m.perform(bound, *args))
-
-
-PURE_KINDS = (
-    *(int, float, complex, range, slice, type(None), types.MappingProxyType, torch.dtype, re.Pattern, BaseException),
-    *value_kinds.NATIVE_PARTS,
-)
-NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
-ATOMS = (int, float, complex, bool, str, bytes, type(None))
-COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
-
-
-def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
-        return types.MethodType(owner, args[0])
-    if (
-        name in COMPARISONS
-        and type(owner) in ATOMS
-        and len(args) == 1
-        and not isinstance(args[0], ATOMS)
-        and native_calls.is_user_object(args[0])
-    ):
-        return NotImplemented  # without inspecting it
-    native_reads.settle_all(m, owner)
-    if isinstance(owner, types.MappingProxyType):
-        m.heap.expose(owner)
-    if isinstance(owner, BaseException) and name not in (
-        "__init__",
-        "__str__",
-        "__repr__",
-        "with_traceback",
-        "add_note",
-        "__eq__",
-        "__ne__",
-    ):
-        m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
-    if is_trusted_type(type(owner)):
-        return native_calls.native(m, method, args, kwargs)
-    return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
-
-
-def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
-    least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
-    if kwargs or not least <= len(args) <= most:
-        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
-    m.take_over(owner)
-    if name == "throw" and isinstance(args[0], type) and value_kinds.makes_by_python(m, args[0]):
-        return m.call(object_polyfills.throw_made, (owner, *args), {})
-    if name == "send":
-        return m.resume(owner, args[0], fr.NEXT)
-    if name == "__next__":
-        return m.resume(owner, None, fr.NEXT)
-    if name == "throw":
-        return m.throw(owner, m.plainly(fr.thrown, *args), fr.NEXT)
-    if name == "close":
-        if owner.frame is None or not owner.started:
-            owner.frame = None
-            return None
-        return m.throw(owner, GeneratorExit(), fr.CLOSE)
-    raise AssertionError(name)
 
 
 # ---- dictionaries
@@ -372,98 +251,3 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
     return native_calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)
-
-
-# ---- other objects
-
-
-def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name == "__new__":
-        answer = object_builtins.new_of(m, owner, args, kwargs)
-        if answer is not MISSING:
-            return answer
-    if name == "fromkeys":
-        return dict_of_keys(m, owner, args, kwargs, method)
-    return pure_method(m, owner, name, args, kwargs, method)
-
-
-def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    return torch_switches.call_on_object(m, owner, name, args)
-
-
-def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if m.heap.is_outside_iterator(owner):
-        m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {type(owner).__qualname__}")
-    return native_calls.native(m, method, args, kwargs)
-
-
-def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
-
-
-def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    return native_calls.native(m, method, args, kwargs)
-
-
-def call_object(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    """A method in C of any other object: of ``object``, mostly."""
-    rule = OBJECT_METHODS.get(name)
-    answer = MISSING if rule is None else rule(m, owner, name, args, kwargs, method)
-    if answer is not MISSING:
-        return answer
-    kind = type(owner)
-    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
-        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
-    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
-
-
-def _initialize(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    return m.plainly(method, *args, **kwargs) if lookup(m, type(owner), name)[1] is object else MISSING
-
-
-def _by_own_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if not value_kinds.python_method(m, owner, name):
-        return MISSING
-    return m.call(types.MethodType(lookup(m, type(owner), name)[0], owner), args, kwargs)
-
-
-def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    answer = _by_own_method(m, owner, name, args, kwargs, method)
-    if answer is not MISSING or lookup(m, type(owner), name)[1] is not object:
-        return answer
-    if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
-        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
-    if not args:
-        return MISSING
-    return NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
-
-
-def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
-    return MISSING if reduction is None else m.call(reduction, (owner,), {})
-
-
-ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
-OBJECT_METHODS: dict[str, Callable] = {
-    **dict.fromkeys(("__init__", "__init_subclass__", "__subclasshook__"), _initialize),
-    **dict.fromkeys(("__hash__", "__str__", "__repr__", "__format__"), _by_own_method),
-    **dict.fromkeys(("__eq__", "__ne__"), _compare),
-    **dict.fromkeys(("__reduce_ex__", "__getstate__"), _reduce),
-}
-"""Rules for methods of any object, which return MISSING where they do not apply."""
-CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
-    (dict, call_dict),
-    ((list, collections.deque), call_list),
-    ((set, frozenset), call_set),
-    ((str, bytes), call_text),
-    (tuple, call_sequence),
-)
-KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
-    (lambda kind: issubclass(kind, type), call_class),
-    (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
-    (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
-    (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),
-    (lambda kind: kind is functools._lru_cache_wrapper, call_cached_function),
-    (lambda kind: kind.__module__ in NATIVE_MODULES, call_natively),
-)
-"""The first rule that applies to the type of an object is used, after the rules of containers."""
