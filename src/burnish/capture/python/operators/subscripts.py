@@ -67,9 +67,10 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, Live):
         return m.plainly(operator.getitem, container.settle(), key)
     if origin is not None and isinstance(container, (list, collections.deque)):
+        length = in_order(container).__len__(container)
         if (
             type(key) is int
-            and -len(container) <= key < len(container)
+            and -length <= key < length
             and not origin.complete
             and origin.appended_from is None
         ):
