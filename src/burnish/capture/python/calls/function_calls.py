@@ -18,7 +18,7 @@ from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import Code, decode
 from ...interpreter.frames import Frame, Raised
-from ...pytorch import opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
 from .. import builtin_functions
 from .native_calls import call_leaf
 
@@ -56,7 +56,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
         return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
-        return opaque_nodes.call_transform(m, function, args, kwargs)
+        return higher_order_functions.call_transform(m, function, args, kwargs)
     if (
         is_leaf(function)
         and (is_pure_module(module) or not takes_user_code(args, kwargs))

@@ -68,12 +68,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         return m.plainly(operator.getitem, container.settle(), key)
     if origin is not None and isinstance(container, (list, collections.deque)):
         length = in_order(container).__len__(container)
-        if (
-            type(key) is int
-            and -length <= key < length
-            and not origin.complete
-            and origin.appended_from is None
-        ):
+        if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
     if value_kinds.python_method(m, key, "__index__"):
