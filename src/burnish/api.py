@@ -22,7 +22,8 @@ import torch
 from . import settings
 from .backends.registry import Backend, lookup
 from .capture.engine.engine import Options, Program
-from .capture.python import builtin_functions, builtin_polyfills
+from .capture.python import builtin_functions
+from .capture.python.polyfills import object_polyfills
 from .errors import UserError
 from .frontend import marks, stance
 from .frontend import modes_and_options as settings_by_name
@@ -237,7 +238,7 @@ def runner(original: Any, options: Options, kind: type[Program] = Program) -> tu
     if isinstance(original, types.FunctionType):
         made = kind(original, options)
         return made, made
-    made = kind(cast(types.FunctionType, vars(builtin_polyfills)["call_entry"]), options, original)
+    made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return made(original, args, kwargs)
