@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
+from ..guards.container_bases import base_of, elements_of, has_key, items_of, length_of
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
@@ -96,17 +97,6 @@ MOST_REMEMBERED = 64
 """Keys of a dictionary of which it is remembered what it held before it was written to."""
 
 PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
-
-
-def items_of(table: Any) -> Any:
-    """The items as C code reads them, past methods that a subclass defines."""
-    if isinstance(table, collections.OrderedDict):
-        return collections.OrderedDict.items(table)
-    return dict.items(table) if isinstance(table, dict) else table.items()
-
-
-def has_key(table: Any, key: Any) -> bool:
-    return dict.__contains__(table, key) if isinstance(table, dict) else key in table
 
 
 _new_guard = tuple.__new__
@@ -471,8 +461,7 @@ class Heap:
 
     def read_index(self, origin: Origin, index: int) -> Any:
         """``obj[index]`` of a list nobody has written to."""
-        kind = list if isinstance(origin.obj, list) else collections.deque  # a subclass's own method must not be called
-        value = kind.__getitem__(origin.obj, index)
+        value = base_of(origin.obj).__getitem__(origin.obj, index)
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 number = self.changing_number(value, origin.entry(index))
@@ -522,7 +511,7 @@ class Heap:
             if kind is collections.deque:
                 self.read_field(obj, "maxlen", lambda: obj.maxlen)
         elif isinstance(obj, (set, frozenset)):
-            elements = list((set if isinstance(obj, set) else frozenset).__iter__(obj))
+            elements = list(elements_of(obj))
             self.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
             self.guard("equal set", source, frozenset(elements))
             origin.snapshot = elements
@@ -575,14 +564,14 @@ class Heap:
                 self.complete(origin)
             if depth < 20:
                 if isinstance(value, DICTS):
-                    for k, v in value.items():
+                    for k, v in items_of(value):
                         self.expose(k, depth + 1)
                         self.expose(v, depth + 1)
                 else:
-                    for part in value:
+                    for part in elements_of(value):
                         self.expose(part, depth + 1)
         elif issubclass(kind, tuple):
-            for part in value:
+            for part in elements_of(value):
                 self.expose(part, depth + 1)
 
     def expose_items(self, value: Any) -> None:
@@ -615,7 +604,7 @@ class Heap:
                 self.guard(*origin.by_base("has", key))
             else:
                 self.guard(*origin.by_base("absent", key))
-        if not origin.written and isinstance(origin.obj, dict) and dict.__len__(origin.obj) <= MOST_REMEMBERED:
+        if not origin.written and isinstance(origin.obj, dict) and length_of(origin.obj) <= MOST_REMEMBERED:
             order = tuple(k for k, _ in items_of(origin.obj))
             origin.order = order if all(map(self.is_constant_key, order)) else None
         if origin.order is not None and key not in origin.written and key in origin.order:
@@ -652,7 +641,7 @@ class Heap:
             if origin.known:
                 self.complete(origin)
             else:
-                origin.appended_from = list.__len__(value)
+                origin.appended_from = length_of(value)
 
     def changed(self, origin: Origin) -> bool:
         """Whether an outside container's content is not what it was."""
@@ -678,8 +667,7 @@ class Heap:
             return len(now) != len(origin.snapshot) or any(
                 k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
             )
-        base = next(b for b in (list, set, frozenset, collections.deque) if isinstance(obj, b))
-        now = list(base.__iter__(obj))
+        now = list(elements_of(obj))
         if isinstance(obj, set):
             return set(map(id, now)) != set(map(id, origin.snapshot))
         return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))

@@ -15,6 +15,7 @@ import torch
 from .. import breaks
 from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
+from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import Generator, Raised
 from ..interpreter.opcodes.control_flow import EXHAUSTED
@@ -158,11 +159,7 @@ def wants_python(m: Any, args: tuple) -> bool:
 
 def holds_objects(value: Any) -> bool:
     """Whether a container holds tensors (with data that may be needed) or objects whose operators may be in Python."""
-    if isinstance(value, dict):
-        return any(map(is_object, value))
-    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
-        return any(map(is_object, value))
-    return False
+    return isinstance(value, value_kinds.BUILTIN_CONTAINERS) and any(map(is_object, elements_of(value)))
 
 
 def is_object(value: Any) -> bool:

@@ -29,6 +29,7 @@ from torch.utils.hooks import RemovableHandle
 from ..engine.graph_recorder import Handle, Recorder
 from ..engine.heap import SINGLETON_IDS, Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..guards.container_bases import elements_of, length_of
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
@@ -228,13 +229,13 @@ class Rebuilder:
 
     def deque(self, value: Any) -> str:
         name = self.name(value, f"{self.constant(collections.deque)}([], {value.maxlen})")
-        parts = [self.build(v) for v in value]
+        parts = [self.build(v) for v in elements_of(value)]
         self.lines.append(f"{name}.extend([{', '.join(parts)}])")
         return name
 
     def tuple_like(self, value: tuple) -> str:
         kind = type(value)
-        parts = [self.build(v) for v in value]
+        parts = [self.build(v) for v in elements_of(value)]
         items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if kind is torch.Size:
             return f"{self.constant(torch.Size)}({items})"
@@ -385,7 +386,7 @@ class Rebuilder:
         return self.name(
             value,
             f"{self.constant(advanced)}({self.constant(step)}({self.constant(view)}({self.build(table)})), "
-            f"{len(table) - left})",
+            f"{length_of(table) - left})",
         )
 
     def exception(self, value: BaseException) -> str:
@@ -443,7 +444,7 @@ class Rebuilder:
             parts = [self.build(v) for v in list.__iter__(value)]
             self.lines.append(f"{self.constant(list.extend)}({name}, [{', '.join(parts)}])")
         elif isinstance(value, (set, collections.deque)):
-            parts = [self.build(v) for v in value]
+            parts = [self.build(v) for v in elements_of(value)]
             extend = set.update if isinstance(value, set) else collections.deque.extend
             self.lines.append(f"{self.constant(extend)}({name}, [{', '.join(parts)}])")
         return name

@@ -14,6 +14,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import has_key
 from ...numbers.live_scalars import Live
 from .. import iteration_builtins, object_creation
 from ..calls import native_calls
@@ -136,9 +137,9 @@ def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
         m.heap.complete(origin)
         return None
     found = m.heap.read_key(origin, key)
-    if name in ("pop", "__delitem__") and key in origin.obj:
+    if name in ("pop", "__delitem__") and has_key(origin.obj, key):
         m.heap.will_write_key(origin, key, deletes=True)
-    elif name == "setdefault" and key not in origin.obj:
+    elif name == "setdefault" and not has_key(origin.obj, key):
         m.heap.will_write_key(origin, key)
     return found
 

@@ -17,6 +17,7 @@ import torch
 from ... import breaks
 from ...engine.heap import UNEXPOSED
 from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import elements_of, items_of
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
@@ -40,10 +41,10 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
     elif depth > 20:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
-        for part in value:
+        for part in elements_of(value):
             settle_all(m, part, depth + 1)
     elif issubclass(kind, dict):
-        for k, v in value.items():
+        for k, v in items_of(value):
             settle_all(m, k, depth + 1)
             settle_all(m, v, depth + 1)
     elif kind is slice:
@@ -77,7 +78,7 @@ def check_key(m: Any, key: Any) -> None:
     elif isinstance(key, Live):
         key.settle()
     elif isinstance(key, tuple):
-        for part in key:
+        for part in elements_of(key):
             check_key(m, part)
     elif isinstance(key, torch.Tensor):
         m.heap.identity_matters.add(torch.Tensor)

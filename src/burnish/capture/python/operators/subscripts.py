@@ -17,6 +17,7 @@ import torch
 from ... import breaks
 from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
 from ...numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
@@ -67,7 +68,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, Live):
         return m.plainly(operator.getitem, container.settle(), key)
     if origin is not None and isinstance(container, (list, collections.deque)):
-        length = in_order(container).__len__(container)
+        length = length_of(container)
         if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
@@ -145,7 +146,7 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
                 return value
         else:
             m.heap.complete(origin)
-    if key not in table and missing is not MISSING:
+    if missing is not MISSING and not has_key(table, key):
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
             return m.call(container_polyfills.default_item, (table, key, factory), {})
@@ -230,7 +231,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
         native_reads.check_key(m, key)
         origin = m.heap.origin_of(container)
         if origin is not None:
-            if m.heap.is_constant_key(key) and key in container:
+            if m.heap.is_constant_key(key) and has_key(container, key):
                 m.heap.will_write_key(origin, key, deletes=True)
             else:
                 m.heap.will_write(container)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import itertools
 import types
 from types import FunctionType
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import Generator
 from ...numbers import numpy_kinds
@@ -101,7 +103,7 @@ def makes_by_python(m: Any, cls: type) -> bool:
 
 def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
     if isinstance(value, BUILTIN_CONTAINERS) and depth < 10:
-        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
         return any(holds_user_equality(m, p, depth + 1) for p in parts)
     return python_method(m, value, "__eq__")
 
