@@ -25,19 +25,18 @@ their own, by their addresses, and the driver is not handed what it does not rea
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ... import events
-from ...ir.graph import Alias, Node, Value, values_in
+from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import HELD, PREPARE, RUN
 from ...runtime.eager.burnish_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
-from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
+from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls
 from ...runtime.program.native_kernels import NativeKernel
 from ...runtime.program.unbound_driver import Draft, FunctionOf, View
 from ...schedule.library.candidate import OUT, SCRATCH
@@ -45,10 +44,11 @@ from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
 from ...schedule.plan_steps import Call, Plan, Show
-from ...tensors.tensor_types import NumberType, TensorType
+from ...tensors.tensor_types import NumberType
 from ...tensors.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
-from .driver_source import DriverText
+from .step_liveness import first_write, last_uses
+from .value_storage import ValueStorage
 
 
 def write_driver(
@@ -67,7 +67,7 @@ def write_driver(
     return draft
 
 
-class DriverWriter(DriverText):
+class DriverWriter(ValueStorage):
     def __init__(
         self,
         plan: Plan,
@@ -76,28 +76,16 @@ class DriverWriter(DriverText):
         takes_list: bool,
         bound: Sequence[int] = (),
     ):
-        super().__init__()
-        self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
-        self.bound = {plan.graph.inputs[k] for k in bound}
+        super().__init__(plan, bound)
+        self.kernels, self.constants, self.takes_list = kernels, constants, takes_list
         self.binding: list[str] = []
-        self.bound_pointers: dict[str, Value] = {}
         self.binds: tuple[int, ...] = ()
         self.takes: tuple[int, ...] | None = None
         self.open = NativeCalls()
         self.let_go: list[str] = []
         self.launched = 0
-        self.names: dict[Value, str] = {}
-        self.rooms: dict[Node, str] = {}
         self.launches: dict[str, NativeCalls] = {}
-        self.arena_views: dict[str, tuple[TensorType, int]] = {}
-        self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
-        self.lodged = dict(plan.lodged)
-        """Those that are views of them besides."""
-        self.as_shown = made_as_shown(plan)
-        self.bases = bases_of_unseen(plan)
-        self.handed_on = handed_on(plan)
-        self.number_slots: dict[str, torch.dtype] = {}
         self.devices = sorted(
             {kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
             | {stream.device for stream in streams_of(plan)}
@@ -121,7 +109,7 @@ class DriverWriter(DriverText):
             self.names[value] = self.identifier(value.name)
         for k, tensor in self.constants.items():
             self.names[graph.inputs[k]] = self.bind("constant", tensor)
-        last = self.last_uses(parameters if self.takes_list else ())
+        last = last_uses(self.plan, parameters if self.takes_list else (), self.bases)
         written, commits = first_write(self.plan), 0
         for number, step in enumerate(self.plan.steps):
             if number == written:
@@ -166,8 +154,6 @@ class DriverWriter(DriverText):
         arguments = ", ".join(["frame", *(f"{names[k]}_p" for k in self.binds)])
         return [f"def bind({arguments}):", *(f"    {line}" for line in self.binding), ""]
 
-    # ---- steps
-
     def launch(self, step: Launch) -> None:
         kernel = self.kernels[self.launched]
         self.launched += 1
@@ -204,38 +190,6 @@ class DriverWriter(DriverText):
         )
         return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 
-    def entry(self, value: Value, further: int = 0) -> Entry:
-        """Where a value lies, or so many bytes further on."""
-        value = self.bases.get(value, value)
-        if value in self.plan.offsets:
-            return InArena(self.plan.offsets[value] + further)
-        if value in self.lodged:
-            return self.lodging(value, further)
-        view = self.arena_views.get(self.names[value].removeprefix("frame."))
-        if view is not None:
-            type, offset = view
-            return InArena(offset * type.dtype.itemsize + further)
-        return Moving(self.pointer(value), further)
-
-    def scratch(self, node: Node, further: int) -> Entry:
-        """A place in what a call needs only meanwhile."""
-        if node in self.lodged:
-            return self.lodging(node, further)
-        if node in self.plan.scratch:
-            return InArena(self.plan.scratch[node] + further)
-        if node not in self.rooms:  # what runs once has no arena
-            room = self.rooms[node] = self.identifier("room")
-            count = node.args[0].scratch
-            self.line(f"{room} = {self.memory(TensorType.contiguous((count,), torch.uint8))}")
-            self.line(f"{room}_p = {room}.data_ptr()")
-        return Moving(f"{self.rooms[node]}_p", further)
-
-    def lodging(self, what: Value | Node, further: int) -> Entry:
-        """A place in what is made for an output."""
-        host, at = self.lodged[what]
-        self.make(host)
-        return Moving(self.pointer(host), at + further)
-
     def flush(self) -> None:
         """Call the native functions that have come together, before anything else happens."""
         if self.open.calls:
@@ -268,54 +222,6 @@ class DriverWriter(DriverText):
         if self.devices:
             self.things["failure"] = cuda_module_loader.failure
             self.line(f"if failure.value: {self.bind('complain', cuda_module_loader.complain)}()")
-
-    def make(self, value: Value) -> None:
-        """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
-        if self.has_memory(value):
-            return
-        if value in self.plan.placed:
-            self.names[value] = self.names[self.plan.placed[value]]
-            return
-        if value in self.plan.over:
-            self.names[value] = self.over(value, self.plan.over[value])
-            return
-        shown = self.as_shown.get(value)
-        name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
-        self.names[value] = self.identifier(name)
-        self.line(f"{self.names[value]} = {self.memory(type)}")
-
-    def has_memory(self, value: Value) -> bool:
-        return value in self.plan.offsets or value in self.lodged or value in self.names
-
-    def over(self, value: Value, below: Value) -> str:
-        """The memory of what is done with, for what is stored there."""
-        name = self.names[below]
-        if value.type == below.type:
-            return name
-        shown = self.identifier(value.name)
-        self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
-        return shown
-
-    def pointer(self, value: Value) -> str:
-        name = self.names[value]
-        if isinstance(value.type, NumberType):
-            return self.number_pointer(value, name)
-        if value not in self.pointers:
-            self.pointers.add(value)
-            if value in self.bound:
-                self.bound_pointers[f"{name}_p"] = value
-            else:
-                self.line(f"{name}_p = {name}.data_ptr()")
-        return f"{name}_p"
-
-    def number_pointer(self, value: Value, name: str) -> str:
-        """Kernels read a number from a place of the frame."""
-        slot = f"number_{name}"
-        if value not in self.pointers:
-            self.pointers.add(value)
-            self.number_slots[slot] = value.dtype
-            self.line(f"frame.{slot}.value = {name}")
-        return f"frame.{slot}_p"
 
     def call(self, node: Node) -> None:
         if is_native(node):
@@ -406,36 +312,6 @@ class DriverWriter(DriverText):
         name, type = self.names[value], value.type
         self.line(f"if {name}.stride() != {type.stride}: {name} = restrided({name}, {type.shape}, {type.stride})")
 
-    def result(self, value: Value | None) -> str:
-        if value is None:
-            return "_"
-        self.names[value] = self.identifier(value.name)
-        return self.names[value]
-
-    def show(self, step: Show) -> None:
-        type = step.type
-        if step.value in self.bases:
-            return
-        if step.source in self.as_shown:
-            self.names[step.value] = self.names[step.source]
-            return
-        if step.source in self.plan.offsets:
-            at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
-            self.names[step.value] = self.arena_view(step.value, type, at)
-            return
-        if step.source in self.lodged:
-            host, at = self.lodged[step.source]
-            self.lodged[step.value] = host, at + step.offset * type.dtype.itemsize
-            return
-        if step.source in self.names and self.names[step.source].startswith("frame."):
-            _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
-            self.names[step.value] = self.arena_view(step.value, type, at + step.offset)
-            return
-        source = self.names[step.source]
-        self.names[step.value] = self.identifier(step.value.name)
-        show = self.strided if step.value in self.handed_on else self.shown
-        self.line(f"{self.names[step.value]} = {show(source, type, step.offset)}")
-
     def release(self, values: Sequence[Value]) -> None:
         """Let go of what no later step reads: peak memory is no higher than eager's."""
         names = [
@@ -492,160 +368,6 @@ class DriverWriter(DriverText):
             return f"[{inside}]" if isinstance(out, list) else f"({inside})"
         return self.argument(out)
 
-    # ---- names
-
-    def argument(self, arg: Any) -> str:
-        if isinstance(arg, Value):
-            return self.tensor(arg)
-        if isinstance(arg, (list, tuple)):
-            inside = "".join(f"{self.argument(part)}, " for part in arg)
-            return f"[{inside}]" if isinstance(arg, list) else f"({inside})"
-        return self.constant(arg)
-
-    def tensor(self, value: Value) -> str:
-        """A tensor for a value, made from the arena where it lies there."""
-        if value not in self.names and value in self.lodged:
-            self.names[value] = self.lodged_view(value)
-        elif value not in self.names:
-            at = self.plan.offsets[value] // value.dtype.itemsize
-            self.names[value] = self.arena_view(value, value.type, at)
-        return self.names[value]
-
-    def lodged_view(self, value: Value) -> str:
-        """A tensor in what is made for an output."""
-        (host, at), type = self.lodged[value], value.type
-        self.make(host)
-        name = self.identifier(value.name)
-        self.line(f"{name} = within({self.names[host]}, {self.dtype(type.dtype)}, {type.shape}, {type.stride}, {at})")
-        return name
-
-    def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
-        name = self.identifier(value.name)
-        self.arena_views[name] = (type, offset)
-        return f"frame.{name}"
-
-    def last_uses(self, inputs: Sequence[Value]) -> dict[int, list[Value]]:
-        """For each step the local values, and the given inputs, whose last reader it is."""
-        graph = self.plan.graph
-        last: dict[Value, int] = {}
-        for number, step in enumerate(self.plan.steps):
-            match step:
-                case Launch(_, buffers):
-                    used: list[Value] = list(buffers)
-                case Call(node):
-                    used = [*node.operands, *(v for v in node.results if v is not None)]
-                case Show(value, source, _, _):
-                    used = [value, source]
-            for value in used:
-                last[self.bases.get(value, value)] = number
-        lies_over = {below: value for value, below in self.plan.over.items()}
-        for value, (host, _) in self.plan.lodged.items():
-            below: Value | None = host
-            while below is not None:
-                last[below] = max(last.get(below, 0), last.get(value, 0))  # type: ignore[arg-type]
-                below = lies_over.get(below)
-        shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
-        kept = {
-            *self.plan.placed,
-            *self.plan.over.values(),
-            *shown,
-            *(set(graph.inputs) - set(inputs)),
-            *values_in(tuple(graph.outputs)),
-            *(value for write in graph.writes for value in (write.value, graph.inputs[write.input])),
-        }
-        found: dict[int, list[Value]] = {}
-        for value, number in last.items():
-            if value not in kept:
-                found.setdefault(number, []).append(value)
-        return found
-
-
-def first_write(plan: Plan) -> int | None:
-    """The first step that writes to an input, where a step after it calls what may raise: an error from there on says
-    so (`runtime.program.restore_inputs_on_error`)."""
-    stored = [number for number, step in enumerate(plan.steps) if not plan.placed.keys().isdisjoint(stored_by(step))]
-    called = [number for number, step in enumerate(plan.steps) if isinstance(step, Call)]
-    return stored[0] if stored and called and called[-1] >= stored[0] else None
-
-
-def stored_by(step: Any) -> list[Value]:
-    match step:
-        case Launch(kernel, buffers):
-            return [buffers[at] for at in kernel.stored]
-        case Call(node):
-            return [value for value in node.results if value is not None]
-    return []
-
-
-def handed_on(plan: Plan) -> set[Value]:
-    """Tensors that somebody gets hold of who may ask what they are views of: callers and operators in general. A
-    product or a convolution looks at the memory alone."""
-    found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
-    found |= {
-        value
-        for step in plan.steps
-        if isinstance(step, Call) and step.node.op is not RUN
-        for value in step.node.operands
-    }
-    for step in reversed(plan.steps):
-        if isinstance(step, Show) and step.value in found:
-            found.add(step.source)
-    return found
-
-
-def made_as_shown(plan: Plan) -> dict[Value, Show]:
-    """Values that native functions make, and of which nobody sees anything but one result that shows all of it. Their
-    memory is made in the shape of that: it saves a view, and what is returned or stored is no view of something else.
-
-        sum = empty_cpu((1, 32), (32, 1))               bias_grad = empty_cpu((32,), (1,))
-        …                                        =>     …
-        bias_grad = as_strided(sum, (32,), (1,), …)
-    """
-    returned = {*values_in(tuple(plan.graph.outputs))}
-    seen = {*returned, *(write.value for write in plan.graph.writes)}
-    seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
-    made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
-    made |= {
-        value
-        for step in plan.steps
-        if isinstance(step, Call) and is_native(step.node)
-        for value in step.node.results
-        if value is not None
-    }
-    made -= {*seen, *plan.offsets, *plan.placed, *plan.over}
-    shows = [step for step in plan.steps if isinstance(step, Show)]
-    often = Counter(step.source for step in shows)
-    return {
-        step.source: step
-        for step in shows
-        if step.source in made
-        and often[step.source] == 1
-        and step.value in returned
-        and step.offset == 0
-        and is_dense(step.type)
-        and is_dense(step.source.type)
-        and step.type.numel == step.source.type.numel
-        and step.type.dtype == step.source.type.dtype
-    }
-
-
-def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
-    """Views from the beginning of a memory on that only native functions read: what they show is all that is needed."""
-    seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
-    bases: dict[Value, Value] = {}
-    for step in plan.steps:
-        if isinstance(step, Call) and not is_native(step.node):
-            seen |= {*step.node.operands, *step.node.results}
-    for step in reversed(plan.steps):
-        if isinstance(step, Show):
-            if step.value in seen or step.offset:
-                seen.add(step.source)
-            else:
-                bases[step.value] = step.source
-    for value, base in reversed(bases.items()):
-        bases[value] = bases.get(base, base)
-    return bases
-
 
 def streams_of(plan: Plan) -> list[Stream]:
     """Of library calls that are kernels of our own on a GPU."""
@@ -656,11 +378,6 @@ def streams_of(plan: Plan) -> list[Stream]:
         for made in step.node.args[0].steps()
     ]
     return [entry for made in steps for entry in made.table if isinstance(entry, Stream)]
-
-
-def is_dense(type: TensorType) -> bool:
-    """Whether the elements lie in as many places, without a gap."""
-    return type.numel == 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.stride, strict=True))
 
 
 def _returns_sequence(node: Node) -> bool:
