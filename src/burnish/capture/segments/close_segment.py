@@ -11,6 +11,7 @@ import torch
 from ... import events, settings
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
+from ...tensors.compile_request import REQUEST, CompileRequest
 from ..breaks import Break
 from ..engine.tracer import Tracer
 from ..guards.guard_function import check_twice, write_check
@@ -69,11 +70,14 @@ def close(
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
-        graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
-        graph_module.meta["burnish_open"] = opened
-        graph_module.meta["burnish_written"] = [handle.key for handle in written]
-        if any(call.target is torch._C._InferenceMode for call in recorder.calls):
-            graph_module.meta["burnish_inference"] = tuple(rebuilder.in_inference_mode)
+        switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
+        graph_module.meta[REQUEST] = CompileRequest(
+            waits(tracer, is_again, is_step, opened is not None),
+            guards_number_types=True,
+            symbolic_inputs=opened,
+            written_inputs=tuple(handle.key for handle in written),
+            outputs_are_inference=tuple(rebuilder.in_inference_mode) if switches_mode else (),
+        )
         graph = _compiled(
             backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals
         )
