@@ -1,4 +1,4 @@
-"""The driver of a plan, as Python text.
+"""Generates the driver of a plan: Python text that calls kernels and operators in order.
 
     def run(frame, x, w):
         mm = call_0(x, w)
@@ -9,12 +9,12 @@
         launch_0(t)
         return (relu,)
 
-Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Some may lie in
-outputs that are written later, which are made before their time then. Native functions that follow one another are one
-call (see `runtime.program.native_call_sequence`).
+Intermediates are in an arena that the frame holds; their pointers are in the tables from the start. Some are in the
+memory of an output that is written later; that output is allocated early. Consecutive native functions become one call
+(see `runtime.program.native_call_sequence`).
 
-Inputs that are the same tensors in many calls (weights that were packed once) are put into the tables by a function of
-their own, by their addresses, and the driver is not handed what it does not read:
+Some inputs are the same tensors in many calls: weights that were packed once. A separate function writes their
+addresses into the tables, and the driver has no parameters that it does not read:
 
     def bind(frame, packed_p):
         frame.table_0[2] = packed_p
@@ -58,9 +58,9 @@ def write_driver(
     takes_list: bool = False,
     bound: Sequence[int] = (),
 ) -> Draft:
-    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
-    takes a list of the inputs empties it, and lets go of each input where it was last read. `bound` are inputs of the
-    graph that are bound once for many calls."""
+    """`kernels`: the plan's, in order. `constants`: the graph inputs that no caller passes, by position. `takes_list`:
+    the driver takes a list of the inputs, empties it, and releases each input after its last use. `bound`: graph inputs
+    that are bound once for many calls."""
     draft = DriverWriter(plan, kernels, constants, takes_list, bound).draft()
     if events.is_watched("kernels.driver"):
         events.emit("kernels.driver", text=draft.source, draft=draft)
@@ -91,7 +91,7 @@ class DriverWriter(ValueStorage):
             | {stream.device for stream in streams_of(plan)}
         )
         self.open_on: int | None = None
-        """The GPU of the launches that have come together."""
+        """The GPU of the pending launches."""
 
     def draft(self) -> Draft:
         source = self.text()
@@ -144,7 +144,7 @@ class DriverWriter(ValueStorage):
         return "\n".join([*first, f"def run({arguments}):", *(f"    {line}" for line in self.lines), ""])
 
     def bind_text(self, parameters: Sequence[Value], names: Sequence[str]) -> list[str]:
-        """The function that puts what is bound into the tables. The other one takes what it reads, and no more."""
+        """The function that writes bound inputs into the tables. `run` takes only what it reads."""
         if not self.bound_pointers:
             return []
         bound = set(self.bound_pointers.values())
@@ -163,20 +163,20 @@ class DriverWriter(ValueStorage):
             self.make(step.buffers[at])
         entries = [self.entry(value) for value in step.buffers]
         if isinstance(kernel, CudaKernel):
-            # Its launcher is told what to launch, and in which stream.
+            # The launcher takes the kernel and the stream.
             self.open.add(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
         else:
             self.open.add(kernel, entries)
 
     def begin_on(self, device: int) -> None:
-        """What is launched from here on is for this GPU."""
+        """Further launches are for this GPU."""
         if self.open_on not in (None, device):
             self.flush()
         self.open_on = device
 
     def on_device(self, arguments: str) -> list[str]:
-        """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there.
-        Where there are several, each call of native functions is made so."""
+        """A kernel is launched by a thread whose current device is its GPU, in the current stream there. With several
+        GPUs, each call of native functions sets the device."""
         if not self.devices:
             return []
         stream = self.bind("current_stream", cuda_module_loader.current_stream)
@@ -191,7 +191,7 @@ class DriverWriter(ValueStorage):
         return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 
     def flush(self) -> None:
-        """Call the native functions that have come together, before anything else happens."""
+        """Call the pending native functions, before any other step runs."""
         if self.open.calls:
             calls, self.open = self.open, NativeCalls()
             table, number = calls.table(), len(self.launches)
@@ -218,7 +218,7 @@ class DriverWriter(ValueStorage):
             self.let_go = []
 
     def look_for_failure(self) -> None:
-        """Whether a launch has failed: only Python can raise that."""
+        """Check whether a launch has failed; only Python code can raise the error."""
         if self.devices:
             self.things["failure"] = cuda_module_loader.failure
             self.line(f"if failure.value: {self.bind('complain', cuda_module_loader.complain)}()")
@@ -238,7 +238,7 @@ class DriverWriter(ValueStorage):
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
-        if node.op is HELD:  # what it waits for may have no memory
+        if node.op is HELD:  # its other operand only orders it, and may have no memory
             self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
@@ -269,7 +269,7 @@ class DriverWriter(ValueStorage):
         self.line(called if is_ours else f"{self.result(value)} = {called}")
 
     def run_natively(self, node: Node) -> None:
-        """A library call that is native functions of our own."""
+        """A library call that runs our own native functions."""
         candidate, operands = node.args
         made = [value for value in node.results if value is not None]
         for value in made:
@@ -292,7 +292,7 @@ class DriverWriter(ValueStorage):
             self.open.add(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
-        """A chosen library call, into memory of ours where it takes that."""
+        """A chosen library call, with an output of ours if it accepts one."""
         candidate, operands = node.args
         value = node.results[0]
         assert value is not None
@@ -306,14 +306,14 @@ class DriverWriter(ValueStorage):
         self.check_stride(value)
 
     def check_stride(self, value: Value) -> None:
-        """Kernels rely on the strides that were foreseen."""
+        """Restore the planned strides, which kernels rely on."""
         if isinstance(value.type, NumberType):
             return
         name, type = self.names[value], value.type
         self.line(f"if {name}.stride() != {type.stride}: {name} = restrided({name}, {type.shape}, {type.stride})")
 
     def release(self, values: Sequence[Value]) -> None:
-        """Let go of what no later step reads: peak memory is no higher than eager's."""
+        """Release values that no later step reads, so that peak memory is not above eager's."""
         names = [
             name
             for value in values
@@ -338,13 +338,13 @@ class DriverWriter(ValueStorage):
         for write in writes:
             name = self.tensor(write.value)
             if len(written) > 1 and write.value in self.plan.graph.inputs:
-                # Two inputs that change places: each is read before any is written.
+                # Two inputs may be exchanged: read each before any is written.
                 kept = self.identifier("kept")
                 self.line(f"{kept} = {name}.clone()")
                 name = kept
             values.append(name)
         for write, name in zip(writes, values, strict=True):
-            data = ".data" * write.is_silent  # which has a version of its own
+            data = ".data" * write.is_silent  # .data has its own version counter
             self.line(f"{self.names[self.plan.graph.inputs[write.input]]}{data}.copy_({name})")
 
     def output(self, out: Any) -> str:
@@ -356,12 +356,12 @@ class DriverWriter(ValueStorage):
             shown = self.strided(name, out.type, view_offset(out.maps, value.type))
             return f"{shown}.detach()" if out.is_detached else shown
         if isinstance(out, Value):
-            # A gradient of two inputs is one tensor, as in eager: autograd copies it, because two hold it. Of two
-            # tensors in one memory it would copy neither.
+            # A gradient shared by two inputs is returned as one tensor, as in eager: autograd copies it because there
+            # are two references. It would not copy two tensors that share memory.
             if out not in self.returned or isinstance(out.type, NumberType) or self.takes_list:
                 self.returned.add(out)
                 return self.tensor(out)
-            # Two tensors of one memory, x and x.transpose(0, 0) say: what is done to one's shape leaves the other.
+            # Two tensors that share memory, as x and x.transpose(0, 0): an in-place reshape of one leaves the other.
             return self.strided(self.tensor(out), out.type, 0)
         if isinstance(out, (list, tuple)):
             inside = "".join(f"{self.output(part)}, " for part in out)
@@ -370,7 +370,7 @@ class DriverWriter(ValueStorage):
 
 
 def streams_of(plan: Plan) -> list[Stream]:
-    """Of library calls that are kernels of our own on a GPU."""
+    """The streams of library calls that are our own GPU kernels."""
     steps = [
         made
         for step in plan.steps

@@ -11,7 +11,7 @@ from ...schedule.plan_steps import Call, Plan, Show
 
 
 def last_uses(plan: Plan, inputs: Sequence[Value], bases: Mapping[Value, Value]) -> dict[int, list[Value]]:
-    """For each step the local values, and the given inputs, whose last reader it is."""
+    """For each step the local values, and the given inputs, that it reads last."""
     graph = plan.graph
     last: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
@@ -47,8 +47,8 @@ def last_uses(plan: Plan, inputs: Sequence[Value], bases: Mapping[Value, Value])
 
 
 def first_write(plan: Plan) -> int | None:
-    """The first step that writes to an input, where a step after it calls what may raise: an error from there on says
-    so (`runtime.program.restore_inputs_on_error`)."""
+    """The first step that writes to an input, if a later step calls an operator, which may raise. An error from there
+    on says that inputs were written (`runtime.program.restore_inputs_on_error`)."""
     stored = [number for number, step in enumerate(plan.steps) if not plan.placed.keys().isdisjoint(stored_by(step))]
     called = [number for number, step in enumerate(plan.steps) if isinstance(step, Call)]
     return stored[0] if stored and called and called[-1] >= stored[0] else None

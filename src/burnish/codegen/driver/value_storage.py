@@ -26,14 +26,14 @@ class ValueStorage(DriverText):
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
         self.lodged = dict(plan.lodged)
-        """Those that are views of them besides."""
+        """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
         self.handed_on = handed_on(plan)
         self.number_slots: dict[str, torch.dtype] = {}
 
     def entry(self, value: Value, further: int = 0) -> Entry:
-        """Where a value lies, or so many bytes further on."""
+        """The address of a value, plus `further` bytes."""
         value = self.bases.get(value, value)
         if value in self.plan.offsets:
             return InArena(self.plan.offsets[value] + further)
@@ -46,12 +46,12 @@ class ValueStorage(DriverText):
         return Moving(self.pointer(value), further)
 
     def scratch(self, node: Node, further: int) -> Entry:
-        """A place in what a call needs only meanwhile."""
+        """An address in the scratch memory of a call."""
         if node in self.lodged:
             return self.lodging(node, further)
         if node in self.plan.scratch:
             return InArena(self.plan.scratch[node] + further)
-        if node not in self.rooms:  # what runs once has no arena
+        if node not in self.rooms:  # a plan that runs once has no arena
             room = self.rooms[node] = self.identifier("room")
             count = node.args[0].scratch
             self.line(f"{room} = {self.memory(TensorType.contiguous((count,), torch.uint8))}")
@@ -59,13 +59,13 @@ class ValueStorage(DriverText):
         return Moving(f"{self.rooms[node]}_p", further)
 
     def lodging(self, what: Value | Node, further: int) -> Entry:
-        """A place in what is made for an output."""
+        """An address in the memory of an output."""
         host, at = self.lodged[what]
         self.make(host)
         return Moving(self.pointer(host), at + further)
 
     def make(self, value: Value) -> None:
-        """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
+        """Allocate memory for a value that a kernel stores next, unless it is in the arena or in an input."""
         if self.has_memory(value):
             return
         if value in self.plan.placed:
@@ -83,7 +83,7 @@ class ValueStorage(DriverText):
         return value in self.plan.offsets or value in self.lodged or value in self.names
 
     def over(self, value: Value, below: Value) -> str:
-        """The memory of what is done with, for what is stored there."""
+        """Store a value in the memory of one that is no longer needed."""
         name = self.names[below]
         if value.type == below.type:
             return name
@@ -104,7 +104,7 @@ class ValueStorage(DriverText):
         return f"{name}_p"
 
     def number_pointer(self, value: Value, name: str) -> str:
-        """Kernels read a number from a place of the frame."""
+        """Kernels read a number from a slot of the frame."""
         slot = f"number_{name}"
         if value not in self.pointers:
             self.pointers.add(value)
@@ -143,7 +143,7 @@ class ValueStorage(DriverText):
         return self.names[value]
 
     def tensor(self, value: Value) -> str:
-        """A tensor for a value, made from the arena where it lies there."""
+        """A tensor for a value; for one in the arena, a view of the arena."""
         if value not in self.names and value in self.lodged:
             self.names[value] = self.lodged_view(value)
         elif value not in self.names:
@@ -152,7 +152,7 @@ class ValueStorage(DriverText):
         return self.names[value]
 
     def lodged_view(self, value: Value) -> str:
-        """A tensor in what is made for an output."""
+        """A tensor in the memory of an output."""
         (host, at), type = self.lodged[value], value.type
         self.make(host)
         name = self.identifier(value.name)

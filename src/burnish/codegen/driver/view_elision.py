@@ -13,8 +13,8 @@ from ...tensors.tensor_types import TensorType
 
 
 def handed_on(plan: Plan) -> set[Value]:
-    """Tensors that somebody gets hold of who may ask what they are views of: callers and operators in general. A
-    product or a convolution looks at the memory alone."""
+    """Tensors whose receiver may read their base: callers, and operators in general. A product or a convolution only
+    reads the memory."""
     found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
     found |= {
         value
@@ -29,8 +29,8 @@ def handed_on(plan: Plan) -> set[Value]:
 
 
 def made_as_shown(plan: Plan) -> dict[Value, Show]:
-    """Values that native functions make, and of which nobody sees anything but one result that shows all of it. Their
-    memory is made in the shape of that: it saves a view, and what is returned or stored is no view of something else.
+    """Values of native functions that are only used through one view of the whole, which is returned. Their memory is
+    allocated with the view's shape: it saves the view, and the returned tensor is not a view of another one.
 
         sum = empty_cpu((1, 32), (32, 1))               bias_grad = empty_cpu((32,), (1,))
         …                                        =>     …
@@ -65,7 +65,7 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
 
 
 def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
-    """Views from the beginning of a memory on that only native functions read: what they show is all that is needed."""
+    """Views without an offset that only native functions read, with their bases: the address of the base is enough."""
     seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
     bases: dict[Value, Value] = {}
     for step in plan.steps:
@@ -83,5 +83,5 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
 
 
 def is_dense(type: TensorType) -> bool:
-    """Whether the elements lie in as many places, without a gap."""
+    """Whether the elements fill their memory: no overlap and no gap."""
     return type.numel == 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.stride, strict=True))

@@ -12,12 +12,12 @@ from .reductions import Accumulator
 from .scalar_operations import Operations
 
 CHAIN = 16
-"""The longest chain of float additions: a longer one is cut into blocks of half as many, each summed by itself."""
+"""The longest chain of float additions. A longer one is split into blocks of half as many, each summed separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An accumulator: of which reduction, and how wide."""
+    """An accumulator: its reduction and its width."""
 
     reduction: Reduction
     width: int
@@ -36,7 +36,7 @@ def accumulate(
     may_be_empty: bool = False,
     additions: int = 1,
 ) -> list[Accumulator]:
-    """A loop, in blocks where it would make a chain of float additions too long: so many in each turn."""
+    """A loop; in blocks if it would make a chain of float additions too long. `additions`: in each iteration."""
     if trips * additions > CHAIN and any(reductions.is_cascaded(slot.reduction) for slot in slots):
         turns = max(CHAIN // 2 // additions, 1)
         reach = step * turns
@@ -68,7 +68,7 @@ def accumulate(
 def fold_apart(
     code: Code, slots: list[Slot], outer: list[Accumulator], compute: Callable[[list[Accumulator]], list[Accumulator]]
 ) -> list[Accumulator]:
-    """Float sums start from zero in `compute` and are added to the outer ones after it."""
+    """Float sums start from zero in `compute`; then they are added to the outer ones."""
     is_cascaded = [reductions.is_cascaded(slot.reduction) for slot in slots]
     local = [
         reductions.identity(slot.reduction, slot.width) if cascaded else a

@@ -12,7 +12,7 @@ from .vectorization_and_tiling import VectorPlan
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stretch of the lane variable, and how it is walked."""
+    """A range of the lane variable, and how a loop steps through it."""
 
     start: str
     stop: str
@@ -25,7 +25,8 @@ class Run:
 
 
 def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, first: str) -> list[Run]:
-    """How the lane variable is walked: by several vectors, by one vector, by single elements."""
+    """Ranges of the lane variable: in steps of several vectors, of one vector, of single elements. `first`: where it
+    begins."""
     if isinstance(extent, Size):
         return symbolic_lane_runs(code, plan, host, extent, first)
     scope, width, step = code.here, plan.width, plan.width * plan.copies
@@ -44,7 +45,7 @@ def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, firs
     def cut(size: int, copies: int, is_masked: bool) -> None:
         nonlocal position, left
         unit = copies * size
-        # What is left over here in every item, or (not fixed) perhaps in the last.
+        # The rest of every item, or (not fixed) perhaps only of the last one.
         rest = extent % unit
         if is_masked or not rest:
             end = stop
@@ -76,7 +77,7 @@ def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, firs
 
 
 def symbolic_lane_runs(code: Code, plan: VectorPlan, host: Host, extent: Size, first: str) -> list[Run]:
-    """The same for an extent told at run time: whole turns, then what is left over, if anything is."""
+    """The same for an extent known at run time: whole steps, then a tail that may be empty."""
     scope, width, step = code.here, plan.width, plan.width * plan.copies
     start, stop, longest = first, str(extent), most(extent)
     if plan.kind == "elements":

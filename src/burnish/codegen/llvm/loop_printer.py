@@ -1,4 +1,4 @@
-"""A loop nest as one LLVM function, `void loop(begin, end, buffers)`: vector loops, and tail loops for the rest.
+"""Prints a loop nest as one LLVM function, `void loop(begin, end, buffers)`: vector loops and tail loops.
 
 items                     each decoded into its row variables
   stage after stage
@@ -38,7 +38,7 @@ class LoopPrinter:
         dtypes: tuple[str, ...],
         scratch: tuple[str, ...] = (),
     ):
-        """`scratch`: the dtypes of buffers behind the kernel's own, of one row each."""
+        """`scratch`: the dtypes of further buffers after the kernel's own, of one row each."""
         self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
         self.dtypes = (*dtypes, *scratch)
         self.code = Code(host.has_scaling)
@@ -80,7 +80,7 @@ class LoopPrinter:
         return []
 
     def _decode(self, item: str) -> None:
-        """The row variables of an item: row-major, the lane variable by blocks."""
+        """Compute the row variables of an item: row-major, the lane variable in blocks."""
         scope, plan, box = self.code.here, self.plan, self.box
         axes = [(k, box.extents[k]) for k in range(box.rows)]
         if plan.block:
@@ -95,7 +95,7 @@ class LoopPrinter:
             if plan.block and k in (plan.lane, plan.across):
                 first = self.code.emit(scope, f"mul nuw nsw i64 {value}, {plan.block}")
                 if plan.kind == "elements":
-                    # Bound by the loop over the block.
+                    # The loop over the block sets it.
                     self._first = first
                     continue
                 value = first
@@ -107,9 +107,9 @@ class LoopPrinter:
         self.values.masks = [self._mask(first, copy, extent) for copy in range(self.plan.copies)]
 
     def _mask(self, first: str, copy: int, stop: int | str) -> str:
-        """The lanes of a copy that lie before `stop`."""
+        """The mask of the lanes of a copy that are before `stop`."""
         scope, width = self.code.here, self.values.width
-        # Counted from the first lane: 32 bits are enough for that, and half as many registers.
+        # Counted from the first lane: 32 bits are enough, and take half the registers.
         left = self.code.emit(scope, f"sub i64 {stop}, {first}")
         left = self.code.call(scope, "i64", "llvm.smin.i64", ("i64", left), ("i64", str(self.plan.block or 1 << 20)))
         left = self.code.emit(scope, f"trunc i64 {left} to i32")
@@ -148,8 +148,8 @@ class LoopPrinter:
         self.values.forget_stored()
 
     def _in_strips(self, stage: Stage) -> None:
-        """The same for the only stage, where vectors of rows are walked side by side, element by element: sums in the
-        same blocks of blocks, with accumulators in memory."""
+        """A single stage whose rows are in the lanes: several vectors of rows side by side, element by element. Sums
+        use the same nested blocks; the accumulators are in memory."""
         plan, code, values = self.plan, self.code, self.values
         (variable,) = self.box.inner
         extent, first, reach = self.box.extents[variable], code.here.variables[plan.lane], plan.copies * plan.width
@@ -238,7 +238,7 @@ class LoopPrinter:
         each_strip(finish)
 
     def _tile(self, stage: Stage) -> None:
-        """A square: what lies across the lanes is turned first, then it is walked like any other."""
+        """A square tile: transpose the operands that run across the lanes, then iterate as usual."""
         plan, code, values = self.plan, self.code, self.values
         roots = [x for store in stage.stores for x in (*store.args, store.value)]
         tiles: dict[Access, str] = {}
@@ -302,7 +302,7 @@ class LoopPrinter:
             def rest(local: list[Accumulator]) -> list[Accumulator]:
                 return self._nest(stage, inner[1:], runs, slots, local)
 
-            # A short chain below is simply carried on.
+            # A short inner loop continues the chain of additions.
             return fold_apart(self.code, slots, current, rest) if below >= 16 else rest(current)
 
         return accumulate(
@@ -323,7 +323,7 @@ class LoopPrinter:
 
     def _run(self, stage: Stage, run: Run, slots: list[Slot], accumulators: list[Accumulator]) -> list[Accumulator]:
         plan, values, count = self.plan, self.values, len(stage.reductions)
-        # The accumulators of this run: those of its copies, or at the end the single ones.
+        # The accumulators of this run: those of its copies, or the scalar ones after them.
         first = plan.copies * count if run.width == 1 and plan.width > 1 else 0
         mine = slice(first, first + run.copies * count)
 
@@ -355,7 +355,7 @@ class LoopPrinter:
     def _body(
         self, stage: Stage, slots: list[Slot], accumulators: list[Accumulator], copies: int, mask: str | None
     ) -> list[Accumulator]:
-        """One turn: values are taken into the accumulators, elements are stored."""
+        """One iteration: accumulate values, store elements."""
         result: list[Accumulator] = []
         for number, (slot, a) in enumerate(zip(slots, accumulators, strict=True)):
             copy, reduction = number // len(stage.reductions), slot.reduction
@@ -378,11 +378,11 @@ class LoopPrinter:
         return result
 
     def _is_ordered(self) -> bool:
-        """Whether each lane meets its elements in row-major order."""
+        """Whether each lane visits its elements in row-major order."""
         return self.plan.kind != "inner" or self.plan.lane == len(self.box.extents) - 1
 
     def _position(self, copy: int) -> str:
-        """Of the element among those of its row, in row-major order."""
+        """The position of the element in its row, in row-major order."""
         scope, box = self.code.here, self.box
         total = "0"
         for k in box.inner:
@@ -399,7 +399,7 @@ class LoopPrinter:
 
     def _stores(self, stores: tuple[Store, ...], copies: range, is_wide: bool) -> None:
         for copy in copies:
-            # All values before any store: an update in place reads what was there.
+            # Compute all values before any store: an in-place update reads the old ones.
             ready = []
             for store in stores:
                 assert not store.adds, "only machines with atomics are given stores that add"

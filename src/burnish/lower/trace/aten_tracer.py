@@ -34,18 +34,18 @@ SHOWN = {
     torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
     torch.ops.aten.t_.default: torch.ops.aten.t.default,
 }
-"""Operators that change the shape of a tensor in place, and the views that it is from then on."""
+"""Operators that change the shape of a tensor in place, and the views that it becomes."""
 
 
 @dataclass(slots=True)
 class Traced:
     graph: Graph
     constants: list[torch.Tensor] = field(default_factory=list)
-    """Tensors that the graph itself brought along. They are its last inputs."""
+    """Tensors that the captured graph holds. They are the last inputs."""
     gradients: Gradients | None = None
-    """Where gradients were asked for and flow: what was added to the graph for them."""
+    """What was added to the graph for gradients, if they were requested."""
     has_numbers: bool = False
-    """Whether there are Python numbers in it that may be others in the next call."""
+    """Whether it has Python numbers that may differ in the next call."""
 
 
 class Drawer(Protocol):
@@ -55,14 +55,14 @@ class Drawer(Protocol):
 
 
 class AtenTracer:
-    """Receives every ATen call made while the trace is on."""
+    """Receives every ATen call during a trace."""
 
     def __init__(self, gradients: bool = False, open_numbers: tuple[type, ...] = (), salt: int = 0) -> None:
         self.graph = Graph()
         self.traced = Traced(self.graph)
         self.gradients, self.open_numbers = gradients, open_numbers
         self.inputs: list[Any] = []
-        """What the graph was run with: tensors of this trace, and numbers."""
+        """The inputs of this run: trace tensors and numbers."""
         self.numbers = Numbers(self.graph, salt)
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
@@ -73,12 +73,12 @@ class AtenTracer:
         self.written: set[int] = set()
         """The ids of inputs that were written to."""
         self.then: dict[int, TraceTensor] = {}
-        """Of those the ones that backward is given as they are by then, by their positions."""
+        """Those of them that backward takes in their state at that time, by position."""
         self.is_backward = False
         self.picked: list[tuple[Node, Value]] = []
-        """Copies that stand for views, and what they are views of."""
+        """Copies made in place of views, and the bases of the views."""
         self.has_custom = False
-        """Whether code of the user's is among what is differentiated."""
+        """Whether code of the user is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
         if isinstance(example, self.open_numbers) and type(example) is not bool:
@@ -91,7 +91,7 @@ class AtenTracer:
         why = why_not_input(example)
         if why is not None:
             raise Untraceable(why)
-        # Parameters that learn change with every step: nothing is prepared for them.
+        # Trained parameters change with every step: their values are not packed ahead.
         is_state = is_state and not self.gradients and not example.is_inference()
         value = self.graph.input(TensorType.of(example), name, is_state)
         made = TraceTensor.make(value, example.storage_offset())
@@ -102,14 +102,14 @@ class AtenTracer:
         return made
 
     def tangent(self, out: TraceTensor) -> TraceTensor:
-        """An input for the gradients that flow into an output."""
+        """An input for the gradient of an output."""
         return TraceTensor.make(self.graph.input(gradient_type(out.value.type), f"{out.value.name}_tangent"))
 
     def tensor(self, value: Value, storage_offset: int = 0) -> TraceTensor:
         return TraceTensor.make(value, storage_offset)
 
     def as_it_is_then(self, x: TraceTensor) -> TraceTensor:
-        """An input that is written to, for code that runs again: where that is in backward, what it is by then."""
+        """An input that is written to, for recomputation; in backward, its state at that time."""
         if not self.is_backward:
             return x
         at = self.places[id(x)]
@@ -149,7 +149,7 @@ class AtenTracer:
         return self.perform(func, args, kwargs)
 
     def perform(self, func: Any, args: tuple, kwargs: dict | None) -> Any:
-        """Write an operator down."""
+        """Record an operator."""
         signature = signature_of(func)
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
@@ -165,7 +165,7 @@ class AtenTracer:
                 self.graph.add(op, graph_args, graph_kwargs, (), self.line)
             return given[0] if len(given) == 1 else tuple(given)
         if not func._schema.returns:
-            # It looks at data, and raises perhaps.
+            # It checks data, and may raise.
             self.graph.add(op, graph_args, graph_kwargs, (), self.line)
             return None
         result = result_types(op, graph_args, graph_kwargs)
@@ -197,7 +197,7 @@ class AtenTracer:
         return TraceTensor.make(self.graph.add(op, given, {}, result_types(op, given, {}), self.line))
 
     def writes(self, x: Any) -> None:
-        """Note which inputs are written to. What a region computes again must write to the same."""
+        """Note which inputs are written to. A recomputed region must write to the same ones."""
         base = x if x._base is None else x._base
         if id(base) in self.places:
             if self.region is not None and x is not base:
@@ -205,7 +205,8 @@ class AtenTracer:
             self.written.add(id(base))
 
     def change_type(self, func: Any, tensor: TraceTensor, args: tuple) -> None:
-        """Torch itself adjusts the strides of dimensions of one element so; anything else has no form here."""
+        """An operator that changes a tensor's shape or strides in place. Torch itself adjusts the strides of dimensions
+        of size one; other uses must be views in SHOWN."""
         type = tensor.value.type
         if (
             func is torch.ops.aten.as_strided_.default
@@ -219,7 +220,7 @@ class AtenTracer:
         shown = SHOWN.get(func)
         if shown is None or id(tensor if tensor._base is None else tensor._base) in self.places:
             raise Untraceable(f"{func} changes the shape of a tensor in place")
-        # The object is another view of its memory from here on. Only its facts change, and its data never was there.
+        # From here on the object is another view of its memory. It has no data, so only its type changes.
         made = TraceTensor.make(
             self.graph.add(
                 op := lookup(shown), given := self.unwrapped(args), {}, result_types(op, given, {}), self.line
@@ -231,8 +232,7 @@ class AtenTracer:
         tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
-        """An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn.
-        An operator that came down whole, a composite one say, is taken apart: its parts come to the trace in turn."""
+        """Decompose an operator that reached the dispatcher whole, for example a composite one; trace its parts."""
         modes = torch._C._len_torch_dispatch_stack()
         try:
             torch._C._push_on_torch_dispatch_stack(self)
@@ -257,7 +257,7 @@ class AtenTracer:
         return self.numbers.unwrapped(tree)
 
     def constant(self, tensor: torch.Tensor) -> Value:
-        """A tensor with data, made by Python while tracing."""
+        """A tensor with data, made by Python code during the trace."""
         value = self.constants.get(id(tensor))
         if value is None:
             why = why_not_input(tensor)

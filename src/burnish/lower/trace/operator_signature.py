@@ -1,4 +1,4 @@
-"""What the schema of an ATen operator says that tracing must know: arguments written to, kinds of results."""
+"""Facts for tracing from the schema of an ATen operator: which arguments it writes to, which kinds of results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...tensors.collective_operators import is_collective_operator
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a schema says that tracing must know."""
+    """Facts of a schema."""
 
     written: tuple[int | str, ...]
-    """Positions of the arguments that are written to, or their names where they have no position."""
+    """Positions of the arguments that are written to, or names of those that are keyword-only."""
     returns_written: bool
     changes_type: bool
     returns_list: bool
     returns_lengths: bool
-    """Numbers as well, which follow from the shapes."""
+    """Some results are numbers, which follow from the shapes."""
     is_composite: bool
     why_not: str | None
 
@@ -58,7 +58,7 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
 
 
 def declared(func: Any, args: tuple) -> Any:
-    """The same operator under a name whose schema tells what it writes to. Running statistics are written silently."""
+    """The same operator with a schema that lists what it writes to. A batch norm's schema omits running statistics."""
     if func is torch.ops.aten.native_batch_norm.default and args[5] and args[3] is not None and args[4] is not None:
         return torch.ops.aten._native_batch_norm_legit.default
     return func

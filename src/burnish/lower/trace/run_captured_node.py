@@ -63,7 +63,7 @@ def copy_picked(tracer: AtenTracer, args: tuple, at: int) -> Any:
 
 
 def call_custom(tracer: AtenTracer, target: Any, args: tuple, kwargs: dict) -> Any:
-    """A custom autograd function, of which capture knows that it is tensor code and nothing else."""
+    """A custom autograd function; capture has checked that it is only tensor code."""
     tracer.has_custom = True
     try:
         return target(*reckoned(tracer.numbers, args), **reckoned(tracer.numbers, kwargs))

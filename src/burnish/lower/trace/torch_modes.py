@@ -13,12 +13,12 @@ import torch
 tracing = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=tracing._at_fork_reinit)  # another thread may have held it
-"""One trace at a time: it changes what torch does in the whole process."""
+"""One trace at a time: it changes the behaviour of torch in the whole process."""
 
 
 @contextlib.contextmanager
 def plain_tensors() -> Iterator[None]:
-    """Inference mode changes which operators come out at the bottom; the trace is made without it."""
+    """Inference mode changes which operators reach the dispatcher; a trace runs without it."""
     if not torch.is_inference_mode_enabled():
         yield
         return
@@ -27,14 +27,14 @@ def plain_tensors() -> Iterator[None]:
 
 
 def dispatcher_kept() -> Any:
-    """Errors on the way through torch's C++ may leave keys of its dispatcher switched off, autograd's among them."""
+    """Restores dispatch keys. An error inside torch's C++ code may leave some disabled, autograd's among them."""
     return torch._C._ForceDispatchKeyGuard(
         torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     )
 
 
 def switches() -> tuple:
-    """What a call in a graph may change for those that follow, and for whoever runs after the graph."""
+    """The modes that a call in a graph may change for later calls, and for code that runs after the graph."""
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
     return (

@@ -13,7 +13,7 @@ from ...tensors.tensor_types import TensorType
 
 
 class TraceTensor(torch.Tensor):
-    """A tensor known by its type. `value` is what stands for it in the graph."""
+    """A tensor that has only a type. `value` represents it in the graph."""
 
     value: Value
 
@@ -34,7 +34,7 @@ class TraceTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        """Torch writes arguments into its messages, and what is raised there leaves its dispatcher in disorder."""
+        """Torch prints arguments in its messages; an error raised there would corrupt the dispatcher's state."""
         return f"TraceTensor({self.value}: {self.value.type})"
 
     @classmethod
@@ -49,7 +49,7 @@ LAZY = {
 
 
 def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
-    """What shows a tensor conjugated, or negated, without having computed it says so: torch's C++ asks
+    """Set the conj or neg bit of a view that has it in eager: torch's C++ code reads it
     (`ops.elementwise.lazy_conj_neg`)."""
     x = args[0] if args else None
     if not isinstance(x, TraceTensor) or not func._schema.returns[0].alias_info:
@@ -61,5 +61,5 @@ def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
 
 
 def gradient_type(type: TensorType) -> TensorType:
-    """How gradients of a tensor are laid out: as the tensor is where it is dense."""
+    """The type of a tensor's gradient: a dense tensor's strides are kept."""
     return TensorType(type.shape, preserved_stride(type), type.dtype, type.device)

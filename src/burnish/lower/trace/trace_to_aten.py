@@ -1,13 +1,13 @@
-"""The first step down: torch calls become ATen calls.
+"""Traces a captured graph to ATen operators: torch calls become a functional graph of ATen calls.
 
     y = torch.nn.functional.linear(x, w)     =>     t    = aten.t.default w
                                                     mm   = aten.mm.default x, t
 
-The captured graph runs once more, on `TraceTensor`s: tensors with a type and no data. PyTorch's own C++ decides what a
-call means (views, promotion, composite operators), and each ATen call that comes out at the bottom is written down. Its
-result's type is told by the operator's shape rule; where there is none the eager kernel is asked, on tensors of zeros.
+The captured graph runs again, on `TraceTensor`s: tensors with a type and no data. PyTorch's C++ code handles views,
+type promotion and composite operators; `aten_tracer` records each ATen call that reaches the dispatcher. The operator's
+shape rule gives the type of its result; without a rule the eager kernel runs on tensors of zeros.
 
-The calls are seen through a raw entry of the dispatch stack: torch's TorchDispatchMode would import Dynamo.
+A raw entry of the dispatch stack intercepts the calls: torch's TorchDispatchMode would import Dynamo.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .torch_modes import dispatcher_kept, plain_tensors, put_back, switches, tra
 def trace(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Traced:
-    """The ATen calls of a captured graph, and of its gradients if they are asked for. Python numbers among the inputs
-    become constants, except for those of the kinds that are to stay open: they may be others in the next call."""
+    """The ATen calls of a captured graph, and of its gradients if requested. Python numbers among the inputs become
+    constants, except those of the types in `open_numbers`: they may differ in the next call."""
     traced = trace_once(gm, example_inputs, gradients, open_numbers, 0)
     if traced.has_numbers:
         check_numbers(traced, trace_once(gm, example_inputs, gradients, open_numbers, 1))
@@ -51,7 +51,7 @@ def trace_once(
         regions = Regions(tracer, gm, env)
         modes = torch._C._len_torch_dispatch_stack()
         try:
-            torch._C._push_on_torch_dispatch_stack(tracer)  # in here: an interrupt may come right behind it
+            torch._C._push_on_torch_dispatch_stack(tracer)  # inside `try`: an interrupt may follow at once
             for node in gm.graph.nodes:
                 regions.before(node)
                 if node.op == "placeholder":
@@ -62,12 +62,12 @@ def trace_once(
                     try:
                         env[node] = run_node(tracer, node, env)
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
-                        # The user's mistake, which eager is to report, or torch code that wants to see data.
+                        # An error of the user, which eager reports, or torch code that reads data.
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
             regions.leave()
             if switches()[1:3] != before[1:3]:
                 raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
-            put_back(before)  # whoever runs what is compiled makes the switches that the graph leaves so
+            put_back(before)  # the caller of the compiled graph sets the modes that it changes
             if gradients:
                 outputs = add_gradients(tracer, list(outputs))
         finally:
@@ -75,7 +75,7 @@ def trace_once(
                 torch._C._pop_torch_dispatch_stack(None)
             for mode in reversed(env.values()):
                 if isinstance(mode, torch._C._InferenceMode):
-                    # Its end puts back what the dispatcher was told before it: now, not when the object is collected.
+                    # Restores the dispatcher's state now, not when the object is collected.
                     mode.__exit__(None, None, None)
             put_back(before)
             regions.leave()

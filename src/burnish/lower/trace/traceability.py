@@ -26,7 +26,7 @@ def why_not_input(tensor: torch.Tensor) -> str | None:
 
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
-"""Attributes of tensors that are operators: what capture writes down for these has their name."""
+"""Attributes of tensors that are operators. Capture records them under these names."""
 
 
 def is_custom(target: Any) -> bool:
@@ -35,7 +35,7 @@ def is_custom(target: Any) -> bool:
 
 
 def why_not_called(target: Any) -> str | None:
-    """Only torch's own functions are run on tensors without data, and custom ones that do nothing but compute."""
+    """Only torch's own functions, and custom ones that only compute, run on tensors without data."""
     if is_custom(target):
         return target.why_not_traceable and f"{target.__name__} runs as it is: {target.why_not_traceable}"
     if getattr(target, "torch_attribute", None) in (*VIEWS, "data"):
@@ -57,19 +57,19 @@ COMPUTES = frozenset(
     norm matmul mm linear clone eq ne lt le gt ge zeros_like ones_like empty_like
 """.split()
 )
-"""Calls that answer with a tensor of its own."""
+"""Calls that return a new tensor."""
 
 
 def why_not_data(node: torch.fx.Node) -> str | None:
-    """``x.data`` counts the writes to it apart from those to ``x``. That is nobody's concern inside of the graph, whose
-    gradients are made of what the tensors hold by then, as eager's; it is where it leaves the graph."""
+    """``x.data`` has its own version counter. That makes no difference inside the graph, whose gradients use the
+    values at that time, as in eager. It does if ``x.data`` leaves the graph."""
     if getattr(node.target, "torch_attribute", None) == "data" and may_leave(node):
         return "x.data leaves the graph"
     return None
 
 
 def may_leave(node: torch.fx.Node) -> bool:
-    """Whether a tensor, or another view of what it holds, is an output."""
+    """Whether a tensor, or another view of its memory, may be an output."""
     for user in node.users:
         name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
         is_written_elsewhere = name.endswith("_") and user.args[:1] != (node,)
