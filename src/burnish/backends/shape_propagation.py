@@ -24,7 +24,7 @@ from ..tensors.eager_strides import packed_stride
 @contextlib.contextmanager
 def switches_kept() -> Iterator[None]:
     """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back."""
-    from ..lower.trace.trace_to_aten import put_back, switches
+    from ..lower.trace.torch_modes import put_back, switches
 
     before = switches()
     try:
@@ -38,7 +38,7 @@ class Shapes:
 
     def __init__(self) -> None:
         # The compiler is imported at first use, not by `import burnish`.
-        from ..lower.trace.trace_to_aten import AtenTracer
+        from ..lower.trace.aten_tracer import AtenTracer
 
         self.tracer = AtenTracer()
         self.known: dict[Any, Any] = {}
@@ -87,7 +87,8 @@ class Shapes:
         return type(arg), repr(arg) if type(arg) is float else arg
 
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        from ..lower.trace.trace_to_aten import plain_tensors, tracing, why_not_called
+        from ..lower.trace.torch_modes import plain_tensors, tracing
+        from ..lower.trace.traceability import why_not_called
 
         why = None if isinstance(target, str) else why_not_called(target)
         if why is not None:

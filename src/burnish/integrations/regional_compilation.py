@@ -21,10 +21,12 @@ from typing import Any
 import torch
 
 from .. import settings
-from ..api import keep_track, options_of, why_not_compile
+from ..api import why_not_compile
 from ..capture.engine.engine import Continuation, Options, Program
 from ..errors import UserError
+from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
+from ..frontend.live_programs import keep_track
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2

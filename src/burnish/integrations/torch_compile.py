@@ -32,6 +32,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
+from ..frontend import compile_entry
 from ..tensors.lazy_graph_module import graph_module
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
@@ -103,12 +104,10 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **kwargs: Any) -> Any:
         if not _is_ours(kwargs.get("backend")):
             return further(**kwargs) if model is None else further(model, **kwargs)
-        from ..api import compile as burnish_compile
-
         unknown = next((name for name in kwargs if name not in known), None)
         if unknown is not None:
             raise TypeError(f"compile() got an unexpected keyword argument {unknown!r}")
-        compiled = burnish_compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
+        compiled = compile_entry.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
         if compiled is not model and isinstance(model, torch.nn.Module):
             compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning's replacement does
         return compiled

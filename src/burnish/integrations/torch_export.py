@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..export.exported_program import Exported, TensorInput
+from ..export.exported_graph import ExportedGraph, TensorInput
 
 
 class AsModule(torch.nn.Module):
     """The exported graph with the original signature; its attributes keep their names."""
 
-    def __init__(self, exported: Exported):
+    def __init__(self, exported: ExportedGraph):
         super().__init__()
         module = exported.graph_module
         # Shared, not copied: torch.export swaps tensors in these tables while it traces, and the graph must see it.
@@ -29,7 +29,7 @@ class AsModule(torch.nn.Module):
         return self.exported(*args, **kwargs)
 
 
-def to_torch_export(exported: Exported) -> torch.export.ExportedProgram:
+def to_torch_export(exported: ExportedGraph) -> torch.export.ExportedProgram:
     """Trace the graph again with torch.export, on tensors like those it was exported with."""
     made: dict[int, torch.Tensor] = {}
     leaves: list[Any] = []

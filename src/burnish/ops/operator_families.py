@@ -31,4 +31,6 @@ from .reductions import softmax_norm_backward as softmax_norm_backward
 from .reductions import softmax_norm_decomposition as softmax_norm_decomposition
 from .shapes import concat_and_pad as concat_and_pad
 from .shapes import creation as creation
+from .shapes import random_creation as random_creation
+from .shapes import range_creation as range_creation
 from .shapes import views as views

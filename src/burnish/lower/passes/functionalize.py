@@ -77,7 +77,7 @@ class RootView:
 
 
 SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
-"""Batch norms as `lower.trace.trace_to_aten` records them. Eager's kernels do not inform autograd that they write
+"""Batch norms as `lower.trace.operator_signature` records them. Eager's kernels do not inform autograd that they write
 running statistics."""
 
 

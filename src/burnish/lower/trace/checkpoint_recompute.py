@@ -18,7 +18,7 @@ gets those inputs in their state at that time: `Gradients.again`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -31,9 +31,8 @@ from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
 from ...tensors.compile_request import facts_of_input
 from ..passes.functionalize import functional_form
-
-if TYPE_CHECKING:
-    from .trace_to_aten import AtenTracer
+from .aten_tracer import AtenTracer
+from .run_captured_node import run_node
 
 CLONE = torch.ops.aten.clone.default
 
@@ -42,7 +41,7 @@ class Regions:
     """The checkpointed regions of a graph that is being traced."""
 
     def __init__(self, tracer: AtenTracer, gm: GraphModule, env: dict[Node, Any]):
-        self.tracer, self.gm, self.env = tracer, gm, env
+        self.tracer, self.env = tracer, env
         self.current: TracedRegion | None = None
         self.nodes: dict[int, list[Node]] = {}
         for node in gm.graph.nodes:
@@ -98,7 +97,7 @@ class TracedRegion:
         try:
             with self.switches.again():
                 for node in self.nodes:
-                    values[node] = tracer.call(self.regions.gm, node, values)
+                    values[node] = run_node(tracer, node, values)
                     if is_done():
                         break
         finally:

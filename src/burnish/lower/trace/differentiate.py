@@ -15,16 +15,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
+from .aten_tracer import AtenTracer
 from .shared_gradients import LeafRecord, bases_of, views_of_tangents
-
-if TYPE_CHECKING:
-    from .trace_to_aten import AtenTracer
 
 CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
 """torch's errors where the captured program has already run the backward of an output, or where there is no formula."""

@@ -11,7 +11,7 @@ lost.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,9 +20,6 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.elementwise.python_numbers import NUMBER, name_of
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
-
-if TYPE_CHECKING:
-    from .trace_to_aten import Traced
 
 APART = 1e-7
 """Relative distance of stand-ins from their numbers: small, so that C++ makes the same decisions."""
@@ -97,12 +94,3 @@ class Numbers:
         if type(found) not in (float, int):
             raise NumberLost(f"{name} makes something that is no number")
         return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore
-
-
-def check_numbers(first: Traced, second: Traced) -> None:
-    same = len(first.constants) == len(second.constants) and all(
-        a.dtype is b.dtype and a.shape == b.shape and torch.equal(a, b)
-        for a, b in zip(first.constants, second.constants, strict=True)
-    )
-    if not same or str(first.graph) != str(second.graph):
-        raise NumberLost("a number that may be another in the next call becomes a constant")

@@ -4,7 +4,7 @@
     aten._neg_view.default x       =>    aten.neg.default x
 
 A graph computes them, because kernels read memory, which contains the values before conjugation. Tensors in the trace
-have the bit (`lower.trace.trace_to_aten`), so that torch's C++ code makes the same decisions as in eager. A graph never
+have the bit (`lower.trace.trace_tensor`), so that torch's C++ code makes the same decisions as in eager. A graph never
 writes through such a view and never returns one.
 """
 

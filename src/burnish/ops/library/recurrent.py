@@ -4,7 +4,7 @@
     recurrent('gru', f32[3, 4, 6], [f32[1, 4, 5]], …)                    f32[3, 4, 5], f32[1, 4, 5], u8[0]
 
 On a CPU a float32 LSTM is one `mkldnn_rnn_layer` for each layer and direction. All other recurrent layers are one
-`recurrent` (`lower.trace.recurrent_layers`).
+`recurrent` (`lower.trace.call_rewrites.recurrent_layers`).
 """
 
 from __future__ import annotations

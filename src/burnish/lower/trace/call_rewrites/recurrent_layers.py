@@ -12,14 +12,12 @@ than eager. On a GPU cuDNN has all of them, but requires weights in one buffer, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ...ops.library.recurrent import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
-
-if TYPE_CHECKING:
-    from .trace_to_aten import AtenTracer
+from ....ops.library.recurrent import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
+from ..aten_tracer import AtenTracer
 
 KINDS = {
     torch._VF.gru: "gru",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.tensor_types import contiguous_stride
+from ....tensors.tensor_types import contiguous_stride
 
 POOLS = (torch.nn.functional.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d, torch.ops.aten.max_pool1d.default)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from ...ir.alias_analysis import aliased_argument
-from ...ir.graph import Graph, Node, Value
-from ...tensors.eager_strides import preserved_stride
-from ...tensors.tensor_types import TensorType
-from ..passes.functionalize import written_arguments
+from ....ir.alias_analysis import aliased_argument
+from ....ir.graph import Graph, Node, Value
+from ....tensors.eager_strides import preserved_stride
+from ....tensors.tensor_types import TensorType
+from ...passes.functionalize import written_arguments
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 TARGETS = ("__getitem__", operator.getitem)
