@@ -11,6 +11,7 @@ import burnish
 from burnish import settings
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "burnish"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -19,7 +20,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_of_the_api_exist(page):
     names = set(re.findall(r"(?<![\w/.-])burnish\.([a-z_]+)\b(?!\.)", page.read_text(encoding="utf-8")))
     files = {"burnish"}  # model.burnish
-    assert not {name for name in names - files if not hasattr(burnish, name)}
+    assert not {name for name in names - files if not hasattr(burnish, name) and not (SOURCE / name).is_dir()}
 
 
 @each_page
@@ -113,7 +114,7 @@ def test_paths_of_developer_pages_exist(page):
 def test_design_pages_are_short_and_have_one_drawing(name):
     text = (ROOT / "docs" / "dev" / f"{name}.md").read_text(encoding="utf-8")
     assert text.count("```mermaid") == 1
-    assert len(text.splitlines()) <= 240
+    assert len(text.splitlines()) <= 250
 
 
 def test_readme_stays_on_a_screen_and_a_half():
