@@ -22,7 +22,8 @@ import torch
 from . import settings
 from .backends.registry import Backend, lookup
 from .capture.engine.engine import Options, Program
-from .capture.python import builtin_functions, builtin_polyfills
+from .capture.python import builtin_functions
+from .capture.python.polyfills import object_polyfills
 from .errors import UserError
 from .frontend import marks, stance
 from .frontend import modes_and_options as settings_by_name
@@ -237,7 +238,7 @@ def runner(original: Any, options: Options, kind: type[Program] = Program) -> tu
     if isinstance(original, types.FunctionType):
         made = kind(original, options)
         return made, made
-    made = kind(cast(types.FunctionType, vars(builtin_polyfills)["call_entry"]), options, original)
+    made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return made(original, args, kwargs)
@@ -271,7 +272,8 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
 
 
 def is_asynchronous(model: Any) -> bool:
-    return inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model)
+    is_module = isinstance(model, torch.nn.Module)  # may answer any question through a ``__getattr__`` of its own
+    return not is_module and (inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model))
 
 
 def _stay_plain(model: Any, fullgraph: bool) -> Any:

@@ -28,7 +28,7 @@ import torch
 
 from ..capture.engine.engine import Options, Program
 from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
-from ..capture.python.builtin_polyfills import call_entry
+from ..capture.python.polyfills.object_polyfills import call_entry
 from ..errors import UserError
 from . import marks, stance
 

@@ -1,7 +1,7 @@
-"""All families of operators: importing this fills `record.RECORDS`.
+"""Imports all operator families. This import fills `operator_record.RECORDS`.
 
 >>> from burnish.ops import operator_families as families
->>> len(record.RECORDS)
+>>> len(operator_record.RECORDS)
 """
 
 from . import data_dependent_errors as data_dependent_errors

@@ -28,6 +28,7 @@ from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
 from .. import breaks
 from ..guards.changing_numbers import changed_numbers, value_at
+from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.growing_state import growing
 from ..guards.guards import MISSING_ERRORS, first_failure
 from ..guards.object_sources import Source
@@ -41,7 +42,7 @@ from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
 from ..segments import whole_call_contest
 from ..segments.break_transition import cross
-from ..segments.close_segment import autocast_nesting, close, restore_state
+from ..segments.close_segment import close
 from ..segments.concretize_scalars import scrub
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes

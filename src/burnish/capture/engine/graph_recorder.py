@@ -22,6 +22,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
+from ...tensors.compile_request import INPUT, InputFacts
 from ...tensors.lazy_graph_module import graph_module
 from .. import breaks
 from ..guards.growing_state import grown_dim
@@ -376,14 +377,15 @@ class Recorder(TorchFunctionMode):
             taken.add(name)
             node = values[("input", i)] = graph.placeholder(name)
             example = self.examples[i]
-            node.meta["burnish_state"] = is_module_state(handle.source)
+            facts: tuple[Any, ...] = ()
             with WithoutRules():
                 if (
                     isinstance(example, torch.Tensor)
                     and not (example.is_sparse or example.is_nested)
                     and not isinstance(example, UninitializedTensorMixin)
                 ):
-                    node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
+                    facts = example.dtype, tuple(example.shape)
+            node.meta[INPUT] = InputFacts(is_module_state(handle.source), *facts)
 
         last_item: dict[torch.fx.Node, torch.fx.Node] = {}
 

@@ -105,6 +105,10 @@ def items_of(table: Any) -> Any:
     return dict.items(table) if isinstance(table, dict) else table.items()
 
 
+def has_key(table: Any, key: Any) -> bool:
+    return dict.__contains__(table, key) if isinstance(table, dict) else key in table
+
+
 _new_guard = tuple.__new__
 NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object
 
@@ -467,7 +471,8 @@ class Heap:
 
     def read_index(self, origin: Origin, index: int) -> Any:
         """``obj[index]`` of a list nobody has written to."""
-        value = origin.obj[index]
+        kind = list if isinstance(origin.obj, list) else collections.deque  # a subclass's own method must not be called
+        value = kind.__getitem__(origin.obj, index)
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 number = self.changing_number(value, origin.entry(index))
@@ -517,8 +522,10 @@ class Heap:
             if kind is collections.deque:
                 self.read_field(obj, "maxlen", lambda: obj.maxlen)
         elif isinstance(obj, (set, frozenset)):
-            self.guard("equal set", source, frozenset(obj))
-            origin.snapshot = list(obj)
+            elements = list((set if isinstance(obj, set) else frozenset).__iter__(obj))
+            self.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
+            self.guard("equal set", source, frozenset(elements))
+            origin.snapshot = elements
 
     def _complete_dict(self, origin: Origin) -> None:
         table, source = origin.obj, origin.source
@@ -531,7 +538,7 @@ class Heap:
             before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
         else:
             # Keys written before anyone asked for the whole: what they held is no longer known.
-            before = [(k, v) for k, v in items_of(table) if k not in origin.written]
+            before = [(k, v) for k, v in items_of(table) if not self.is_constant_key(k) or k not in origin.written]
             self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
         keys = tuple(k for k, _ in before)
         if all(self.is_constant_key(k) for k in keys):
@@ -604,12 +611,13 @@ class Heap:
             return
         if key not in origin.written and key not in origin.known:
             # Whether the key was there decides the order of the keys later.
-            if key in origin.obj:
+            if has_key(origin.obj, key):
                 self.guard(*origin.by_base("has", key))
             else:
                 self.guard(*origin.by_base("absent", key))
-        if not origin.written and isinstance(origin.obj, dict) and len(origin.obj) <= MOST_REMEMBERED:
-            origin.order = tuple(k for k, _ in items_of(origin.obj))
+        if not origin.written and isinstance(origin.obj, dict) and dict.__len__(origin.obj) <= MOST_REMEMBERED:
+            order = tuple(k for k, _ in items_of(origin.obj))
+            origin.order = order if all(map(self.is_constant_key, order)) else None
         if origin.order is not None and key not in origin.written and key in origin.order:
             old = dict.__getitem__(origin.obj, key)
             if self.is_remembered(old):
@@ -644,7 +652,7 @@ class Heap:
             if origin.known:
                 self.complete(origin)
             else:
-                origin.appended_from = len(value)
+                origin.appended_from = list.__len__(value)
 
     def changed(self, origin: Origin) -> bool:
         """Whether an outside container's content is not what it was."""

@@ -36,9 +36,9 @@ from ..interpreter import tracebacks
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers import numpy_arrays, numpy_kinds
 from ..numbers.live_scalars import Live
-from ..python import operators
 from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
 from ..python.messages import warning_filters
+from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_object_state
 from ..pytorch.backward_and_grad import no_view
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame, set_state
@@ -169,7 +169,7 @@ class Rebuilder:
             raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)
-        if kind in operators.ITERATORS or kind.__module__ == "itertools":
+        if kind in iteration.ITERATORS or kind.__module__ == "itertools":
             return self.iterator(value)
         if isinstance(value, BaseException):
             return self.exception(value)
@@ -187,7 +187,7 @@ class Rebuilder:
         ):
             return self.instance(value)
         if (
-            kind in operators.SIMPLE
+            kind in value_kinds.SIMPLE
             or kind in numpy_kinds.VALUES
             or isinstance(value, (types.ModuleType, type, types.TracebackType))
         ):

@@ -1,10 +1,11 @@
-"""What learns and is written where a mask says: a choice for each element.
+"""Masked writes of values that require a gradient become `where`, an element-wise choice.
 
     h[mask] = row    =>    where = where mask, row, h
                            copy_ h, where
 
-Autograd would pick the gradient of the row by the mask, and only data tells how many rows that are. Of what goes to
-every place of the mask alike, the gradient is a sum over all places, with nothing for those the mask leaves out.
+Autograd would select the gradient of the row by the mask, and the number of selected rows depends on data. A value that
+is broadcast over all positions of the mask has a simpler gradient: the sum over all positions, with zero where the mask
+is False.
 """
 
 from __future__ import annotations

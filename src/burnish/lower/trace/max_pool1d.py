@@ -1,10 +1,10 @@
-"""Maxima along a line, without gradients: contiguous, whatever the input's strides.
+"""One-dimensional max pooling without gradients: the result is contiguous, whatever the input's strides.
 
     F.max_pool1d(x.mT, 2)    =>    maxima, places = max_pool2d_with_indices …
                                    clone          = clone maxima, memory_format=contiguous_format
 
-On a CPU eager has a kernel of its own for these. Tensor subclasses, and those of the trace are, are sent to the kernel
-for images, as is what needs a gradient; that one lays out its result as the input is laid out.
+On a CPU eager has a separate kernel for it. Tensor subclasses, which include the tensors of the trace, use the
+two-dimensional kernel, as do inputs that need a gradient. That kernel gives its result the layout of the input.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The classes that `one_hot` is given are checked.
+"""Checks the class indices of `one_hot`.
 
     h = one_hot(i, 5)     =>     check any(i < 0 or i >= 5)
                                  h = i[..., None] == arange(5)
 
-Eager looks at them in C++, where it has data, and computes by comparing where it has none, as here.
+Eager checks them in C++ where it has data, and computes by comparison where it has none, as in a trace.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Recurrent layers in the trace: one call forward and one backward, where torch would come down to steps.
+"""Recurrent layers in the trace: one call forward and one backward, instead of a loop over steps.
 
     torch._VF.gru(x, h, weights, …)    =>    recurrent, recurrent_1, ticket = recurrent 'gru', x, [h], [w, …], …
                                              …
                                              … = recurrent_backward ticket, [gradient, None], [x, h, w, …], …
 
-On a CPU eager has a kernel for LSTMs in float32 alone; that is an ATen operator and comes by itself. All others are a
-loop over positions in C++, and as a graph that is long: a hundred positions take many seconds to compile, and run
-slower than eager. On a GPU cuDNN has them all, and looks at where the weights lie, which the trace cannot show. What
-runs the calls is `runtime/eager/recurrent_layers.py`.
+On a CPU eager has a kernel only for LSTMs in float32: that is an ATen operator and is traced as such. The others are a
+loop over positions in C++, which makes a long graph: a hundred positions take many seconds to compile, and run slower
+than eager. On a GPU cuDNN has all of them, but requires weights in one buffer, which the trace cannot express.
+`runtime/eager/recurrent_layers.py` runs the calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a call is traced so. `args`: x, state, weights, has_biases, layers, dropout, train, bidirectional,
+    """Whether a call is traced this way. `args`: x, state, weights, has_biases, layers, dropout, train, bidirectional,
     batch_first."""
     try:
         kind = KINDS.get(target)
@@ -48,7 +48,7 @@ def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
     ):
         return False
     if x.is_cuda:
-        return not (dropout and train and layers > 1)  # a layer's weights alone are not what cuDNN takes
+        return not (dropout and train and layers > 1)  # cuDNN does not take the weights of one layer alone
     is_projected = len(weights) != layers * (1 + bool(bidirectional)) * (4 if has_biases else 2)
     return kind != "lstm" or x.dtype is not torch.float32 or is_projected
 
@@ -66,7 +66,7 @@ def trace_recurrent(tracer: AtenTracer, target: Any, args: tuple) -> tuple:
 
 
 def layer_by_layer(tracer: AtenTracer, target: Any, tensors: tuple, options: tuple) -> tuple:
-    """What is dropped between layers is drawn by the graph."""
+    """Dropout between layers becomes part of the graph."""
     (x, state, weights), (has_biases, layers, dropout, train, bidirectional, batch_first) = tensors, options
     x = x.transpose(0, 1) if batch_first else x
     count, directions = len(weights) // layers, 1 + bool(bidirectional)

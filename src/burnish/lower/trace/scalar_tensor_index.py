@@ -1,9 +1,9 @@
-"""Parts of a tensor that lie where another one's value says: ``x[t]`` and ``x[:, t]`` of a whole number in a tensor.
+"""Indexing by an integer tensor without dimensions: ``x[t]`` and ``x[:, t]``.
 
     y = x[t]        =>      i = aten.index.Tensor x, [t]
 
-Eager reads ``t`` in Python's C and answers a view, which cannot be had without data. A copy holds the same as long as
-nobody can tell: nothing is written through it, nor to ``x`` after it, and it is not handed out.
+Eager reads ``t`` in C++ and returns a view, which is impossible in a trace without data. A copy is equivalent as long
+as nothing is written through it or to ``x`` after it, and it does not leave the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAIN = (int, slice, type(None), type(...))
 
 
 def picking_tensor(target: Any, args: tuple) -> int | None:
-    """Which part of the index is the tensor; None where this is another kind of call."""
+    """The position of the tensor in the index; None for any other kind of call."""
     if target not in TARGETS or not isinstance(args[0], torch.Tensor):
         return None
     parts = index_of(args)
@@ -41,8 +41,8 @@ def index_of(args: tuple) -> tuple:
 
 
 def pick(args: tuple, at: int) -> torch.Tensor | None:
-    """The part, copied. What else the index says comes first, and is a view. None where the order of its strides would
-    be another than the view's: what is computed of it would lie otherwise than in eager."""
+    """Applies the rest of the index, which gives a view, and copies the part. None where the copy's strides would be in
+    another order than the view's: values computed from it would have another layout than in eager."""
     x, parts = args[0], index_of(args)
     rest = (*parts[:at], slice(None), *parts[at + 1 :])
     shown = x if len(parts) == 1 else x[rest]
@@ -58,7 +58,7 @@ def pick(args: tuple, at: int) -> torch.Tensor | None:
 
 
 def why_not_copied(graph: Graph, picked: list[tuple[Node, Value]]) -> str | None:
-    """Why somebody could tell that the picked parts are copies. Of each there is the node, and what it is a part of."""
+    """Why the copies could be observed. `picked` has the node of each copy, and the tensor it is a part of."""
     copies = {node.results[0]: root_of(base) for node, base in picked}
     if any(isinstance(out, Value) and root_of(out) in copies for out in graph.outputs):
         return "a view is handed out that lies where a tensor's value says"

@@ -32,6 +32,7 @@ from ...ir.infer_types import result_types
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.collective_operators import is_collective_operator
+from ...tensors.compile_request import facts_of_input
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import NAMES, TensorType, has_stride
 from .checkpoint_recompute import Regions, TracedRegion
@@ -124,7 +125,7 @@ def trace_once(
             for node in gm.graph.nodes:
                 regions.before(node)
                 if node.op == "placeholder":
-                    env[node] = tracer.input(next(inputs), node.name, node.meta.get("burnish_state", False))
+                    env[node] = tracer.input(next(inputs), node.name, facts_of_input(node).is_module_state)
                 elif node.op == "output":
                     outputs = torch.fx.node.map_arg(node.args[0], env.__getitem__)
                 else:

@@ -1,10 +1,10 @@
-"""Tensors made from nothing, or like another.
+"""Tensor creation (zeros, full, arange, random, *_like, new_*): shape rules and element rules.
 
     zeros([2, 3])                      f32[2, 3]
     arange(0, 10, 3)                   i64[4]
     empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
 
-What follows from an element's place alone has a second record, for the loops.
+Elements that depend only on their index have a second rule, for loops (`index_functions`).
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def arange_in_steps(
 
 
 EXACT = 1 << 24
-"""Whole numbers up to this one are exact in f32, whichever way a range is computed."""
+"""Integers up to this one are exact in f32, whichever way a range is computed."""
 
 
 @located("aten.arange.default")
@@ -437,7 +437,7 @@ def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: 
     return new_empty(x, size, **options)
 
 
-# What is filled does not depend on what it is like: without that operand it can be kept, and written out in loops.
+# A filled tensor does not depend on the values of its template. Without that operand it is frozen and inlined in loops.
 
 
 @decomposition("aten.zeros_like.default")
@@ -472,7 +472,7 @@ def new_full_filled(g: Any, x: Any, size: Sequence[int], fill_value: Number, **o
 
 @decomposition("aten.full.default")
 def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """Of a number that is known when the graph runs: loops read it, and multiply ones by it."""
+    """Fill with a live scalar: loops read it and multiply ones by it."""
     if not isinstance(getattr(value, "type", None), NumberType):
         raise NoRule("a constant")
     type = made(size, dtype or value.dtype, options.get("device"))
@@ -525,7 +525,7 @@ RANDOM = (
     "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default aten.multinomial.default "
     "aten.normal.Tensor_float aten.normal.float_Tensor aten.normal.Tensor_Tensor"
 )
-"""They draw from a generator: their order counts, and two equal calls give different results."""
+"""They draw from a generator: their order matters, and equal calls return different results."""
 
 for name in RANDOM.split():
     record(name).notes["random"] = True

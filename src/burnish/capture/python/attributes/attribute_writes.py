@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-from .. import breaks
-from ..engine.heap import MISSING, dict_of
-from ..engine.interpreted_or_native import find_on_type
-from ..guards.tensor_metadata import is_tensor
-from ..interpreter import frames as fr
-from ..interpreter.frames import PUSHED
-from ..pytorch import tensor_object_state
-from .attributes import OF_DICTS, PROXIES, lookup
+from ... import breaks
+from ...engine.heap import MISSING, dict_of
+from ...engine.interpreted_or_native import find_on_type
+from ...guards.tensor_metadata import is_tensor
+from ...interpreter import frames as fr
+from ...interpreter.frames import PUSHED
+from ...pytorch import tensor_object_state
+from .class_lookup import lookup
+from .instance_attributes import OF_DICTS, PROXIES
 
 HAVE_OWN_SETTER = (FunctionType, threading.local)
 

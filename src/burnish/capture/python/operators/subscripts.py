@@ -14,15 +14,17 @@ from typing import Any
 
 import torch
 
-from .. import breaks
-from ..engine.heap import MISSING
-from ..engine.interpreted_or_native import is_trusted_type
-from ..guards.tensor_metadata import is_tensor
-from ..numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
-from ..numbers.live_scalars import Live
-from . import builtin_polyfills, operators
-from .attribute_writes import discard
-from .attributes import lookup, special_method
+from ... import breaks
+from ...engine.heap import MISSING
+from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.tensor_metadata import is_tensor
+from ...numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers.live_scalars import Live
+from ..attributes.attribute_writes import discard
+from ..attributes.class_lookup import lookup
+from ..attributes.descriptor_binding import special_method
+from ..polyfills import container_polyfills
+from . import iteration, native_reads, value_kinds
 
 IN_ORDER = (list, collections.deque)
 
@@ -32,19 +34,19 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if type(key) is int and (kind is tuple or kind is torch.Size):
         return m.plainly(operator.getitem, container, key)
     if is_tensor(container):
-        operators.expose(m, key)
+        native_reads.expose(m, key)
         check_index(m, key)
         key = constant_tensors.with_limits(m, key)
         if m.open_sizes is not None:
             m.open_sizes.check_slices(container, key)
             if m.open_sizes.symbols.takes(key):
                 return m.perform(operator.getitem, container, key)
-        return m.perform(operator.getitem, container, operators.settled(key))
+        return m.perform(operator.getitem, container, native_reads.settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
     if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, container):
         return numpy_constants.apply(m, operator.getitem, container, key)
-    if issubclass(kind, torch.nn.Module) or operators.python_method(m, container, "__getitem__"):
+    if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
     return subscript_natively(m, container, key)
 
@@ -58,26 +60,22 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         key = key.settle()
     elif type(key) is slice or type(key) is tuple or type(key) in numpy_kinds.NUMBERS:
         check_slice(m, key)
-        operators.settle_all(m, key)
+        native_reads.settle_all(m, key)
     origin = m.heap.origin_of(container)
     if isinstance(container, (dict, types.MappingProxyType)):
         return subscript_dict(m, container, key, origin)
     if isinstance(container, Live):
         return m.plainly(operator.getitem, container.settle(), key)
     if origin is not None and isinstance(container, (list, collections.deque)):
-        if (
-            type(key) is int
-            and -len(container) <= key < len(container)
-            and not origin.complete
-            and origin.appended_from is None
-        ):
+        length = in_order(container).__len__(container)
+        if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
-    if operators.python_method(m, key, "__index__"):
+    if value_kinds.python_method(m, key, "__index__"):
         m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
     if isinstance(container, IN_ORDER):
         return m.plainly(in_order(container).__getitem__, container, key)
-    if isinstance(container, operators.BUILTIN_CONTAINERS) or operators.is_known_native(kind):
+    if isinstance(container, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
         m.check_readable(operator.getitem, container)
         return m.plainly(operator.getitem, container, key)
     m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
@@ -97,7 +95,7 @@ def check_slice(m: Any, key: Any) -> None:
 
 def check_place(m: Any, key: Any) -> None:
     """Stop before a list is changed at an index that Python would read from a tensor."""
-    operators.check_numbers(m, (key,))
+    native_reads.check_numbers(m, (key,))
     if is_tensor(key):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
@@ -106,7 +104,7 @@ def check_index(m: Any, key: Any) -> None:
     """Stop if indexing would call a user's ``__index__``."""
     for part in key if type(key) is tuple else (key,):
         for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
-            if operators.python_method(m, value, "__index__"):
+            if value_kinds.python_method(m, value, "__index__"):
                 m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
 
 
@@ -138,7 +136,7 @@ def special_or_error(m: Any, obj: Any, name: str) -> Any:
 
 
 def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
-    operators.check_key(m, key)
+    native_reads.check_key(m, key)
     missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
     if origin is not None and not origin.complete:
         if m.heap.is_constant_key(key):
@@ -150,7 +148,7 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
     if key not in table and missing is not MISSING:
         if isinstance(table, collections.defaultdict) and table.default_factory is not None:
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
-            return m.call(builtin_polyfills.default_item, (table, key, factory), {})
+            return m.call(container_polyfills.default_item, (table, key, factory), {})
         if isinstance(missing, types.MethodType):
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):
@@ -162,12 +160,12 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
 
 def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
     if isinstance(container, torch.Tensor):
-        operators.expose(m, key)
-        operators.expose(m, value)
+        native_reads.expose(m, key)
+        native_reads.expose(m, value)
         check_index(m, key)
         m.perform(operator.setitem, container, key, value)
         return None
-    if operators.python_method(m, container, "__setitem__"):
+    if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
     return store_natively(m, container, key, value)
 
@@ -180,14 +178,14 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         key = key.settle()
     elif type(key) is slice:
         check_slice(m, key)
-        operators.settle_all(m, key)
-        operators.expose(m, value)
+        native_reads.settle_all(m, key)
+        native_reads.expose(m, value)
         if (
             isinstance(container, list)
-            and not isinstance(value, operators.BUILTIN_CONTAINERS)
-            and operators.can_iterate(m, value)
+            and not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
+            and iteration.can_iterate(m, value)
         ):
-            return discard(m, m.call(builtin_polyfills.store_slice, (container, key, value), {}))
+            return discard(m, m.call(container_polyfills.store_slice, (container, key, value), {}))
     if isinstance(container, dict):
         store_key(m, container, key, value)
         return None
@@ -203,8 +201,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
 
 
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
-    operators.check_key(m, key)
-    key = operators.settled(key)
+    native_reads.check_key(m, key)
+    key = native_reads.settled(key)
     origin = m.heap.origin_of(table)
     if origin is not None:
         if m.heap.is_constant_key(key):
@@ -218,7 +216,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 
 
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
-    if operators.python_method(m, container, "__delitem__"):
+    if value_kinds.python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
     return delete_natively(m, container, key)
 
@@ -227,9 +225,9 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
     if m.region is not None:
         m.region.will_write(container)
     check_slice(m, key)
-    operators.settle_all(m, key)
+    native_reads.settle_all(m, key)
     if isinstance(container, dict):
-        operators.check_key(m, key)
+        native_reads.check_key(m, key)
         origin = m.heap.origin_of(container)
         if origin is not None:
             if m.heap.is_constant_key(key) and key in container:

@@ -3,14 +3,14 @@
     zip(batches(), labels)           # batches() is a generator: each next() runs user code
 
 The constructor of such an iterator calls ``iter`` on its iterables at once and rejects non-iterables, as C code does:
-``begin``. The rest runs when an element is requested. See ``builtin_polyfills`` for the rules of all polyfills.
+``begin``. The rest runs when an element is requested. The rules of all polyfills: ``polyfills``.
 """
 
 from __future__ import annotations
 
 import itertools
 
-from ..interpreter.frames import MADE_BY, STANDS_FOR
+from ...interpreter.frames import MADE_BY, STANDS_FOR
 
 MISSING = object()
 
