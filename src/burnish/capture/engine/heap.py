@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import enum
 import functools
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -22,14 +21,12 @@ from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
-from ..interpreter.frames import NULL, UNBOUND, Generator
+from ..interpreter.frames import EXHAUSTED, MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
-from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
 from .interpreted_or_native import is_trusted
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
-
-MISSING = object()
+from .reads_past_overrides import PLAIN_TABLES, dict_of, items_of
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
@@ -95,29 +92,7 @@ UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torc
 MOST_REMEMBERED = 64
 """Keys of a dictionary of which it is remembered what it held before it was written to."""
 
-PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
-
-
-def items_of(table: Any) -> Any:
-    """The items as C code reads them, past methods that a subclass defines."""
-    if isinstance(table, collections.OrderedDict):
-        return collections.OrderedDict.items(table)
-    return dict.items(table) if isinstance(table, dict) else table.items()
-
-
 _new_guard = tuple.__new__
-NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object
-
-
-def dict_of(obj: Any) -> Any:
-    """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
-    kind = type(obj)
-    if issubclass(kind, NOT_BY_OBJECT):
-        return obj.__dict__ if issubclass(kind, type) else threading.local.__getattribute__(obj, "__dict__")
-    try:
-        return object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
 
 
 def is_compared_by_value(kind: type) -> bool:

@@ -27,13 +27,11 @@ from ...errors import InternalError
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
-from ..interpreter.bytecode_decoder import Code
+from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_as
-from ..interpreter.frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
-from ..interpreter.generator_delegation import delegate_of
+from ..interpreter.frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value, delegate_of
 from ..interpreter.instruction_loop import Machine
-from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
 from ..python import attribute_writes, attributes, builtin_polyfills, calls, object_creation, operators, subscripts
@@ -41,7 +39,7 @@ from ..python.messages import framework_logging
 from ..pytorch import activation_checkpointing, recorder_fast_path
 from ..pytorch.backward_and_grad import Gradients
 from .graph_recorder import Handle, Recorder
-from .heap import MISSING, Heap
+from .heap import Heap
 from .interpreted_or_native import OUR_PATH, is_trusted_namespace
 
 # Modules whose functions are effects: they run again, user handlers and all, each time the segment does.

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 from . import frames as fr
 from .emulated_frames import call_shown, looks_at_frames
 from .exception_context import call_while_handling, extend_context, set_context
-from .frame_introspection import FRAME_CALLS, MISSING
-from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
-from .generator_delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
+from .frame_introspection import FRAME_CALLS
+from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value, delegate_of
+from .generator_delegation import delegate_closed, innermost_delegate, throw_into_foreign
 from .opcodes.calls import callable_text
-from .opcodes.control_flow import EXHAUSTED, leave_loop
+from .opcodes.control_flow import leave_loop
 from .opcodes.exceptions import mark_as_raised
 from .opcodes.generators import end_send
 from .tracebacks import Trail
@@ -602,6 +602,9 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
         finally:
             del trouble, error
     return machine.run()
+
+
+Generator.advance = resume_natively
 
 
 def _can_iterate(kind: type) -> bool:

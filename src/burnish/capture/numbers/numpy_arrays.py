@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..engine.graph_recorder import Call, Handle
-from ..engine.heap import MISSING
+from ..interpreter.frames import MISSING
 from .numpy_kinds import ARRAY, NUMBERS
 
 METHODS = frozenset(

@@ -23,7 +23,7 @@ import torch
 
 from ...tensors.collective_operators import is_collective_operator
 from .. import breaks
-from ..engine.heap import MISSING, UNEXPOSED, Origin
+from ..engine.heap import UNEXPOSED, Origin
 from ..engine.interpreted_or_native import (
     is_collective,
     is_leaf,
@@ -36,8 +36,9 @@ from ..engine.interpreted_or_native import (
 from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter import argument_binding
 from ..interpreter import frames as fr
-from ..interpreter.bytecode_decoder import Code, decode
-from ..interpreter.frames import PUSHED, Frame, Generator, Raised
+from ..interpreter.bytecode_decoder import decode
+from ..interpreter.decoded_code import Code
+from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import Expression, Live, LiveInt
 from ..pytorch import (

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
 from ..interpreter import frames as fr
-from ..interpreter.frames import Generator
+from ..interpreter.frames import MISSING, Generator
 from ..numbers.live_scalars import Live
 from ..pytorch import torch_switches
 from . import (

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
 from ..interpreter import frames as fr
-from ..interpreter.frames import Generator, Raised
+from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
 from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators, sort_polyfills

@@ -18,12 +18,11 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING, UNEXPOSED
+from ..engine.heap import UNEXPOSED
 from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter import frames as fr
-from ..interpreter.frames import PUSHED, UNBOUND, Generator
-from ..interpreter.opcodes.control_flow import EXHAUSTED
+from ..interpreter.frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Generator
 from ..numbers import live_scalars, numpy_arrays, numpy_constants, numpy_kinds
 from ..numbers.constant_tensors import is_constant
 from ..numbers.live_scalars import Live

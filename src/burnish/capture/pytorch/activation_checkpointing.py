@@ -28,8 +28,8 @@ from ...runtime.eager import checkpoint_recompute
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
 from ..engine.graph_recorder import Handle
-from ..engine.heap import MISSING
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_calls

@@ -25,8 +25,7 @@ import torch
 
 from ...runtime.segments import ResultsChanged
 from .. import breaks
-from ..engine.heap import MISSING
-from ..interpreter.frames import cell_value
+from ..interpreter.frames import MISSING, cell_value
 from ..numbers.live_scalars import Expression, Live
 from .autograd_function_writes import attributes_after, what_is_written
 from .opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes

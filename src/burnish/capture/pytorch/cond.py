@@ -28,9 +28,9 @@ from ...runtime.argument_trees import mapped
 from ...runtime.eager.cond import Branches
 from .. import breaks
 from ..engine.graph_recorder import Call, Handle, Recorder
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from ..python.trace_rollback import CallStart
 from .activation_checkpointing import tensors_in, written
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.heap import SINGLETON_IDS, Origin, items_of
+from ..engine.heap import SINGLETON_IDS, Origin
+from ..engine.reads_past_overrides import items_of
 from ..interpreter.frames import cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .template_runtime import refill, suspend_generator
