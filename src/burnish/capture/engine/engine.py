@@ -45,8 +45,9 @@ from ..segments.close_segment import autocast_nesting, close, restore_state
 from ..segments.concretize_scalars import scrub
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes
+from .break_signals import Late, Stop
 from .crash_repro import write_failure
-from .tracer import Late, Stop, Tracer
+from .tracer import Tracer
 
 MISS = object()
 FAILED = object()

@@ -279,7 +279,7 @@ class CapturedRegion:
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
-        from ..engine.tracer import Stop
+        from ..engine.break_signals import Stop
 
         if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
             self.leave()

@@ -141,8 +141,8 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     """Call with floats that change from call to call. If they change more than the values of the results, the node
     notices, and its segment runs as plain Python."""
+    from ..engine.break_signals import Late
     from ..engine.graph_recorder import NotRecordable
-    from ..engine.tracer import Late
 
     mark = m.recorder.mark()
     for value in args:

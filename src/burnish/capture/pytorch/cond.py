@@ -272,7 +272,7 @@ class Branch:
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside a branch: the segment must end before the call. The original break is the reason."""
-        from ..engine.tracer import Stop
+        from ..engine.break_signals import Stop
 
         self.undo()
         return Stop(signal.kind or breaks.RAISED, f"{signal.what}, in a branch of torch.cond")

@@ -98,8 +98,8 @@ def stop_after_writes(m: Any, name: str) -> None:
 
 def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
     """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
+    from ..engine.break_signals import Late
     from ..engine.graph_recorder import NotRecordable
-    from ..engine.tracer import Late
 
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
