@@ -35,9 +35,10 @@ from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
 from . import native_calls, traced_generators, traced_variables
 from .break_signals import Late, Stop
-from .graph_recorder import Handle, Recorder
+from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import OUR_PATH
+from .recorded_calls import Handle
 
 # The errors that end a frame's work without being raised in its caller.
 ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..engine.graph_recorder import Call, Handle
+from ..engine.recorded_calls import Call, Handle
 from ..interpreter.frames import MISSING
 from .numpy_kinds import ARRAY, NUMBERS
 

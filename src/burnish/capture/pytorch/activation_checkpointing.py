@@ -27,7 +27,8 @@ from ...runtime.argument_trees import mapped
 from ...runtime.eager import checkpoint_recompute
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
-from ..engine.graph_recorder import Handle
+from ..engine.break_signals import Stop
+from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
@@ -279,8 +280,6 @@ class CapturedRegion:
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
-        from ..engine.break_signals import Stop
-
         if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
             self.leave()
             return signal

@@ -12,6 +12,7 @@ from ... import events, settings
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ..breaks import Break
+from ..engine.graph_builder import build_graph
 from ..engine.tracer import Tracer
 from ..guards.guard_function import check_twice, write_check
 from ..guards.native_watch_checks import watched
@@ -63,7 +64,7 @@ def close(
     graph_module, graph = None, None
     written = recorder.written_inputs()
     if recorder.calls or rebuilder.outputs:
-        graph_module = recorder.graph_module(rebuilder.outputs)
+        graph_module = build_graph(recorder, rebuilder.outputs)
     check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.

@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..engine.graph_recorder import Handle, Recorder
+from ..engine.graph_recorder import Recorder
 from ..engine.heap import SINGLETON_IDS, Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.recorded_calls import Handle
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
