@@ -23,7 +23,6 @@ import torch
 
 from ...tensors.collective_operators import is_collective_operator
 from .. import breaks
-from ..engine.heap import UNEXPOSED, Origin
 from ..engine.interpreted_or_native import (
     is_collective,
     is_leaf,
@@ -33,6 +32,8 @@ from ..engine.interpreted_or_native import (
     is_user_type,
     why_not_interpret,
 )
+from ..engine.object_kinds import UNEXPOSED
+from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter import argument_binding
 from ..interpreter import frames as fr

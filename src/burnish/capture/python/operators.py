@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import UNEXPOSED
 from ..engine.interpreted_or_native import is_trusted_type
+from ..engine.object_kinds import UNEXPOSED
 from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Generator

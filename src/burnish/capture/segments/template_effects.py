@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.heap import SINGLETON_IDS, Origin
+from ..engine.object_kinds import SINGLETON_IDS
+from ..engine.object_lifetimes import Origin
 from ..engine.reads_past_overrides import items_of
 from ..interpreter.frames import cell_value
 from ..pytorch.backward_and_grad import set_gradients

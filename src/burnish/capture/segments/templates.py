@@ -27,8 +27,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ..engine.graph_recorder import Recorder
-from ..engine.heap import SINGLETON_IDS, Heap
+from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.object_kinds import SINGLETON_IDS
 from ..engine.recorded_calls import Handle
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
