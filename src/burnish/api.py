@@ -21,7 +21,8 @@ import torch
 
 from . import settings
 from .backends.registry import Backend, lookup
-from .capture.engine.engine import Options, Program
+from .capture.engine.engine import Program
+from .capture.engine.program_options import Options
 from .capture.python import builtin_functions, builtin_polyfills
 from .errors import UserError
 from .frontend import marks, stance

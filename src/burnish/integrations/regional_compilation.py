@@ -22,9 +22,11 @@ import torch
 
 from .. import settings
 from ..api import keep_track, options_of, why_not_compile
-from ..capture.engine.engine import Continuation, Options, Program
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
+from ..runtime.segments import Continuation
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..interpreter.reads_past_overrides import items_of
 from .object_kinds import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 from .object_lifetimes import Origin
-from .reads_past_overrides import items_of
 
 if TYPE_CHECKING:
     from .heap import Heap
 
 
 def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None:
-    """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: a list's numbers
-    that change from run to run lie in it as live ones from here on."""
+    """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: numbers in a list
+    that change from run to run are replaced by live scalars."""
     if origin is None or origin.complete:
         return
     obj = origin.obj
@@ -58,7 +58,7 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
         now = dict(items_of(table))
         before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
     else:
-        # Keys written before anyone asked for the whole: what they held is no longer known.
+        # Keys were written before this read of the whole: their old values are lost.
         before = [(k, v) for k, v in items_of(table) if k not in origin.written]
         heap.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
     keys = tuple(k for k, _ in before)
@@ -110,7 +110,7 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
 
 
 def expose_items(heap: Heap, value: Any) -> None:
-    """Guard what native code reads that only hands out the elements of ``value``."""
+    """Guard what native code reads that only returns the elements of ``value``."""
     if issubclass(type(value), (list, tuple)):
         origin = heap.origins.get(id(value))
         if origin is not None and not isinstance(value, tuple):
@@ -120,10 +120,10 @@ def expose_items(heap: Heap, value: Any) -> None:
 
 
 def changed(heap: Heap, origin: Origin) -> bool:
-    """Whether an outside container's content is not what it was."""
+    """Whether an outside container's content differs from before the segment."""
     if origin.is_written:
         return True
-    if origin.snapshot is None or not is_other_than_before(origin):
+    if origin.snapshot is None or not has_changed_since(origin):
         return False
     if not origin.is_changed_here:
         heap.raced = str(origin.source)
@@ -131,14 +131,14 @@ def changed(heap: Heap, origin: Origin) -> bool:
 
 
 def note_changes(heap: Heap) -> None:
-    """Native code has run that may change any container: from here on a change of those is the program's."""
+    """Called after native code that may change any container: changes so far count as the program's."""
     for origin in heap.origins.values():
-        if origin.snapshot is not None and is_other_than_before(origin):
+        if origin.snapshot is not None and has_changed_since(origin):
             origin.is_changed_here = True
 
 
-def is_other_than_before(origin: Origin) -> bool:
-    """Whether what is in a container that was guarded as a whole is not what was in it then."""
+def has_changed_since(origin: Origin) -> bool:
+    """Whether a container that was guarded as a whole has changed since."""
     obj = origin.obj
     if isinstance(obj, DICTS):
         now = list(items_of(obj))

@@ -1,8 +1,8 @@
-"""The heap: every object the segment met that existed before it, where it came from, what was read and written.
+"""The heap: the objects from outside that a segment uses, with their sources, guards on reads, and writes.
 
-Capture runs on the real objects, so reads and writes are plain Python. What this module adds is memory: the first read
-of anything outside puts a guard; a container remembers what it held before the segment changed it, so the change can be
-replayed as an effect when the segment runs again. An object not in ``origins`` was made by the segment itself.
+Capture runs on the real objects, so reads and writes are plain Python. This module keeps records of them. The first
+read of an outside object adds a guard. A container's content before the segment is kept, so that a change can be
+replayed as an effect when the segment runs again. An object that is not in ``origins`` was made by the segment.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
+from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of, items_of
 from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
 from . import container_contents, object_parts
 from .object_kinds import (
@@ -31,10 +32,9 @@ from .object_kinds import (
     is_plain_kind,
 )
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, runs_code_at_the_end
-from .reads_past_overrides import PLAIN_TABLES, dict_of, items_of
 
 MOST_REMEMBERED = 64
-"""Keys of a dictionary of which it is remembered what it held before it was written to."""
+"""The largest dictionary whose old values are kept when keys of it are written."""
 
 _new_guard = tuple.__new__
 
@@ -55,16 +55,16 @@ class Heap:
         self.origins: dict[int, Origin] = {}
         self.guards: list[Guard] = []
         self._guard_keys: set = set()
-        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
+        self.fresh: dict[int, Any] = {}  # objects made by the segment (instances, functions)
         self.pinned_functions: set[int] = set()
         self.names_seen: set[tuple[int, str]] = set()
-        self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
-        self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
+        self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
+        self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.live_numbers: dict[int, Any] = {}  # by source
-        self.raced: str | None = None  # what another thread changed between two reads of the trace
-        self.dropped: str | None = None  # what the program let go, so that code ran
-        self.has_decimals = False  # whether it has met one: their context is guarded
-        self.has_marked = False  # whether it has set attributes on a tensor that it made
+        self.raced: str | None = None  # a value that another thread changed between two reads
+        self.dropped: str | None = None  # an object whose finalization ran code
+        self.has_decimals = False  # then the decimal context is guarded
+        self.has_marked = False  # the program has set attributes on a tensor that it made
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -82,13 +82,13 @@ class Heap:
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
     def add(self, kind: str, source: Source, expected: Any = None) -> None:
-        """A guard that cannot be there yet, because its source is read for the first time."""
+        """Add a guard without a search for an equal one, because its source is read for the first time."""
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
     # ---- admission: an object is met for the first time
 
     def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
-        """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
+        """Record the source of ``value`` and guard its kind or value. Returns the value to continue with."""
         kind, key = type(value), id(value)
         if key not in self.origins:
             if kind in TENSOR_TYPES:
@@ -152,9 +152,9 @@ class Heap:
         return kind not in live_scalars.KINDS if is_slot else source.path() in self.tracer.changing
 
     def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
-        """An outside object whose end can be seen: the program alone holds it."""
+        """The origin of an outside object with an observable finalization: only the program holds it."""
         key, kind = id(value), type(value)
-        # Proxies do not say.
+        # A proxy has no readable callback.
         calls = any(
             issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
             for reference in weakref.getweakrefs(value)
@@ -184,8 +184,8 @@ class Heap:
         return value
 
     def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
-        """What a trusted module has under a name. Functions, classes and constants stay; an object (``sys.stdout``) may
-        be replaced by another."""
+        """The value of a name in a trusted module. Functions, classes and constants stay; an object (``sys.stdout``)
+        may be replaced."""
         self.adopt(value)
         if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
             self.names_seen.add((id(namespace), name))
@@ -225,7 +225,7 @@ class Heap:
         return found
 
     def members_in(self, origin: Origin, table: Any) -> Origin:
-        """``members`` of an object whose instance dictionary is ``table``, where that is another one than the last."""
+        """``members`` of an object whose instance dictionary is now ``table``, and was another one before."""
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, origin.source.members)
@@ -246,7 +246,7 @@ class Heap:
         table = origin.obj
         if type(table) is dict:
             value = table.get(key, MISSING)
-        elif type(table) in PLAIN_TABLES:  # a subclass may define how it is read: that is not asked here
+        elif type(table) in PLAIN_TABLES:  # a subclass may override reads; its methods are not called
             value = table[key] if key in table else MISSING  # noqa: SIM401
         else:
             value = dict.get(table, key, MISSING)
@@ -263,7 +263,7 @@ class Heap:
             if type(value) in NUMBERS or type(value) is tuple:
                 number = self.changing_number(value, source, key in CHANGING_NAMES)
                 if number is not None:
-                    return number  # and not known: it is asked for here each time
+                    return number  # not in ``known``, so that each read comes here
             self.admit(value, source)
         if known:
             known[key] = id(value)  # type: ignore[index]
@@ -272,14 +272,14 @@ class Heap:
         return value
 
     def read_again(self, origin: Origin, key: Any, value: Any) -> Any:
-        """``value``, found where the trace has read before. Another one than then is of another thread: the guards are
-        about the first one, and the graph would be about both."""
+        """``value``, found where the trace has read before. If it differs, another thread has changed it: the guards
+        would describe the first value, and the graph would use both."""
         if origin.known[key] != id(value):
             self.raced = f"{origin.source}: {key!r}"
         return value
 
     def live_number(self, value: Any, source: Source) -> Any:
-        """A number of which only the type is guarded, for it is another one on most runs."""
+        """A live scalar: a number whose type is guarded, but not its value, which differs on most runs."""
         found = self.live_numbers.get(id(source))
         if found is None:
             self.guard("type", source, type(value))
@@ -288,7 +288,7 @@ class Heap:
         return found
 
     def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
-        """A number that differed between two runs before, as a live one, or a tuple with such numbers; else None."""
+        """A live scalar for a number that differed between two runs, or a tuple with such numbers; otherwise None."""
         changing: frozenset = self.tracer.changing
         if not (is_known_to or changing):
             return None
@@ -320,13 +320,13 @@ class Heap:
         return origin
 
     def read_index(self, origin: Origin, index: int) -> Any:
-        """``obj[index]`` of a list nobody has written to."""
+        """``obj[index]`` of a list that has not been written to."""
         value = origin.obj[index]
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 number = self.changing_number(value, origin.entry(index))
                 if number is not None:
-                    return number  # and not known: it is asked for here each time
+                    return number  # not in ``known``, so that each read comes here
                 origin.note_read(index, value)
                 self.admit(value, origin.entry(index))
             else:
@@ -345,7 +345,7 @@ class Heap:
         return value
 
     def why_not_readable(self, value: Any) -> str | None:
-        """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
+        """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
         origin = self.origin_of(value)
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
@@ -360,7 +360,7 @@ class Heap:
             origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
-            # Whether the key was there decides the order of the keys later.
+            # The presence of the key decides the order of the keys later.
             if key in origin.obj:
                 self.guard(*origin.by_base("has", key))
             else:
@@ -374,8 +374,8 @@ class Heap:
         origin.note_written(key, deletes)
 
     def is_remembered(self, value: Any) -> bool:
-        """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
-        numbers, which change from call to call and are not to be guarded."""
+        """Whether the old value of a key is kept when the key is written. Objects with an observable lifetime are not
+        kept, nor numbers, which change from call to call and must not be guarded."""
         kind, origin = type(value), self.origin_of(value)
         return (
             kind not in NUMBERS
@@ -389,7 +389,7 @@ class Heap:
         )
 
     def will_write(self, value: Any, an_item: bool = False) -> None:
-        """A container is about to be changed in a way only its whole content can describe."""
+        """Called before a change of a container that only its whole content can describe."""
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
@@ -404,7 +404,7 @@ class Heap:
                 origin.appended_from = len(value)
 
     def has_written(self) -> bool:
-        """Whether the program has changed anything by now that code inside of its graph could come upon."""
+        """Whether the program has changed anything that code inside its graph could read."""
         return self.has_marked or bool(self.tracer.effects) or any(map(self.changed, self.origins.values()))
 
     # ---- questions
@@ -423,7 +423,7 @@ class Heap:
 
     def make(self, value: Any) -> Any:
         kind = type(value)
-        if kind is Generator:  # not held here: Python closes a generator when the program drops it
+        if kind is Generator:  # not kept here: Python closes a generator when the program drops it
             value.noted_by = weakref.ref(self)
         elif runs_code_at_the_end(kind):
             self.fresh[id(value)] = value
@@ -433,7 +433,7 @@ class Heap:
         return value
 
     def let_go(self, value: Any) -> None:
-        """The end of an object made here can be seen from now on: only the program holds it."""
+        """Keep only a weak reference to an object made here, so that its finalization is observable."""
         key, kind = id(value), type(value)
         if self.fresh.get(key) is value and kind.__weakrefoffset__:
 

@@ -20,7 +20,7 @@ from .break_signals import Late, Stop
 if TYPE_CHECKING:
     from .tracer import Tracer
 
-# Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
+# Modules whose functions are effects: they run again with each run of the segment, user handlers included.
 RUN_AGAIN = (
     "burnish.capture.python.messages.print_and_format",
     "burnish.capture.python.messages.framework_logging",
@@ -44,7 +44,7 @@ def perform(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
 
 
 def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, name: Any, as_shown: tuple | None) -> Any:
-    """``as_shown``: the call as modes would be shown it, where that is known; else what to learn it under."""
+    """``as_shown``: the call as modes receive it, if known; otherwise it is learned under ``name``."""
     recorder = tracer.recorder
     mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
     recorder.trouble = None
@@ -58,7 +58,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
     except BaseException as caught:
         error = caught
         if as_shown is not None and type(error) is TypeError:
-            recorder.seen = seen  # of the arguments, as torch says before it shows the call
+            recorder.seen = seen  # an error about the arguments: torch raises it before modes receive the call
     else:
         if recorder.trouble is not None:
             recorder.undo_to(mark)
@@ -73,7 +73,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
 
 
 def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict) -> NoReturn:
-    """A call has raised ``error``. ``mark`` and ``seen``: how the recorder stood before it."""
+    """A call has raised ``error``. ``mark`` and ``seen``: the recorder's state before it."""
     recorder = tracer.recorder
     try:
         if tracer.open_sizes is not None:
@@ -90,7 +90,7 @@ def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args
 
 
 def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """``name``: under what to learn how the call is shown to modes, or None."""
+    """``name``: the key under which to learn the call that modes receive, or None."""
     recorder = tracer.recorder
     shown: list | None = None if name is None else []
     recorder.shown = shown

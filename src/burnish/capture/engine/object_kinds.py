@@ -18,13 +18,13 @@ from .object_lifetimes import remember
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
-# Compared by value: equal value and type is all that can be observed.
+# Compared by value: only value and type are observable.
 VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
-# ... and of immutable types of these modules.
+# Immutable types of these modules are compared by value, too.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
 )
-# Compared by identity: one object is one meaning.
+# Compared by identity.
 IDENTITIES = (
     frozenset(
         (
@@ -50,7 +50,7 @@ IDENTITIES = (
     | numpy_kinds.FUNCTION_KINDS
 )
 FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
-"""Of these it is fixed which object is meant, while its attributes may be set at any time."""
+"""The object behind a name is fixed, while its attributes may be set at any time."""
 FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
@@ -75,7 +75,7 @@ GUARDED_KINDS = (
 )
 
 
-# Nothing to walk into: types that native code meets most.
+# Types without contents to guard, the most common arguments of native code.
 UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
 
 
@@ -85,7 +85,7 @@ def is_compared_by_value(kind: type) -> bool:
         or kind.__module__ in VALUE_MODULES
         and kind.__hash__ is not None
         and kind.__eq__ is not object.__eq__
-    )  # decimal's context, say, which is one object with a changing state
+    )  # not decimal's context, for example: an object with a changing state
 
 
 PLAIN_KINDS: dict[type, bool] = {}
@@ -106,7 +106,7 @@ SPECIAL_KINDS = (
 
 
 def is_plain_kind(kind: type) -> bool:
-    """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
+    """Whether only the type of an object of this kind is guarded when it is first met."""
     found = PLAIN_KINDS.get(kind)
     if found is None:
         found = remember(

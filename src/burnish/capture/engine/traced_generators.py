@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def adopt_running_generators(tracer: Tracer, frame: Frame | None) -> None:
-    """Generators that run in the frames of this continuation belong to it, although they came in through slots."""
+    """Make generators that run in the frames of this continuation part of the trace, although they are in slots."""
     while frame is not None:
         if frame.generator is not None:
             tracer.heap.take_over(frame.generator)
@@ -27,8 +27,8 @@ def adopt_running_generators(tracer: Tracer, frame: Frame | None) -> None:
 def take_over(tracer: Tracer, generator: Generator) -> None:
     """A generator from outside is about to be advanced: from here its frame is part of this trace.
 
-    Where it stands is guarded like everything else outside, its locals are read through it, and how it is left is
-    an effect. So a loop over a generator goes on being captured after a break in either of them.
+    Its position is guarded like other outside state, its locals are read through it, and its final state is an
+    effect. So a loop over a generator is still captured after a break in the loop or the generator.
     """
     origin = tracer.heap.origin_of(generator)
     if origin is None or tracer.heap.runs_here(generator):
@@ -63,7 +63,7 @@ def throw(tracer: Tracer, generator: Generator, error: BaseException, completion
     waiting = tracer.frame
     delegate = delegate_of(generator.frame) if generator.frame is not None else None
     while type(delegate) is Generator and delegate.frame is not None:
-        tracer.take_over(delegate)  # the error goes on in it, and it may yield again
+        tracer.take_over(delegate)  # the error continues in it, and it may yield again
         delegate = delegate_of(delegate.frame)
     try:
         return Machine.throw(tracer, generator, error, completion)

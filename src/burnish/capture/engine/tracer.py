@@ -1,13 +1,13 @@
-"""The tracer: the interpreter that writes down what it does.
+"""The tracer: an interpreter of bytecode that records guards, torch calls and side effects.
 
-Same machine, same real objects, same results; but every operation first asks where its operands come from. What
-existed before is guarded when read and remembered when written (``heap``), torch calls go through the ``recorder``,
-calls are sorted by ``calls`` into interpreted, native and breaking ones. A break ends the trace *before* the
-instruction that causes it:
+It runs the same instructions on the same real objects, with the same results. Each operation also looks up the source
+of its operands. State from outside is guarded when read and recorded when written (``heap``). Torch calls go through
+the recorder. ``calls`` decides which calls are interpreted, native or a graph break. A break ends the trace *before*
+the instruction that causes it:
 
 * ``Stop`` is raised when the instruction must not run here (an unknown C function);
-* ``Late`` when it has run already and turned out to be one (tensor data reached Python); its answer is kept, so nothing
-  happens twice.
+* ``Late`` is raised after the operation, when it turned out to be a break (tensor data reached Python). The result is
+  kept, so that nothing happens twice.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
+from ..interpreter.exception_context import stop_iteration_error
 from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
 from ..numbers import graph_numbers, live_scalars
@@ -40,12 +41,12 @@ from .heap import Heap
 from .interpreted_or_native import OUR_PATH
 from .recorded_calls import Handle
 
-# The errors that end a frame's work without being raised in its caller.
+# Errors that end a frame without being raised in its caller.
 ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}
 
 
 class Tracer(Machine):
-    # What an operation means under a trace.
+    # The operations under a trace.
     load_attr = attributes.load  # type: ignore[assignment]
     store_attr = attribute_writes.store  # type: ignore[assignment]
     delete_attr = attribute_writes.delete  # type: ignore[assignment]
@@ -89,43 +90,43 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
-        self.open_sizes: Any = None  # an OpenSizes, where a size may be another one in the next call
+        self.open_sizes: Any = None  # an OpenSizes, if a size may differ in the next call
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
-        self.filters: dict[int, Any] = {}  # blocks of warning_filters that make a difference to the segment's start
-        self.arrays: dict[int, Any] = {}  # of NumPy's, made of constants: see numpy_arrays
+        self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
+        self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
         self.shared_arrays: dict[int, Any] = {}
-        self.hooks: dict[int, Any] = {}  # that were registered here: see tensor_state
-        self.keeps_assertions = True  # about tensors, in the graph
-        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque
+        self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
+        self.keeps_assertions = True  # assertions about tensors become part of the graph
+        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.has_assertions = False
-        self.logged_values_read = False  # of a framework's: see framework_logs
+        self.logged_values_read = False  # of a framework: see framework_logging
         framework_logging.meet()
-        self.set_variables: list[Any] = []  # tokens of context variables that are to be reset: see context_variables
-        self.views_of_blocks: dict[int, Any] = {}  # that blocks are given, by the tensors they show: see block_calls
+        self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
+        self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
         self.lookups_after: dict[tuple[type, type, str], Any] = {}  # by ``super()``
         self.plans: dict[tuple, Any] = {}  # how attributes are read
-        self.fixed_names: dict[int, dict[str, Any]] = {}  # what trusted namespaces have been asked for
-        self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are interpreted, and nothing else
-        self.made_of: dict[int, tuple[Code, dict]] = {}  # code, and globals, of functions that are interpreted
+        self.fixed_names: dict[int, dict[str, Any]] = {}  # names read in trusted namespaces
+        self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are simply interpreted
+        self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
-        self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
+        self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
-        self.module_kinds: set[type] = set()  # classes of modules that are called the way ``nn.Module`` is
-        self.own_call_kinds: set[type] = set()  # and those with a ``__call__`` of their own
+        self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
+        self.own_call_kinds: set[type] = set()  # classes of modules with their own ``__call__``
         self.signatures: dict[tuple[type, int], Any] = {}
-        self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
+        self.without_hooks: set[int] = set()  # modules' dictionaries guarded to have no hooks
         self.checks = settings.current().check
         self.signals = Signals()
 
     def release(self) -> None:
-        """Let go of all that was met. The parts of a tracer know each other, so what they hold would otherwise live
-        until Python looks for cycles: the tensors of a whole training step, say."""
+        """Release all objects of the trace. The parts of a tracer reference each other, so these objects (all tensors
+        of a training step, for example) would otherwise live until Python collects cycles."""
         self.frame = self.answer = None
         kept = self.heap.guards  # the segment's
         for part in (self, self.heap, self.recorder, self.gradients):
@@ -167,7 +168,7 @@ class Tracer(Machine):
                 finally:
                     del trouble  # its traceback holds this frame: together they would outlive what they hold
         except (Stop, Late) as signal:
-            # Its traceback holds frames, and so what the program may drop next.
+            # Its traceback holds frames, and so objects that the program may drop next.
             return signal.with_traceback(None) if self.region is None else self.region.after_break(signal)
         finally:
             self.count += count
@@ -182,7 +183,7 @@ class Tracer(Machine):
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
             if frame.generator is not None:
-                error = self.stop_iteration_error(error)  # what it becomes on the way out
+                error = stop_iteration_error(error)  # the error that leaves the generator
             if frame.caller is not None and isinstance(error, ENDS.get(frame.completion, ())):
                 return True
             frame = frame.caller
@@ -225,7 +226,7 @@ class Tracer(Machine):
     def raise_here(self, error: BaseException) -> Any:
         if self.will_be_handled(error):
             raise Raised(error)
-        # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
+        # It is not handled, so the trace ends before an instruction that raises it: this one cannot run again.
         return self.push(frame_for(builtin_polyfills.raise_error, [error, error.__context__]))
 
     def stop(self, kind: breaks.BreakKind, what: str) -> NoReturn:
@@ -255,7 +256,7 @@ class Tracer(Machine):
         raise Stop(breaks.UNSUPPORTED_WRITE, what)
 
     def is_constant(self, value: Any) -> bool:
-        """Whether ``value`` may stand in a graph as it is."""
+        """Whether ``value`` may be a constant of the graph."""
         if isinstance(value, (FunctionType, torch.nn.Module, torch.Generator)):
             return isinstance(value, FunctionType) and id(value) in self.heap.pinned_functions
         return self.heap.has_fixed_meaning(value)
@@ -369,7 +370,7 @@ class Tracer(Machine):
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:
-            self.heap.will_write(value)  # read as a whole; what its values hold is read where somebody reads it
+            self.heap.will_write(value)  # read as a whole; the contents of its values are guarded when they are read
             return dict(value)
         if isinstance(value, dict):
             self.heap.expose(value)
@@ -389,7 +390,7 @@ class Tracer(Machine):
             self.region.made.add(id(value))
         if type(value) not in (list, dict, set, tuple):
             self.heap.make(value)
-            self.answer = None  # what the program makes is held by the program alone
+            self.answer = None  # only the program may hold an object that it makes
         return value
 
     def check_keys(self, keys: list) -> None:

@@ -13,10 +13,10 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type
-from ..engine.reads_past_overrides import dict_of
 from ..guards.tensor_metadata import is_tensor
 from ..interpreter import frames as fr
 from ..interpreter.frames import MISSING, PUSHED
+from ..interpreter.reads_past_overrides import dict_of
 from ..pytorch import tensor_object_state
 from .attributes import OF_DICTS, PROXIES, lookup
 

@@ -28,9 +28,9 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
 from ..engine.object_lifetimes import remember
-from ..engine.reads_past_overrides import dict_of
 from ..guards.tensor_metadata import TENSOR_TYPES, has_rules, is_tensor
 from ..interpreter.frames import MISSING, Generator
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Live
 from . import builtin_polyfills

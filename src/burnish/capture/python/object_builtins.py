@@ -9,10 +9,10 @@ from types import FunctionType
 from typing import Any
 
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
-from ..engine.reads_past_overrides import dict_of
 from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, Generator, Raised
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live
 from . import attribute_writes, attributes, builtin_polyfills, iterator_polyfills, object_creation
 from .attributes import guard_order, lookup

@@ -14,8 +14,8 @@ import torch
 
 from ..engine.object_kinds import SINGLETON_IDS
 from ..engine.object_lifetimes import Origin
-from ..engine.reads_past_overrides import items_of
 from ..interpreter.frames import cell_value
+from ..interpreter.reads_past_overrides import items_of
 from ..pytorch.backward_and_grad import set_gradients
 from .template_runtime import refill, suspend_generator
 from .unrebuildable_object import Unrebuildable
