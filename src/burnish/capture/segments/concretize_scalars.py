@@ -21,8 +21,9 @@ from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers.live_scalars import Live
 from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
 from ..python.operators import ITERATORS, SIMPLE
+from .rebuild_containers import VIEWS
+from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial
-from .templates import VIEWS, slots_of
 
 
 def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
