@@ -7,7 +7,7 @@ reports know only events. All imports count, also those inside functions and und
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,36 @@ def test_table_of_directions_has_no_cycle():
         below(part, [])
 
 
+def test_no_circle_of_imports_has_more_than_two_files():
+    """In capture the rules for calls need each other, and some circles are larger."""
+    sources = {module_name(path): (path.read_text(encoding="utf-8"), is_package(path)) for path in FILES}
+    circles = [circle for circle in circles_of(sources) if {part_of(module) for module in circle} != {"capture"}]
+    assert [circle for circle in circles if len(circle) > 2] == []
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        "from .. import first",
+        "from ..first import compile",
+        "import burnish.first",
+        "def f():\n    from ..first import compile",
+        "if TYPE_CHECKING:\n    from burnish.first import compile",
+    ],
+)
+def test_a_circle_of_imports_is_found(third):
+    sources = {
+        "burnish": ("", True),
+        "burnish.first": ("from .part import second", False),
+        "burnish.part": ("", True),
+        "burnish.part.second": ("from .third import f", False),
+        "burnish.part.third": (third, False),
+        "burnish.part.fourth": ("from . import third", False),
+    }
+    assert circles_of(sources) == [["burnish.first", "burnish.part.second", "burnish.part.third"]]
+    assert circles_of({**sources, "burnish.part.third": ("from .. import settings", False)}) == []
+
+
 @pytest.mark.parametrize(
     "module,source",
     [
@@ -194,6 +224,39 @@ def imports(module: str, source: str, package: bool) -> Iterator[tuple[int, str]
             case ast.Attribute(value=ast.Name("torch"), attr=attribute):
                 # `torch._dynamo` loads itself when it is first touched, without an import statement.
                 yield node.lineno, f"torch.{attribute}"
+
+
+def circles_of(sources: Mapping[str, tuple[str, bool]]) -> list[list[str]]:
+    """The groups of modules that all import one another, directly or not. Sources: text, and whether it is a package's.
+
+    A name that is imported from a package is a module if there is one of that name.
+    """
+    below: dict[str, set[str]] = {}
+    for module, (source, package) in sources.items():
+        inside = module.split(".") if package else module.split(".")[:-1]
+        below[module] = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                below[module] |= {alias.name for alias in node.names} & sources.keys()
+            elif isinstance(node, ast.ImportFrom):
+                start = inside[: len(inside) - node.level + 1] if node.level else []
+                origin = ".".join([*start, node.module] if node.module else start)
+                names = {f"{origin}.{alias.name}" for alias in node.names}
+                modules = names & sources.keys()
+                below[module] |= modules | ({origin} & sources.keys() if modules < names else set())
+    reached = {module: reached_from(module, below) for module in below}
+    circles = {tuple(sorted(m for m in reached[module] if module in reached[m])) for module in below}
+    return sorted(list(circle) for circle in circles if len(circle) > 1)
+
+
+def reached_from(module: str, below: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [module]
+    while left:
+        new = below[left.pop()] - found
+        found |= new
+        left += new
+    return found
 
 
 def part_of(module: str) -> str:

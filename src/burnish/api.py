@@ -12,21 +12,21 @@ import functools
 import inspect
 import types
 import warnings
-import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
 import torch
 
 from . import settings
-from .backends.registry import Backend, lookup
 from .capture.engine.engine import Program
 from .capture.engine.program_options import Options
-from .capture.python import builtin_functions, builtin_polyfills
+from .capture.python import builtin_functions
+from .capture.python.polyfills import object_polyfills
 from .errors import UserError
-from .frontend import marks, stance
-from .frontend import modes_and_options as settings_by_name
+from .frontend import compile_entry, marks, stance
+from .frontend.compile_options import options_of
+from .frontend.compiled_module import CompiledModule
+from .frontend.live_programs import keep_track, live_programs, live_segments
 from .report import autotune_progress, dump_stages, show_stages
 from .report.listener_toggle import while_wanted
 from .report.profile_segments import Profile
@@ -107,72 +107,8 @@ def compile(
     if is_asynchronous(model):
         return _stay_plain(model, fullgraph)
     if isinstance(model, torch.nn.Module):
-        from .frontend.compiled_module import CompiledModule
-
         return CompiledModule(model, asked, kwargs)
     return _compiled_function(original_of(model), asked, kwargs)
-
-
-def options_of(
-    *,
-    fullgraph: bool,
-    dynamic: bool | None,
-    backend: str | Callable[..., Any] | None,
-    mode: str | None,
-    options: dict[str, Any] | None,
-) -> Options:
-    """The arguments of ``compile``, checked."""
-    settings_by_name.check(mode, options)
-    for name, value, accepted in (
-        ("fullgraph", fullgraph, "True or False"),
-        ("dynamic", dynamic, "True, False or None"),
-    ):
-        if not isinstance(value, bool) and not (value is None and name == "dynamic"):
-            raise UserError(f"{name}={value!r:.80} is not {accepted}.")
-    chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
-    chosen = configured(chosen, mode, options)
-    return Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
-
-
-def configured(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
-    """The backend configured by mode and options: ours runs under its own settings; another one gets them as
-    arguments."""
-    if backend.name != "burnish":
-        return told(backend, mode, options)
-    changes = settings_by_name.changes(mode, options)
-    if not changes:
-        return backend
-
-    def under(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            with settings.patch(**changes):
-                return function(*args)
-
-        return call
-
-    return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform), asked=changes)
-
-
-def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
-    given: dict[str, Any] = {}
-    if mode is not None and mode != "default":
-        given["mode"] = mode
-    if options:
-        given["options"] = options
-    if not given:
-        return backend
-    try:
-        inspect.signature(backend.fn).bind(None, None, **given)
-    except TypeError as error:
-        if backend.fn.__module__.startswith("burnish."):
-            return backend  # our backends that run graphs eagerly have nothing to optimize
-        raise UserError(
-            f'The backend "{backend.name}" takes no {" and no ".join(given)}: {error}. Leave it out, or '
-            f"let the backend take it by name, as torch.compile's own do."
-        ) from None
-    except ValueError:
-        pass  # written in C: its parameters are unknown
-    return replace(backend, fn=functools.partial(backend.fn, **given))
 
 
 def why_not_compile(model: Any) -> str | None:
@@ -238,7 +174,7 @@ def runner(original: Any, options: Options, kind: type[Program] = Program) -> tu
     if isinstance(original, types.FunctionType):
         made = kind(original, options)
         return made, made
-    made = kind(cast(types.FunctionType, vars(builtin_polyfills)["call_entry"]), options, original)
+    made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return made(original, args, kwargs)
@@ -272,7 +208,8 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
 
 
 def is_asynchronous(model: Any) -> bool:
-    return inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model)
+    is_module = isinstance(model, torch.nn.Module)  # may answer any question through a ``__getattr__`` of its own
+    return not is_module and (inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model))
 
 
 def _stay_plain(model: Any, fullgraph: bool) -> Any:
@@ -325,17 +262,9 @@ def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType)
         )
 
 
-_programs: weakref.WeakSet[Program] = weakref.WeakSet()
-
-
-def keep_track(program: Program) -> None:
-    """Let ``reset`` find a program for as long as it is alive."""
-    _programs.add(program)
-
-
 def reset() -> None:
     """Forget everything compiled so far; compiled functions stay usable and start anew."""
-    for program in list(_programs):
+    for program in live_programs():
         program.forget()
 
 
@@ -344,14 +273,7 @@ def profile() -> Profile:
 
     ``p.segments`` are the same figures as records. First calls, which compile, are not counted.
     """
-    return Profile(_all_segments)
-
-
-def _all_segments() -> Iterator[tuple[Any, Any]]:
-    for program in list(_programs):
-        for point in (program.entry, *program.continuations.values()):
-            for segment in point.segments:
-                yield segment, point.location
+    return Profile(live_segments)
 
 
 def _observe() -> None:
@@ -368,4 +290,5 @@ def _observe() -> None:
 
 
 _observe()
+compile_entry.compile = compile
 disable = marks.disable

@@ -398,3 +398,24 @@ def test_argument_rebound_inside_leaves_the_callers_alone():
         return items
 
     return fn, lambda i: (swing(i), [1])
+
+
+@program
+def test_names_of_a_double_star_after_a_break():
+    """Behind the break a string is live: its value is not a constant of what is compiled until it is used as one."""
+
+    class Name(str):
+        pass
+
+    def layer(**options):
+        return [(name, str(type(name).__name__), value + 1) for name, value in options.items()]
+
+    def fn(x, key):
+        if x.sum() > 100:
+            return x
+        try:
+            return layer(**{key: x}), list(dict(**{key: x}).values())
+        except TypeError as error:
+            return x * 3, str(error)
+
+    return fn, [(torch.randn(3), key) for key in ("a", "b", Name("c"), 1, "a", None)]

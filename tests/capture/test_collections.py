@@ -692,3 +692,18 @@ def test_class_of_dictionaries_made_of_objects_with_rules_of_their_own():
         return Table(Mapping(), d=x), Table(Pairs())
 
     return fn, ordinary, asked
+
+
+@program
+def test_subclass_reads_an_outside_list_through_its_base():
+    class Shifted(list):
+        def __getitem__(self, at):
+            return list.__getitem__(self, at) + 100
+
+        def __len__(self):
+            return list.__len__(self) + 10
+
+    def fn(x, items):
+        return x * items[0], x * items[-1], len(items)
+
+    return fn, [(torch.ones(2), Shifted([k, 2, 3])) for k in (1, 2, 3)]

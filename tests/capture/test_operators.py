@@ -708,3 +708,33 @@ def test_method_that_is_none_refuses():
         return x, texts
 
     return fn, [(torch.ones(2),)]
+
+
+@program
+def test_keys_are_compared_and_hashed_as_often_as_in_eager():
+    """The keys' methods have effects, and other keys are written to the same dictionary."""
+    asked = []
+
+    class Slot:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            asked.append("hash")
+            return 1
+
+        def __eq__(self, other):
+            asked.append(other.n)
+            return self.n == other.n
+
+    def fn(x):
+        asked.clear()
+        table, seen = {}, {Slot(5)}
+        for n in (1, 2, 1):
+            if x.sum() > 100:
+                return x
+            table[Slot(n)] = table.get(Slot(n), 0) + x * n
+        table["written"] = x
+        return list(table.values()), Slot(5) in seen, list(asked)
+
+    return fn, ordinary

@@ -202,6 +202,28 @@ def test_function_mode_of_the_user():
 
 
 @program_with_caller
+def test_function_mode_sees_keywords_as_in_eager():
+    """C code without keywords passes None, Python code a dictionary."""
+    seen = []
+
+    class Log(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((func.__name__, kwargs))
+            return func(*args, **(kwargs or {}))
+
+    def fn(x):
+        with Log():
+            y = torch.sin(x).clone().unsqueeze(0) + torch.zeros(2)
+            return torch.nn.functional.relu(y).sum(dim=0, keepdim=True)
+
+    def caller(fn, x):
+        seen.clear()
+        return fn(x), list(seen)
+
+    return fn, caller, lambda i: (torch.randn(2),)
+
+
+@program_with_caller
 def test_function_mode_around_the_call_sees_every_operator():
     class Log(TorchFunctionMode):
         def __init__(self):

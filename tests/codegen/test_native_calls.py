@@ -14,6 +14,7 @@ from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving,
 from burnish.schedule.library import choose_calls
 from burnish.schedule.library.autotune_candidates import Choice
 from burnish.schedule.library.own_kernels.own_kernel_candidates import own_candidate
+from burnish.tensors.compile_request import INPUT, InputFacts
 
 from . import example_kernels as examples
 
@@ -141,7 +142,7 @@ def linear_graph():
     """A linear layer of which the weight is some module's state, whichever is passed."""
     graph = torch.fx.Graph()
     x, weight, bias = (graph.placeholder(name) for name in ("x", "weight", "bias"))
-    weight.meta["burnish_state"] = bias.meta["burnish_state"] = True
+    weight.meta[INPUT] = bias.meta[INPUT] = InputFacts(is_module_state=True)
     product = graph.call_function(torch.nn.functional.linear, (x, weight, bias))
     graph.output((graph.call_function(torch.tanh, (product,)),))
     return torch.fx.GraphModule({}, graph)

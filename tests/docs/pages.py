@@ -116,7 +116,9 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
 
 def section_of(text: str, heading: str) -> str:
     """A heading's text, with its snippets, up to the next heading of its kind or above."""
-    level = re.search(rf"^(#+) +{re.escape(heading)}\s*$", text, re.MULTILINE)
-    rest = text[level.end() :]
-    following = re.search(rf"^#{{1,{len(level.group(1))}}} ", rest, re.MULTILINE)
-    return rest[: following.start()] if following else rest
+    outside = FENCE.sub(
+        lambda found: re.sub(r"[^\n]", " ", found.group()), text
+    )  # comments in snippets begin with # too
+    level = re.search(rf"^(#+) +{re.escape(heading)}\s*$", outside, re.MULTILINE)
+    following = re.compile(rf"^#{{1,{len(level.group(1))}}} ", re.MULTILINE).search(outside, level.end())
+    return text[level.end() : following.start() if following else None]

@@ -18,7 +18,7 @@ from . import pages
 ELSEWHERE = {
     "breaks": "tests/breaks/test_pages.py",
     "dev/capture": "tests/api/test_docs.py",
-    "dev/compiler": "",  # one function, of which the rest of the page shows what becomes
+    "dev/recipes": "tests/docs/test_recipes.py",
     "ecosystem": "tests/integrations/with_docs.py",
     "ecosystem-accelerate": "tests/integrations/with_docs.py",
     "ecosystem-lightning": "tests/integrations/with_docs.py",

@@ -25,6 +25,7 @@ from burnish.lower.passes.unalias_outputs import unalias_outputs
 from burnish.lower.trace.trace_to_aten import trace
 from burnish.schedule.partition.fold_constants import fold_constants
 from burnish.schedule.pipeline import make_plan
+from burnish.tensors.compile_request import INPUT, InputFacts
 
 from .cases import Case
 
@@ -66,7 +67,7 @@ def lowered(program: str, last: str = "unalias_outputs", seed: int = 0) -> Lower
     ((gm, inputs),) = captured(fn, tuple(given.values()))
     for node in gm.graph.nodes:
         if node.op == "placeholder":
-            node.meta["burnish_state"] = types.get(node.name, "").endswith(" state")
+            node.meta[INPUT] = InputFacts(types.get(node.name, "").endswith(" state"))
     return lower(gm, inputs, last)
 
 

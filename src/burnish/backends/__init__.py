@@ -1,7 +1,7 @@
-"""The backends: what turns a captured graph into something to call.
+"""Backends: functions that compile a captured graph into a callable.
 
-They stand between capture and the compiler, which do not know each other: capture looks a backend up by name and
-hands it a graph. Importing this package registers "burnish", "eager", "aot_eager" and "inductor".
+They separate capture from the compiler, which do not import each other: capture looks up a backend by name and passes
+it a graph. Importing this package registers "burnish", "eager", "aot_eager" and "inductor".
 
     lookup("eager")(gm, [x, y])(x, y)
 """

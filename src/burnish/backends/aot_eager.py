@@ -1,6 +1,6 @@
-"""The backend "aot_eager": PyTorch's AOTAutograd, its forward and backward graphs run eagerly.
+"""The backend "aot_eager": PyTorch's AOTAutograd, with its forward and backward graphs run in eager.
 
-For telling apart whose fault a difference is: it uses AOTAutograd like "inductor", but generates no code.
+It helps to find the cause of a wrong result: it uses AOTAutograd like "inductor", but generates no code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .registry import CompiledFn, register_backend
 @register_backend
 def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Split forward from backward with AOTAutograd, then run both with PyTorch's eager operators."""
-    # Takes most of a second to import, so only where it is asked for.
+    # The import takes most of a second, so it is done here.
     from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
     def run_as_is(graph: GraphModule, inputs: list[Any]) -> CompiledFn:

@@ -1,4 +1,4 @@
-"""The backend "burnish": our own compiler."""
+"""The backend "burnish": Burnish's own compiler."""
 
 from ..compiler import background_imports, driver
 from ..compiler.adapters.eager_rng import perform

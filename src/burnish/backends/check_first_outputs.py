@@ -1,11 +1,11 @@
-"""The first run of what a custom backend returned: whether its outputs are the graph's.
+"""Checks the outputs of a custom backend's function the first time it runs.
 
     def backend(gm, example_inputs):
         return lambda *inputs: gm.forward(*inputs)[0]      # one tensor, where the graph has a tuple of outputs
 
-Capture takes the results of the first call from the traced run, so a graph runs from the second call on. What is wrong
-then would show as an error in our own code, or as wrong values. Once the outputs were right, segments call the compiled
-function itself, and later runs cost nothing more.
+Capture takes the results of the first call from the traced run, so a graph first runs in the second call. Wrong outputs
+would cause an error in our own code, or wrong values. After a successful check, segments call the compiled function
+directly, so later runs cost nothing more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTPUTS = (torch.Tensor, int, float, complex, type(None))
 
 
 class FirstRun:
-    """A compiled graph until its outputs were checked."""
+    """Wraps a compiled graph until its outputs are checked."""
 
     def __init__(self, backend: str, compiled: Callable[..., Any], count: int):
         self.backend, self.compiled, self.count = backend, compiled, count
@@ -47,7 +47,7 @@ class FirstRun:
 
 
 def count_outputs(gm: GraphModule) -> int | None:
-    """None where the graph does not end with a tuple, as graphs of others may."""
+    """The number of outputs; None if the graph does not return a tuple, as other libraries' graphs may."""
     outputs = next((node.args[0] for node in reversed(gm.graph.nodes) if node.op == "output"), None)
     return len(outputs) if isinstance(outputs, (tuple, list)) else None
 

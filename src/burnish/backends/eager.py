@@ -1,4 +1,4 @@
-"""The backend "eager": the graph as it stands, one Python call a node. It shows what capture alone does."""
+"""The backend "eager": runs the graph unchanged, one Python call per node. It shows the effect of capture alone."""
 
 from __future__ import annotations
 

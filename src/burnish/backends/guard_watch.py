@@ -1,4 +1,4 @@
-"""The native code that watches state for guards, for capture, which does not know the compiler."""
+"""Gives capture access to the compiler's native guard watches, because capture does not import the compiler."""
 
 from ..compiler.guard_watch_function import is_at_hand, new_watch
 

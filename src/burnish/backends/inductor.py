@@ -1,4 +1,4 @@
-"""The backend "inductor": PyTorch's own compiler behind Burnish's capture. On CPU it needs a C++ compiler."""
+"""The backend "inductor": PyTorch's TorchInductor behind Burnish's capture. On a CPU it needs a C++ compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def inductor(
     gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None
 ) -> CompiledFn:
     """Compile the graph with TorchInductor, with its own modes and options."""
-    # Takes seconds to import, so only where it is asked for.
+    # The import takes seconds, so it is done here.
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 

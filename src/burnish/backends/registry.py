@@ -1,4 +1,4 @@
-"""Backends by name: register, list, look up.
+"""Backend registry: register, list and look up backends by name.
 
 A backend is a function `fn(gm, example_inputs) -> callable`, the contract of a `torch.compile` custom backend.
 `gm` is a `torch.fx.GraphModule` with every tensor as a placeholder, parameters included; Python numbers may be
@@ -11,7 +11,7 @@ placeholders too. The callable takes the same flat inputs and returns the graph'
 
     burnish.compile(model, backend="count_nodes")
 
-What packages register for `torch.compile`, under the entry point group "torch_dynamo_backends", is found as well.
+Backends that packages register for `torch.compile` (entry point group "torch_dynamo_backends") are found as well.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ ENTRY_POINTS = "torch_dynamo_backends"
 class Backend:
     """A registered backend. Calling it compiles a graph.
 
-    `runs_python` says that it executes the graph by running each node's Python target. Such a backend is handed
-    graphs that hold opaque Python callables, and takes numbers as they come. Any other is taken to treat the
-    numbers among its example inputs as constants, as everything built on AOTAutograd does, so it compiles once for
-    each combination of numbers.
+    `runs_python`: the backend runs the graph by calling each node's Python target. It gets graphs with opaque Python
+    callables, and accepts any numbers. Other backends are assumed to treat numbers among the example inputs as
+    constants, like everything built on AOTAutograd. So they compile once for each combination of numbers.
 
-    `perform(function, args, kwargs)` is how torch calls are made while a graph is recorded, where that is not plainly.
-    `ahead()` is told when a trace begins whose graph the backend will get. `recomputes` says that it computes what
-    belongs to a checkpointed region (`tensors/checkpoint_hooks.py`) again in backward. `restores` says that what it
-    compiles has written to no input when it raises, or marks the error (`runtime/program/restore_inputs_on_error.py`).
-    `asked` are the settings that it compiles under, where a mode or options ask for some.
+    `perform(function, args, kwargs)`: makes the torch calls while a graph is recorded; None for a plain call.
+    `ahead()`: called when a trace begins whose graph the backend will get.
+    `recomputes`: the backend recomputes checkpointed regions (`tensors/checkpoint_hooks.py`) in backward.
+    `restores`: if compiled code raises, it has not written to any input, or it marks the error
+    (`runtime/program/restore_inputs_on_error.py`).
+    `asked`: the settings to compile under, if a mode or options request any.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Backend:
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __call__(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-        """Compile a graph. `gm` stays the caller's, unchanged, unless the backend runs it as it is."""
+        """Compile a graph. `gm` is not changed, unless the backend runs it directly."""
         if self.runs_python:
             return self._compile(gm, example_inputs)
         if has_numbers(example_inputs):
@@ -139,10 +139,11 @@ def register_backend(
     recomputes: bool = False,
     restores: bool = False,
 ) -> Any:
-    """Let `burnish.compile(backend=name)` find a function. Called, or as a decorator with or without arguments.
+    """Register a function for `burnish.compile(backend=name)`. Call it, or use it as a decorator with or without
+    arguments.
 
     `name` defaults to the function's own. Registering the same function again, or a new definition of it (a
-    notebook cell that is run again), replaces it; a name taken by another function is a UserError. For
+    notebook cell that runs again), replaces it. If another function has the name, it raises a UserError. For
     `runs_python`, `perform`, `ahead`, `recomputes` and `restores` see `Backend`.
     """
     if compiler_fn is None:
@@ -173,15 +174,14 @@ def register_backend(
 
 
 def list_backends() -> list[str]:
-    """The names `burnish.compile(backend=...)` accepts, in alphabetical order."""
+    """The names that `burnish.compile(backend=...)` accepts, in alphabetical order."""
     return sorted({*_backends, *_entry_points()})
 
 
 def lookup(backend: str | CompilerFn) -> Backend:
-    """The backend of a name, or a function taken as one.
+    """The backend of this name, or a function as a backend.
 
-    A function that is registered keeps its registration. One that is not is taken as it is, with `runs_python`
-    off.
+    A registered function keeps its registration. Any other function becomes a backend with `runs_python` off.
     """
     if isinstance(backend, Backend):
         return backend
@@ -199,7 +199,7 @@ def lookup(backend: str | CompilerFn) -> Backend:
 
 @once
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    """What installed packages offer, found once, loaded only when asked for."""
+    """The backends of installed packages: found once, imported only when used."""
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
@@ -223,12 +223,12 @@ def _load_entry_point(name: str) -> Backend:
 
 
 def _name_of(fn: object) -> str:
-    """A function's own name; behind a partial, the function's; else the name of its class."""
+    """A function's own name; for a partial, the wrapped function's; otherwise the name of its class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", type(fn).__name__)
 
 
 def _definition(fn: object) -> str:
-    """Where a function was defined, by name. A cell or module that runs again defines it at the same place."""
+    """The module and qualified name of a function. A notebook cell or module that runs again gives the same one."""
     return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"

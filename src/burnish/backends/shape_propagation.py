@@ -1,12 +1,12 @@
-"""The shapes that the tensors of a graph would have, were its inputs of another size.
+"""Shape propagation: the shapes of a graph's tensors for inputs of another size.
 
     shapes = Shapes()
     x = shapes.input(example, (65, 768), (1, 0))
     y = shapes.call("view", (x, 65, 12, 64), {})
     y.shape                                          (65, 12, 64)
 
-Calls are made on tensors without data, as the compiler does when it traces a graph. Only shapes are of interest here:
-so the same call with tensors of the same types, as equal layers make it, is made once.
+Calls run on tensors without data, as in the compiler's trace. Only shapes matter, so equal calls with tensors of the
+same types, as in equal layers, run once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..tensors.eager_strides import packed_stride
 
 @contextlib.contextmanager
 def switches_kept() -> Iterator[None]:
-    """Calls that switch torch's modes are repeated among others; where one fails, what would undo them is not."""
-    from ..lower.trace.trace_to_aten import put_back, switches
+    """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back."""
+    from ..lower.trace.torch_modes import put_back, switches
 
     before = switches()
     try:
@@ -34,18 +34,18 @@ def switches_kept() -> Iterator[None]:
 
 
 class Shapes:
-    """For one choice of sizes."""
+    """The propagation for one choice of input sizes."""
 
     def __init__(self) -> None:
-        # The compiler is imported when somebody asks, not by `import burnish`.
-        from ..lower.trace.trace_to_aten import AtenTracer
+        # The compiler is imported at first use, not by `import burnish`.
+        from ..lower.trace.aten_tracer import AtenTracer
 
         self.tracer = AtenTracer()
         self.known: dict[Any, Any] = {}
-        """What calls gave that write to nothing."""
+        """The results of calls that do not write to tensors."""
 
     def input(self, example: torch.Tensor, shape: Sequence[int] | None = None, order: Sequence[int] = ()) -> Any:
-        """A tensor like the example; or of another shape, its dimensions in this order, the fastest first."""
+        """A tensor like the example, or of another shape and dense in `order` (fastest dimension first)."""
         if shape is not None:
             shape = tuple(shape)
             example = torch.empty_strided(
@@ -54,7 +54,7 @@ class Shapes:
         return self.tracer.input(example.detach(), "input", False)
 
     def call(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Raises Untraceable where that cannot be told."""
+        """The result of a call. Raises Untraceable if it cannot be determined."""
         key = self.key_of(target, args, kwargs)
         if key is None:
             return self.called(target, args, kwargs)
@@ -63,7 +63,7 @@ class Shapes:
         return self.known[key]
 
     def key_of(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """None for what may write to a tensor, whose shape may be another one then."""
+        """The cache key of a call. None if it may write to a tensor, because that may change the shape."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "_")
         if name.endswith("_") or name in ("setitem", "setattr") or "out" in kwargs:
             return None
@@ -77,25 +77,26 @@ class Shapes:
 
     def part_of_key(self, arg: Any, seen: dict[int, int]) -> Any:
         if isinstance(arg, torch.Tensor):
-            value = getattr(arg, "value", None)  # where it is one without data
+            value = getattr(arg, "value", None)  # set on tensors without data
             if value is None:
                 raise TypeError("a tensor with data")
             return seen.setdefault(id(arg), len(seen)), value.type, arg.storage_offset()
         if type(arg) in (tuple, list):
             return type(arg), tuple([self.part_of_key(part, seen) for part in arg])
-        # 1, 1.0 and True are three things, as are 0.0 and -0.0.
+        # 1, 1.0 and True are equal but different, and so are 0.0 and -0.0.
         return type(arg), repr(arg) if type(arg) is float else arg
 
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        from ..lower.trace.trace_to_aten import plain_tensors, tracing, why_not_called
+        from ..lower.trace.torch_modes import plain_tensors, tracing
+        from ..lower.trace.traceability import why_not_called
 
         why = None if isinstance(target, str) else why_not_called(target)
         if why is not None:
-            raise Untraceable(why)  # the user's code is not run once more
+            raise Untraceable(why)  # user code must not run a second time
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:
-                torch._C._push_on_torch_dispatch_stack(self.tracer)  # in here: an interrupt may come right behind it
+                torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
                 if isinstance(target, str):
                     return getattr(args[0], target)(*args[1:], **kwargs)
                 return target(*args, **kwargs)

@@ -29,6 +29,7 @@ from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
+from ..tensors.compile_request import facts_of_input, request_of
 from ..tensors.symbolic_sizes import NoFormula
 from . import CompiledFn
 from .adapters.eager_rng import drawing, draws_as_eager
@@ -47,11 +48,13 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 
         rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
         return drawing(gm)
+    request = request_of(gm)
+    has_symbols = request.symbolic_inputs is not None
     if has_steps(gm):
-        return restoring(gm, in_pieces(gm, as_asked(burnish if gm.meta.get("burnish_open") is None else for_each_size)))
-    waits = gm.meta.get("burnish_waits", 0)
+        return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
+    waits = request.calls_before_compiling
     if waits or autograd_is_watched():
-        return Waiting(gm, _compile_for_sizes, waits or (1 if gm.meta.get("burnish_open") is not None else 2))
+        return Waiting(gm, _compile_for_sizes, waits or (1 if has_symbols else 2))
     return _compile_for_sizes(gm, example_inputs)
 
 
@@ -72,7 +75,7 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 
 @pause_garbage_collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    opened = gm.meta.get("burnish_open")
+    opened = request_of(gm).symbolic_inputs
     return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
 
 
@@ -219,7 +222,7 @@ class Waiting:
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Keeps as many numbers as possible live. The others become constants of what is compiled."""
-    is_guarded = "burnish_waits" in gm.meta  # set by capture, which guards the type of a number
+    is_guarded = request_of(gm).guards_number_types
     if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
         return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), FIXED)
     return _compile_numbers(gm, example_inputs)
@@ -262,7 +265,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
             compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
         left = switches_left(gm)
         if left or autocast_is_on() or current().cuda_graphs or mode is not None:
-            gm.meta.pop("burnish_digest", None)  # the program alone is not enough
+            request_of(gm).digest = None  # the program alone is not enough
         if autocast_is_on():
             compiled = without_autocast(compiled)
         if left:
@@ -318,7 +321,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
         events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
         return compiled
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    fixed = [k for k, node in enumerate(placeholders) if node.meta.get("burnish_state", False)]
+    fixed = [k for k, node in enumerate(placeholders) if facts_of_input(node).is_module_state]
     graphed = GraphedTraining if compiled.takes_gradients else Graphed
     return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
 

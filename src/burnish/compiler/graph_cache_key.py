@@ -28,6 +28,7 @@ from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
+from ..tensors.compile_request import facts_of_input
 from .adapters.specialize_numbers import open_beside_sizes
 
 NAMESPACES = (
@@ -98,7 +99,7 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tu
             example = next(inputs)
             if gpus_of([example]):
                 raise NoKey("a kernel for a GPU is known by its address there")
-            lines.append(f"input {node.meta.get('burnish_state', False)} {input_text(example, open_numbers)}")
+            lines.append(f"input {facts_of_input(node).is_module_state} {input_text(example, open_numbers)}")
             continue
         if node.op == "call_function":
             target = name_of(node.target)

@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 from .. import events
 from ..ir.untraceable_graph import Untraceable
 from ..settings import current
+from ..tensors.compile_request import request_of
 from ..tensors.symbolic_sizes import NoFormula
 from . import background_imports
 
@@ -60,7 +61,7 @@ def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenR
 def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]) -> tuple[Any, Tools]:
     background_imports.end()
     settings = current()
-    key, programs = None, gm.meta.get("burnish_kept")
+    key, programs = None, request_of(gm).programs
     if settings.cache or programs is not None or settings.check:
         from . import program_cache
 
@@ -69,7 +70,7 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
             found = program_cache.get(key, programs)
             if found is not None:
-                gm.meta["burnish_digest"] = program_cache.digest_of(key)
+                request_of(gm).digest = program_cache.digest_of(key)
                 events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
                 return found
     from .compile_graph import tools
@@ -82,7 +83,7 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
         raise
     if key is not None:
         program_cache.put(key, recipe, tools(), programs)
-        gm.meta["burnish_digest"] = program_cache.digest_of(key)
+        request_of(gm).digest = program_cache.digest_of(key)
         if settings.check:  # a program from disk must behave the same, so run the reloaded one
             return program_cache.written_and_read(key, recipe, tools())
     return recipe, tools()

@@ -23,6 +23,7 @@ from torch.fx import Graph, GraphModule, Node
 from ..concurrency import fork_safe_locks
 from ..runtime.eager.cond import Branches
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
+from ..tensors.compile_request import INPUT, REQUEST, CompileRequest, facts_of_input, request_of
 from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
 from . import CompiledFn
@@ -114,14 +115,15 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
     makes = [node for node in stretch if any(user not in inside for user in node.users)]
     for node in reads:
         placeholder = copies[node] = graph.placeholder(node.name)
-        placeholder.meta.update(
-            {name: node.meta[name] for name in ("burnish_state", "burnish_facts") if name in node.meta}
-        )
+        placeholder.meta[INPUT] = facts_of_input(node)
     for node in stretch:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in makes))
     piece = graph_module(gm, graph)
-    piece.meta.update(burnish_eager_random=draws_as_eager(gm), burnish_waits=gm.meta.get("burnish_waits", 0))
+    request = request_of(gm)
+    piece.meta[REQUEST] = CompileRequest(
+        request.calls_before_compiling, guards_number_types=True, draws_as_eager=draws_as_eager(gm)
+    )
     return Step(Piece(piece, compile_graph), reads, makes, True)
 
 

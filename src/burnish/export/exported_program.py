@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,138 +38,23 @@ from ..backends.registry import lookup
 from ..capture.engine.program_options import Options
 from ..errors import InternalError, UserError
 from ..frontend.marks import is_disabled
-from ..report.explain_report import list_operations, tensor_type
+from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
 from ..tensors.lazy_graph_module import graph_module
-from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were, same_fixed
+from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
+from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from .precompile import Held, NativeGraph
 
 GUARDS_SHOWN = 12
 OPERATIONS_SHOWN = 30
 
 
-@dataclass(frozen=True)
-class TensorInput:
-    """A tensor among the arguments. ``node`` is the number of its graph input; a tensor passed twice has one input."""
-
-    name: str
-    node: int
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    device: torch.device
-
-    def why_not(self, value: Any) -> str | None:
-        """A sentence if ``value`` does not match what was exported."""
-        if not isinstance(value, torch.Tensor):
-            return f"{self.name} was a tensor of {self}, and is a {type(value).__name__}"
-        if value.dtype == self.dtype and value.shape == self.shape and value.device == self.device:
-            return None
-        found = TensorInput(self.name, self.node, value.dtype, tuple(value.shape), value.device)
-        return f"{self.name} was a tensor of {self}, and is one of {found}"
-
-    def __str__(self) -> str:
-        place = "" if self.device.type == "cpu" else f" on {self.device}"
-        return tensor_type(self) + place
-
-
-@dataclass(frozen=True)
-class FixedInput:
-    """An argument that is not a tensor, with its value."""
-
-    name: str
-    value: Any
-
-    def why_not(self, value: Any) -> str | None:
-        if same_fixed(self.value, value):
-            return None
-        return f"{self.name} was {self.value!r:.80}, and is {value!r:.80}"
-
-    def __str__(self) -> str:
-        return repr(self.value)
-
-
-@dataclass(frozen=True)
-class Output:
-    """A leaf of the result: the graph's output of that number, or (None) a fixed value."""
-
-    node: int | None
-    value: Any = None
-
-
-@dataclass
-class Exported:
-    """A graph with everything needed to call it like the function it was made from."""
-
-    name: str
-    held: Held
-    inputs: list[TensorInput | FixedInput]
-    outputs: list[Output]
-    arguments: Any  # a pytree specification: the structure of (args, kwargs)
-    result: Any  # ... and of the result
-    writes_inputs: bool = False
-    """Whether the graph changes tensors that are passed in. Then two arguments must not be one tensor, unless they were
-    when it was exported."""
-    guards: list[str] = field(default_factory=list[str])
-    """Guards that held at export and are assumed to hold from then on. Only those on the arguments are checked."""
-    left_out: list[str] = field(default_factory=list[str])
-    """Prints, warnings and log records of the function, which the graph does not repeat."""
-    native: NativeGraph | None = None
-    """The compiled graph. ``burnish.save`` makes it, and ``burnish.load`` reads it if the file contains it."""
-    is_trusted: bool = True
-    """Whether it was made here, or comes from a file that this user wrote or trusts."""
-    keeps_switches: bool = False
-    """Whether torch's global state (gradient mode, autocast) is restored after a call. An untrusted graph may change it
-    for itself, but not for its caller."""
-
-    @property
-    def graph_module(self) -> torch.fx.GraphModule:
-        """The graph. Changes to it affect later calls."""
-        return self.held.graph()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        run = self.graph_module if self.native is None else self.native
-        inputs = self.graph_inputs(args, kwargs)
-        results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)
-        leaves = [output.value if output.node is None else results[output.node] for output in self.outputs]
-        return pytree.tree_unflatten(leaves, self.result)
-
-    def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
-        from ..compiler.adapters.exit_global_state import put_back, state
-
-        before = state()
-        try:
-            return run(*inputs)
-        finally:
-            put_back(before)
-
-    def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The flat inputs of the graph for a call, which must match the exported one."""
-        leaves, nesting = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
-        if nesting != self.arguments:
-            expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
-            raise UserError(
-                f"{self.name} was exported with arguments nested like {_call_text(*expected)}. "
-                f"Call it the same way, or export it again with these arguments."
-            )
-        wrong: list[str] = []
-        found: dict[int, torch.Tensor] = {}
-        for expected, leaf in zip(self.inputs, leaves, strict=True):
-            if (why := expected.why_not(leaf)) is not None:
-                wrong.append(why)
-            elif isinstance(expected, TensorInput) and found.setdefault(expected.node, leaf) is not leaf:
-                wrong.append(f"{expected.name} was the same tensor as another argument, and is not")
-        if self.writes_inputs and len(set(map(id, found.values()))) < len(found):
-            wrong.append("two arguments are the same tensor, the graph writes to its inputs, and they were different")
-        if wrong:
-            raise UserError(
-                f"{self.name} cannot be called with these arguments: {'; '.join(wrong)}. "
-                f"An exported graph holds for the arguments it was made with: export again with these."
-            )
-        return [found[node] for node in sorted(found)]
+@dataclass(repr=False)
+class Exported(ExportedGraph):
+    """What ``burnish.export`` returns: an exported graph that can be saved, converted and printed."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, which ``burnish.load`` reads, including compiled code (see ``burnish.save``).
@@ -385,14 +270,6 @@ def _identifier(words: str) -> str:
     return f"input_{cleaned}" if not cleaned.isidentifier() else cleaned
 
 
-def _call_text(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
-    return "(" + ", ".join([*map(_bare, args), *(f"{key}={_bare(value)}" for key, value in kwargs.items())]) + ")"
-
-
-def _bare(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value).replace("'", "")
-
-
 def save(
     fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Exported:
@@ -421,4 +298,4 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
     """
     from .file_format import load as load_file
 
-    return load_file(path, trust)
+    return Exported(**vars(load_file(path, trust)))

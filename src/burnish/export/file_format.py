@@ -31,7 +31,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -39,6 +39,7 @@ import torch.fx
 from ..errors import UserError, warn
 from ..tensors.lazy_graph_module import graph_module
 from .allowed_operators import Unwritable
+from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
 from .precompile import Held, NativeGraph, signature
 from .tensor_storage import Storages, memory_of, read_tensors
@@ -56,9 +57,6 @@ from .values_to_json import (
     text,
     whole,
 )
-
-if TYPE_CHECKING:
-    from .exported_program import Exported, FixedInput, Output, TensorInput
 
 FORMAT = 1
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
@@ -90,7 +88,7 @@ DAMAGED = (
 # ---- writing
 
 
-def save(exported: Exported, path: str | os.PathLike[str]) -> None:
+def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
     storages = Storages()
     module = exported.graph_module
     attributes: dict[str, torch.Tensor] = {}
@@ -138,9 +136,7 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _encode_inputs(exported: Exported) -> Iterator[dict[str, Any]]:
-    from .exported_program import TensorInput
-
+def _encode_inputs(exported: ExportedGraph) -> Iterator[dict[str, Any]]:
     for described in exported.inputs:
         if isinstance(described, TensorInput):
             yield {
@@ -176,7 +172,7 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 # ---- reading
 
 
-def load(path: str | os.PathLike[str], trust: bool | None = None) -> Exported:
+def load(path: str | os.PathLike[str], trust: bool | None = None) -> ExportedGraph:
     path = os.fspath(path)
     with open(path, "rb") as file, explained(path), Archive(file) as archive:
         exported = _read(archive, trust, path)
@@ -267,9 +263,7 @@ class Archive:
         return found if begins % ALIGNMENT == 0 else found.clone()
 
 
-def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
-    from .exported_program import Exported
-
+def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
     written = json.loads(content.decode())  # as text: given bytes, json would guess the encoding
     version = entry(written, "format")
@@ -304,7 +298,7 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
         native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {})
     inputs = [_read_input(what) for what in parts(entry(written, "inputs"))]
     outputs = [_read_output(what) for what in parts(entry(written, "outputs"))]
-    return Exported(
+    return ExportedGraph(
         shown(entry(written, "name"), "a name"),
         held,
         inputs,
@@ -320,8 +314,6 @@ def _read(archive: Archive, trust: bool | None, path: str) -> Exported:
 
 
 def _read_input(what: Any) -> TensorInput | FixedInput:
-    from .exported_program import FixedInput, TensorInput
-
     name = shown(entry(what, "name"), "the name of an input")
     if "node" not in what:
         return FixedInput(name, decode(entry(what, "value"), {}))
@@ -335,8 +327,6 @@ def _read_input(what: Any) -> TensorInput | FixedInput:
 
 
 def _read_output(what: Any) -> Output:
-    from .exported_program import Output
-
     if type(what) is dict and "node" in what:
         return Output(whole(what["node"], "the number of an output"))
     return Output(None, decode(entry(what, "value"), {}))
@@ -360,10 +350,8 @@ def _read_ready(written: Any) -> dict[str, str]:
     return {key: text(digest, "the digest of a program", 64) for key, digest in found.items()}
 
 
-def _check_numbers(exported: Exported, graph: torch.fx.Graph) -> None:
+def _check_numbers(exported: ExportedGraph, graph: torch.fx.Graph) -> None:
     """Inputs and outputs refer to the graph by number."""
-    from .exported_program import TensorInput
-
     takes = sum(node.op == "placeholder" for node in graph.nodes)
     if {described.node for described in exported.inputs if isinstance(described, TensorInput)} != set(range(takes)):
         raise UserError(f"its graph takes {takes} inputs, and it describes others")

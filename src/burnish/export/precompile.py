@@ -34,6 +34,7 @@ from ..concurrency import fork_safe_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import owned
+from ..tensors.compile_request import INPUT, InputFacts, request_of
 from ..tensors.lazy_graph_module import graph_module
 
 MOST = 8
@@ -147,15 +148,15 @@ class NativeGraph:
     @functools.cached_property
     def lifted(self) -> GraphModule:
         made = lifted(self.held.graph(), self.held.names)
-        made.meta["burnish_kept"] = self.programs
+        request_of(made).programs = self.programs
         return made
 
     def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
         """Compile for these inputs without running."""
         own, stamp = self.held.current()
-        self.lifted.meta.pop("burnish_digest", None)
+        request_of(self.lifted).digest = None
         self.compiled([*inputs, *own])
-        digest = self.lifted.meta.get("burnish_digest")
+        digest = request_of(self.lifted).digest
         if digest in self.programs and stamp is AS_FIRST:
             try:
                 self.ready[ready_digest((switches(), stamp, *map(input_facts, inputs)), own)] = digest
@@ -203,7 +204,7 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
     own = {}
     for number, name in enumerate(names):
         own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
-        own[name].meta["burnish_state"] = True
+        own[name].meta[INPUT] = InputFacts(is_module_state=True)
     for node in module.graph.nodes:
         if node.op == "get_attr":
             values[node] = own[str(node.target)]

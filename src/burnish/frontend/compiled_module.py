@@ -29,9 +29,12 @@ import torch
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
-from ..capture.python.builtin_polyfills import call_entry
+from ..capture.python.polyfills.object_polyfills import call_entry
 from ..errors import UserError
-from . import marks, stance
+from ..integrations.torch_compile import know_burnish, torch_arguments
+from . import compile_entry, marks, stance
+from .compile_options import options_of
+from .live_programs import keep_track
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -60,8 +63,6 @@ class CompiledModule(torch.nn.Module):
         self._start(module._orig_mod if isinstance(module, CompiledModule) else module, options, kwargs)
 
     def _start(self, original: torch.nn.Module, options: Options, kwargs: dict[str, Any]) -> None:
-        from ..api import keep_track
-
         inside = original.module if isinstance(original, WRAPPERS) else None
         program = Program(call_entry, options, original) if inside is None else Program(call_block, options, inside)
         keep_track(program)
@@ -106,8 +107,6 @@ class CompiledModule(torch.nn.Module):
     def _compile_kwargs(self) -> dict[str, Any]:
         """The arguments to compile with again: those of `torch.compile`, if that was called. Its reader (Lightning's
         Fabric) passes them to `torch.compile`, so from here on that has to know the backend "burnish"."""
-        from ..integrations.torch_compile import know_burnish, torch_arguments
-
         if "_asked" not in self.__dict__:
             know_burnish()
             return torch_arguments(self._kwargs)
@@ -202,8 +201,6 @@ class CompiledModule(torch.nn.Module):
         return _blank, (), {"module": self._orig_mod, "kwargs": self._kwargs}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from ..api import options_of
-
         torch.nn.Module.__init__(self)
         self._start(state["module"], options_of(**state["kwargs"]), state["kwargs"])
 
@@ -312,8 +309,6 @@ def _forward_as_a_break(forward: Callable[..., Any]) -> Callable[..., Any]:
         return run_wrapper(region, wrapper, args, kwargs)
 
     def handle(tracer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from ..api import keep_track
-
         program = Program(call_block, tracer.options, args[0].module)
         keep_track(program)
         region = CompiledRegion(program, args[0].module)
@@ -366,9 +361,7 @@ def _blank() -> CompiledModule:
 
 
 def _compile_like(kwargs: dict[str, Any], function: Any) -> Any:
-    from ..api import compile
-
-    return compile(function, **kwargs)
+    return compile_entry.compile(function, **kwargs)
 
 
 def compile_(module: Module, **kwargs: Any) -> Module:
@@ -377,8 +370,6 @@ def compile_(module: Module, **kwargs: Any) -> Module:
     The arguments are those of ``burnish.compile``. Copies of the module, and what is loaded from it, are not
     compiled, as with torch's ``nn.Module.compile``.
     """
-    from ..api import compile, options_of
-
     if not isinstance(module, torch.nn.Module):
         raise UserError(
             f"burnish.compile_ compiles a module in place, not {module!r:.80}. "
@@ -392,7 +383,9 @@ def compile_(module: Module, **kwargs: Any) -> Module:
         compile_(module.module, **kwargs)
         return module
     disable = kwargs.pop("disable", False)
-    module._compiled_call_impl = compile(module._call_impl, disable=disable, **kwargs) if not disable else None
+    module._compiled_call_impl = (
+        compile_entry.compile(module._call_impl, disable=disable, **kwargs) if not disable else None
+    )
     return module
 
 

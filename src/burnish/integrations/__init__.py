@@ -1,1 +1,1 @@
-"""Where a framework demands its own classes: the one place that may import them."""
+"""Integrations with frameworks. Only this package may import their classes."""

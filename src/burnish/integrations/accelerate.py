@@ -1,12 +1,12 @@
-"""Accelerate's plugin for compilation, with Burnish as the compiler.
+"""Hugging Face Accelerate: a compilation plugin that uses Burnish.
 
     from burnish.integrations.accelerate import BurnishPlugin        # was: TorchDynamoPlugin
 
     accelerator = Accelerator(dynamo_plugin=BurnishPlugin(fullgraph=True, use_regional_compilation=True))
     model, optimizer = accelerator.prepare(model, optimizer)
 
-Arguments and environment variables are those of `TorchDynamoPlugin`. The backend "inductor", which is the default here,
-stands for Burnish; "eager" and "aot_eager" run what Burnish has captured with these; "no" compiles nothing.
+Arguments and environment variables are those of `TorchDynamoPlugin`. The default backend "inductor" means Burnish.
+"eager" and "aot_eager" run graphs captured by Burnish with those backends; "no" compiles nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BACKEND = "ACCELERATE_DYNAMO_BACKEND"
 
 @dataclass
 class BurnishPlugin(TorchDynamoPlugin):
-    """``TorchDynamoPlugin``, but Burnish compiles. Making one lets ``torch.compile(backend="burnish")`` come to us."""
+    """``TorchDynamoPlugin`` with Burnish. Creating one makes ``torch.compile(backend="burnish")`` use Burnish."""
 
     def __post_init__(self) -> None:
         backend = os.environ.get(BACKEND, "inductor") if self.backend is None else self.backend
@@ -42,14 +42,14 @@ class BurnishPlugin(TorchDynamoPlugin):
         know_burnish()
 
     def to_kwargs(self) -> dict[str, Any]:
-        """What Accelerate calls torch.compile with."""
+        """The arguments that Accelerate passes to torch.compile."""
         name = self.backend.value.lower()
         kwargs: dict[str, Any] = {
             "backend": "burnish" if name == "inductor" else name,
             "fullgraph": bool(self.fullgraph),
             "dynamic": self.dynamic,
             "options": self.options,
-            # A mode is a set of options, and one is always there: the environment's, or "default".
+            # A mode excludes options, and a mode is always set: the environment's, or "default".
             "mode": None if self.options is not None and self.mode == "default" else self.mode,
         }
         if self.disable:

@@ -1,9 +1,9 @@
-"""Callbacks for Lightning's Trainer. A compiled LightningModule needs none of them:
+"""PyTorch Lightning: Trainer callbacks that compile steps and compare with eager.
 
-    trainer.fit(burnish.compile(model))            # the Trainer compiles training_step, validation_step and the rest
+    trainer.fit(burnish.compile(model))            # needs no callback: training_step and the other steps are compiled
 
-`BurnishCallback` compiles the steps where the Trainer refuses a compiled module, which it does for every strategy but
-single devices, DDP and FSDP. `EagerComparison` measures what compiling brings in the running training.
+`BurnishCallback` compiles the steps if the Trainer rejects a compiled module, as it does for all strategies except
+single devices, DDP and FSDP. `EagerComparison` measures the speedup during training.
 
     trainer = Trainer(strategy="model_parallel", callbacks=[BurnishCallback(), EagerComparison()])
 """
@@ -29,9 +29,9 @@ STEPS = ("forward", "training_step", "validation_step", "test_step", "predict_st
 
 
 class BurnishCallback(Callback):
-    """Compiles the steps of the module that is trained, for as long as the Trainer runs.
+    """Compiles the steps of the trained module while the Trainer runs.
 
-    steps: which methods.
+    steps: the methods to compile.
     compile_kwargs: the arguments of ``burnish.compile``.
     """
 
@@ -42,7 +42,7 @@ class BurnishCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self._before or getattr(pl_module, "_compiler_ctx", None) is not None:
-            return  # compiled already
+            return  # already compiled
         for name in self.steps:
             self._before[name] = vars(pl_module).get(name)
             setattr(pl_module, name, compile(getattr(pl_module, name), **self.compile_kwargs))
@@ -63,12 +63,12 @@ class BurnishCallback(Callback):
 
 
 class EagerComparison(Callback):
-    """Runs blocks of training batches eagerly and compiled in turn, and prints the medians at the end.
+    """Runs blocks of training batches alternately compiled and in eager, and prints the medians at the end.
 
-    Both compute the same, so the training is not another one. The first batches of each block are left out: they may
-    compile, and warm up what the block before has cooled.
+    Both compute the same, so the training result does not change. The first batches of each block are not measured:
+    they may compile, and they warm up caches.
 
-    block: batches in a block. skip: of these, how many to leave out.
+    block: batches per block. skip: the first batches of a block that are not measured.
     """
 
     def __init__(self, block: int = 20, skip: int = 3, print_to: Any = print):
@@ -81,7 +81,7 @@ class EagerComparison(Callback):
 
     @property
     def medians(self) -> dict[str, float]:
-        """Seconds of a batch, of each kind that has run."""
+        """Median seconds per batch for each kind ("eager", "compiled") that has run."""
         return {kind: statistics.median(found) for kind, found in self.seconds.items() if found}
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:

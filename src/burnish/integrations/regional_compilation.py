@@ -1,15 +1,15 @@
-"""Regional compilation: a model's repeated blocks share one capture.
+"""Regional compilation: the repeated blocks of a model share one capture.
 
     burnish.compile_regions(model)          # in place: 48 layers are captured and compiled once
     model(x)
 
-Layers of a transformer are the same code over other parameters. A captured segment reads what it needs through the
-object it was called with, so a program that is called with one block after the other serves them all: parameters are
-inputs, and what differs in how it steers the code (a layer's number that picks a cache) becomes another segment.
+Layers of a transformer run the same code with other parameters. A captured segment reads everything through its
+arguments, so one program serves all blocks: parameters are inputs. A difference that changes control flow (a layer's
+number that selects a cache) becomes another segment.
 
-What is left of the model is compiled in place, module by module; the code between runs as plain Python, until `trunk`
-captures it. A model compiled as a whole needs none of this to share kernels: equal kernels are compiled once. It pays
-where capturing many layers takes too long.
+The rest of the model is compiled in place, module by module. The code between runs as plain Python until
+`regional_trunk_graph` captures it. A model compiled as a whole shares equal kernels, too. Regional compilation pays if
+capture of many layers takes too long.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from typing import Any
 import torch
 
 from .. import settings
-from ..api import keep_track, options_of, why_not_compile
+from ..api import why_not_compile
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
+from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
+from ..frontend.live_programs import keep_track
 from ..runtime.segments import Continuation
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2
-"""So many equal blocks are repeated blocks."""
+"""The minimum number of equal blocks that count as repeated."""
 
 
 def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
-    """Compile the repeated blocks of a model, each kind once, and what else it is made of. In place; answers the model.
+    """Compile the repeated blocks of a model, each kind once, and its other modules. In place; returns the model.
 
     The arguments are those of ``burnish.compile``. Repeated blocks are the members of an ``nn.ModuleList`` or
-    ``nn.Sequential`` that are all of one class and have parts of their own. Without any, the model is compiled as one.
+    ``nn.Sequential`` that all have the same class and have submodules. Without any, the model is compiled as a whole.
     With ``disable`` the blocks run as plain Python again.
     """
     if not isinstance(model, torch.nn.Module):
@@ -72,7 +74,8 @@ def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
 
 
 def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgram]) -> Trunk | None:
-    """What is around the blocks, where our own compiler is asked for: another one's graphs have no blocks as calls."""
+    """The program for the code around the blocks; None for backends other than "burnish", whose graphs cannot call
+    blocks."""
     if options.backend_name != "burnish":
         return None
     around = dataclasses.replace(options, keeps_blocks=True, dynamic=False, fullgraph=False)
@@ -82,7 +85,7 @@ def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgra
 
 
 class Block(CompiledRegion):
-    """One of many that share a program."""
+    """One of the blocks that share a program."""
 
     is_repeated_block = True
 
@@ -104,7 +107,7 @@ def repeated_blocks(model: torch.nn.Module) -> Iterator[list[torch.nn.Module]]:
 
 
 def _without_blocks(module: torch.nn.Module, inside: set[int]) -> Iterator[torch.nn.Module]:
-    """The largest parts of a model that hold no repeated block, and do work of their own."""
+    """The largest submodules that contain no repeated block and have their own forward."""
     for child in module.children():
         if id(child) in inside:
             continue
@@ -115,7 +118,7 @@ def _without_blocks(module: torch.nn.Module, inside: set[int]) -> Iterator[torch
 
 
 class SharedProgram(Program):
-    """One program for many modules. Each of them may be steered another way, as often as a module of its own might."""
+    """One program for several modules. The segment limit is multiplied by their number."""
 
     def __init__(self, options: Options, modules: int):
         super().__init__(call_block, options, call_block)

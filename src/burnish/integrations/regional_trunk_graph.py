@@ -1,14 +1,14 @@
-"""The code around a model's repeated blocks, as one graph in which each block is a call.
+"""Captures the trunk of a regionally compiled model: the code around its blocks, as a graph that calls each block.
 
-    masks, positions, embedding            one piece, compiled
-    block 0, block 1, ...                  what was compiled for all of them, called once for each
-    the last norm                          one piece, compiled
+    masks, positions, embedding            compiled
+    block 0, block 1, ...                  the shared compiled program, called once for each block
+    the last norm                          compiled
 
-A model compiled by regions runs this code as plain Python at first, which is what makes its first call short. Where it
-is called again and again in one way, and its blocks are compiled, the trunk is captured as well: then a call checks the
-blocks, runs them and has no Python in between. Only for inference: gradients go through each block by itself.
+At first this code runs as plain Python, which keeps the first call short. After repeated calls of the same kind, with
+the blocks compiled, the trunk is captured as well. Then a call checks the blocks and runs them without Python in
+between. This is only for inference: with gradients, each block runs by itself.
 
-What does not fit (a block that writes to a cache, a graph break on the way) leaves the trunk plain Python, for good.
+If the trunk is not supported (a block writes to a cache, a graph break), it stays plain Python permanently.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ..frontend.compiled_module import CompiledRegion, call_block
 from ..runtime.segments import Continuation, Segment
 
 WAITS = 16
-"""Calls of one kind, one after the other, before the trunk is captured for it. That costs about as much as is spared
-by a hundred calls."""
+"""Consecutive calls of one kind before the trunk is captured for it. Capture costs about as much as a hundred calls
+save."""
 
 MOST = 4
-"""Kinds of calls that a trunk is captured for."""
+"""The maximum number of kinds of calls that a trunk is captured for."""
 
 DROPPED = 3
-"""So many times what was captured turned out to be no longer right: then the trunk stays plain Python."""
+"""After this many invalidated captures the trunk stays plain Python."""
 
 
 class Trunk(CompiledRegion):
-    """How a model runs whose blocks are compiled."""
+    """Runs a model with compiled blocks."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         program = self.__burnish_program__
@@ -93,7 +93,7 @@ class TrunkProgram(Program):
         super().finish_trace(tracer, continuation, signal, *others)
 
     def rerun(self, continuation: Continuation, slots: list, met: set[type] | None = None) -> Any:
-        """A block has changed, or raised: nothing outside has changed yet, so all of it can run again."""
+        """Called if a block has changed or raised. There are no side effects yet, so the whole model can run again."""
         events.emit("trunk.dropped", text=f"{self.entry.location}: the code around the blocks is plain Python again")
         continuation.segments = []
         self.calls = 0
@@ -104,12 +104,13 @@ class TrunkProgram(Program):
 
 
 def blocks_of(segment: Segment) -> set[int]:
-    """The ids of blocks that it calls, and so keeps alive."""
+    """The ids of the blocks that the segment calls. It keeps them alive, so the ids stay valid."""
     return {id(node.target.block) for node in segment.graph_module.graph.nodes if isinstance(node.target, BlockCall)}
 
 
 def kind_of(value: Any) -> Any:
-    """What a trunk is captured for: tensors by their shapes, anything else by what it is."""
+    """The kind of an argument that a trunk is captured for: tensors by shape and dtype, constants by value, others by
+    class."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
     return value if isinstance(value, (bool, int, str, type(None))) else type(value)

@@ -1,19 +1,19 @@
-"""torch.compile as the door to Burnish, for frameworks that call it themselves.
+"""Replaces torch.compile, so that frameworks that call it use Burnish.
 
     burnish.install()
     torch.compile(model, backend="burnish")      # burnish.compile(model): our capture, our compiler
     model.compile(backend="burnish")             # nn.Module.compile calls torch.compile
-    torch.compile(model)                         # untouched, as every other backend
+    torch.compile(model)                         # unchanged, like every other backend
 
     with burnish.install(default=True):          # inside the block, also without a backend, and for "inductor"
         framework.train(model)
 
-`torch.compile` is replaced by a function that looks at the backend and hands on what is not for us. Others replace it
-as well (Lightning does, when it is imported); each passes on what it is given, so the order does not matter. Where
-another's function stands on top of ours at `uninstall`, ours stays below it and hands on everything.
+The replacement of `torch.compile` looks at the backend and forwards calls that are not for Burnish. Other libraries
+replace it as well (Lightning does on import). Each forwards its calls, so the order does not matter. If another
+replacement wraps ours at `uninstall`, ours stays below it and forwards everything.
 
-Without `install`, the entry point "torch_dynamo_backends" makes the name known to torch.compile: Dynamo captures then,
-and `dynamo_backend` compiles the graphs it is handed.
+Without `install`, torch.compile finds "burnish" through the entry point "torch_dynamo_backends". Then Dynamo captures,
+and `dynamo_backend` compiles its graphs.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
+from ..frontend import compile_entry
 from ..tensors.lazy_graph_module import graph_module
 
 OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
-MARK = "__burnish_door__"  # the door itself: who wraps it copies what it is marked with
+MARK = "__burnish_door__"  # our replacement itself: wrappers copy the attribute
 BEHIND = "__burnish_behind__"
 
-# None: every call is handed on. False: "burnish" is ours. True: torch.compile's own default is ours too.
+# None: all calls are forwarded. False: Burnish takes "burnish". True: it also takes torch.compile's default backend.
 _default: bool | None = None
 _lock = threading.RLock()
 
 
 def install(default: bool = False) -> Installed:
-    """Let ``torch.compile(..., backend="burnish")`` and ``nn.Module.compile(backend="burnish")`` come to Burnish.
+    """Make ``torch.compile(..., backend="burnish")`` and ``nn.Module.compile(backend="burnish")`` use Burnish.
 
-    default: also what names no backend, or "inductor".
+    default: also calls without a backend, or with "inductor".
 
-    From here on, or for a ``with`` block.
+    It applies from here on, or for a ``with`` block.
     """
     before = _default
     _set(bool(default))
@@ -57,18 +58,18 @@ def install(default: bool = False) -> Installed:
 
 
 def uninstall() -> None:
-    """Give ``torch.compile`` back. What was compiled stays compiled."""
+    """Restore ``torch.compile``. Functions that are already compiled stay compiled."""
     _set(None)
 
 
 def know_burnish() -> None:
-    """Install, where nothing is installed yet."""
+    """Install unless already installed."""
     if _default is None:
         _set(False)
 
 
 class Installed:
-    """What ``install`` answers: leaving it as a context goes back to how it was before."""
+    """The result of ``install``. As a context manager it restores the previous state on exit."""
 
     def __init__(self, before: bool | None):
         self.before = before
@@ -91,7 +92,7 @@ def _set(default: bool | None) -> None:
 
 
 def _stands_in(function: Any) -> bool:
-    """Whether a door is there already: the function itself, or what it says that it wraps."""
+    """Whether the function, or a function that it wraps, is our replacement."""
     while function is not None:
         if MARK in getattr(function, "__dict__", {}):
             return True
@@ -103,17 +104,15 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **kwargs: Any) -> Any:
         if not _is_ours(kwargs.get("backend")):
             return further(**kwargs) if model is None else further(model, **kwargs)
-        from ..api import compile as burnish_compile
-
         unknown = next((name for name in kwargs if name not in known), None)
         if unknown is not None:
             raise TypeError(f"compile() got an unexpected keyword argument {unknown!r}")
-        compiled = burnish_compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
+        compiled = compile_entry.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
         if compiled is not model and isinstance(model, torch.nn.Module):
-            compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning notes them
+            compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning's replacement does
         return compiled
 
-    # `__wrapped__` only where there was one: who takes a function apart by it would go past us.
+    # Set `__wrapped__` only if `further` has it: code that unwraps functions would bypass ours.
     functools.update_wrapper(compile, further, updated=())
     vars(compile).pop("__wrapped__")
     if hasattr(further, "__wrapped__"):
@@ -130,7 +129,7 @@ def _is_ours(backend: Any) -> bool:
     if isinstance(backend, Chosen) or backend is dynamo_backend:
         return True
     if backend is None and not _default:
-        # torch.compiler.set_default_backend names another for the whole process.
+        # torch.compiler.set_default_backend may have set another one for the process.
         registry = sys.modules.get("torch._dynamo.backends.registry")
         backend = getattr(registry, "_default_backend", None)
     if backend is None or isinstance(backend, str) and backend == "inductor":
@@ -140,7 +139,7 @@ def _is_ours(backend: Any) -> bool:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A backend of ``burnish.compile`` as an argument of ``torch.compile``, which knows others by the same names."""
+    """A backend of ``burnish.compile`` as an argument of ``torch.compile``, whose backends have the same names."""
 
     backend: Any
 
@@ -149,7 +148,7 @@ class Chosen:
 
 
 def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``burnish.compile`` among those of ``torch.compile``."""
+    """Convert arguments of ``torch.compile`` to those of ``burnish.compile``."""
     found = DEFAULTS | {name: kwargs[name] for name in OURS if name in kwargs}
     backend = found["backend"]
     if isinstance(backend, Chosen):
@@ -160,16 +159,16 @@ def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of ``burnish.compile`` as those of ``torch.compile``."""
+    """Convert arguments of ``burnish.compile`` to those of ``torch.compile``."""
     backend = kwargs["backend"]
     return kwargs if backend == "burnish" else {**kwargs, "backend": Chosen(backend)}
 
 
-# ---- behind Dynamo
+# ---- graphs captured by Dynamo
 
 
 def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
-    """The backend "burnish" of a ``torch.compile`` that Burnish does not stand in for."""
+    """The backend "burnish" of a ``torch.compile`` that Burnish has not replaced."""
     events.emit(
         "graph.dynamo",
         graph_module=gm,
@@ -180,8 +179,8 @@ def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -
 
 
 class AfterDynamo:
-    """A graph of Dynamo's. It comes with fake tensors, and is compiled when the first real ones are there; once for
-    each kind of them, since one graph of Dynamo's may serve many sizes and ours is for one.
+    """A graph from Dynamo. It comes with fake tensors, so it is compiled when the first real inputs arrive. It is
+    compiled once for each kind of inputs, because a Dynamo graph may be dynamic and ours is static.
     """
 
     KINDS = 8
@@ -218,7 +217,7 @@ def _kind(value: Any) -> Any:
 
 
 def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.Tensor, ...]]:
-    """A copy whose own tensors are inputs, after the others: our backends take every tensor as one."""
+    """A copy whose own tensors are additional inputs at the end: our backends take every tensor as an input."""
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -234,7 +233,7 @@ def _with_tensors_as_inputs(gm: GraphModule) -> tuple[GraphModule, tuple[torch.T
     for node in gm.graph.nodes:
         if node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-        copies[node].meta = {}  # Dynamo's notes are about fake tensors
+        copies[node].meta = {}  # Dynamo's metadata describes fake tensors
     graph.lint()
     return graph_module(gm, graph), tuple(value for _, value in own)
 

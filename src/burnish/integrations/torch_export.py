@@ -1,4 +1,4 @@
-"""An exported graph as torch.export has it. Importing torch.export's tracer loads torch's compiler, so it is done here.
+"""Converts a Burnish export to a torch.export ExportedProgram. Only this file imports torch.export, a slow import.
 
 program = burnish.export(model, (x,)).to_torch_export()      # a torch.export.ExportedProgram
 program.module()(x)
@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..export.exported_program import Exported, TensorInput
+from ..export.exported_graph import ExportedGraph, TensorInput
 
 
 class AsModule(torch.nn.Module):
-    """The exported graph under the signature of what was exported; its attributes keep their names."""
+    """The exported graph with the original signature; its attributes keep their names."""
 
-    def __init__(self, exported: Exported):
+    def __init__(self, exported: ExportedGraph):
         super().__init__()
         module = exported.graph_module
-        # The very tables, not copies: torch.export swaps tensors in them while it traces, and the graph has to see it.
+        # Shared, not copied: torch.export swaps tensors in these tables while it traces, and the graph must see it.
         for table in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[table] = module.__dict__[table]
         self.__dict__["exported"] = exported
@@ -29,8 +29,8 @@ class AsModule(torch.nn.Module):
         return self.exported(*args, **kwargs)
 
 
-def to_torch_export(exported: Exported) -> torch.export.ExportedProgram:
-    """Trace the graph once more with torch.export, on tensors like those it was exported with."""
+def to_torch_export(exported: ExportedGraph) -> torch.export.ExportedProgram:
+    """Trace the graph again with torch.export, on tensors like those it was exported with."""
     made: dict[int, torch.Tensor] = {}
     leaves: list[Any] = []
     for described in exported.inputs:

@@ -1,1 +1,1 @@
-"""The graph of operators that the compiler works on: values, nodes, printing, checking."""
+"""The intermediate representation: a functional graph of operators, with its printer, parser and verifier."""

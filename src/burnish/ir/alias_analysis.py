@@ -1,8 +1,8 @@
-"""Alias analysis: which values share the memory of others.
+"""Alias analysis: which values share memory with others.
 
 v = view x, permute[1, 0]         storage_of(v) is x
 w = aten.view.dtype v, i32        storage_of(w) is x
-y = view x, slice[0: 3, -1, 4]    storage_of(y) is y: no strides go backwards, so this is a copy
+y = view x, slice[0: 3, -1, 4]    storage_of(y) is y: torch has no negative strides, so this is a copy
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .graph import Node, Value
 
 
 def source_of(value: Value) -> Value | None:
-    """The value whose memory this one shows a part of; None where it has its own."""
+    """The value that this one is a view of; None if it has its own memory."""
     node = value.node
     if node is None:
         return None
@@ -28,7 +28,8 @@ def source_of(value: Value) -> Value | None:
 
 
 def is_shown(value: Value) -> bool:
-    """Whether a view is one in memory too, not a copy. Strides of dimensions of one element mean nothing."""
+    """Whether a `view` node shares its argument's memory instead of copying it. Strides of size-1 dimensions are
+    ignored."""
     node = value.node
     if node is None or node.op is not VIEW:
         return False
@@ -44,7 +45,7 @@ def storage_of(value: Value) -> Value:
 
 
 def aliased_argument(node: Node) -> Value | None:
-    """The argument whose storage the results of an operator share."""
+    """The argument whose storage the node's results share."""
     if node.op is HELD:
         return node.args[0]
     if node.op.target is None:
@@ -54,7 +55,7 @@ def aliased_argument(node: Node) -> Value | None:
 
 
 def _is_view(node: Node) -> bool:
-    """Some views do not say so in their schema, `_unsafe_view` for one."""
+    """The schema of some views does not say so: `_unsafe_view`, for example."""
     rule = node.op.rule
     return isinstance(rule, View) and rule.is_alias or "maps" in node.op.notes and "is_copy" not in node.op.notes
 

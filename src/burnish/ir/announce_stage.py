@@ -1,10 +1,10 @@
-"""A step from graph to graph is done: listeners are given the graph, and it is verified.
+"""Publishes the graph after a pass: emits a `lower` event and runs the verifier.
 
     before, graph = graph, fold(graph)
     announce("fold_batch_norm", graph, before)
 
-Every pass of `lower` and every step of `schedule` that makes a graph of a graph ends so. With nobody listening and
-without the setting `check` it costs about a microsecond.
+Every pass of `lower` and every graph-to-graph step of `schedule` ends so. Without listeners and the setting `check` it
+costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .verifier import verify
 
 
 def announce(stage: str, graph: Graph, before: Graph | None = None, strides: bool = False) -> None:
-    """`before` is the graph that the step was given, where the new one takes and returns the same. `strides`: every
-    value has the strides that its operator's rule gives."""
+    """Pass `before`, the input graph of the step, if the signature must not change. With `strides`, strides must equal
+    those of the operators' shape rules."""
     if events.is_watched("lower"):
         events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)
     if current().check:

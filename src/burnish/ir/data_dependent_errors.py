@@ -1,6 +1,6 @@
-"""Whether a node may raise for the data it is given, and how that is checked ahead of it.
+"""Data-dependent errors of nodes: whether a node may raise for its data, and the `check` node that tests it first.
 
-y = aten.index_select.default x, 0, i            conditions: each element of i is in 0 … 4
+y = aten.index_select.default x, 0, i            condition: each element of i is in 0 … 4
 
 c = aten.lt.Scalar i, 0
 d = aten.ge.Scalar i, 5                          the node `check` before it
@@ -22,11 +22,11 @@ from .graph_builder import Builder
 
 OURS = ("aten", "prims")
 COMPARED = (torch.int64, torch.int32)
-"""The dtypes of indices that a bound is compared with as it is."""
+"""Index dtypes that are compared with a bound unconverted."""
 
 
 def conditions_of(node: Node) -> Conditions:
-    """Under which it does not raise; none, if it never does. A node without results is a check itself."""
+    """The conditions under which the node does not raise; empty if it never does. A node without results is a check."""
     if not node.results:
         return UNKNOWN
     check = node.op.check
@@ -37,7 +37,7 @@ def conditions_of(node: Node) -> Conditions:
     if not found:
         return found
     if any(value.type.device.type != "cpu" for value in node.operands):
-        return ()  # the device itself looks at the data, and a failure ends the process
+        return ()  # the kernel asserts on the device, and a failure ends the process
     return found if all(map(can_be_checked, found)) else UNKNOWN
 
 
@@ -50,13 +50,12 @@ def may_fail(node: Node) -> bool:
 
 
 def is_kept(node: Node) -> bool:
-    """Whether it does something besides making values: it draws random numbers, or may raise. It stays, though nothing
-    reads its results."""
+    """Whether the node has a side effect: it draws random numbers, or may raise. Dead code elimination keeps it."""
     return is_random(node) or may_fail(node)
 
 
 def violated(build: Builder, condition: Condition) -> Value:
-    """One bool: whether any element breaks the condition."""
+    """A bool value: whether any element violates the condition."""
     wrong: Any
     if isinstance(condition, InRange):
         index = condition.index
@@ -71,17 +70,18 @@ def violated(build: Builder, condition: Condition) -> Value:
         right = build(
             "bitwise_and.Tensor", build("ge.Scalar", condition.value, 0), build("le.Scalar", condition.value, 1)
         )
-        wrong = build("bitwise_not", right)  # NaN is wrong, too
+        wrong = build("bitwise_not", right)  # NaN violates it as well
     return build.reduce("any", wrong, ())
 
 
 def add_check(build: Builder, condition: Condition, name: str, args: tuple = (), kwargs: Any = ()) -> None:
-    """``args`` and ``kwargs``: those of the operator `name`, which then raises what it raises, where they are known."""
+    """Add a `check` node. ``args`` and ``kwargs``, if known, are those of the operator `name`: after a failed check it
+    is called and raises its own error."""
     build.apply_typed(CHECK, (violated(build, condition), name, args, tuple(kwargs), covers(condition)), {}, ())
 
 
 def covers(condition: Condition) -> tuple:
-    """What a check is about, as arguments of a node."""
+    """The condition, encoded as arguments of a node."""
     if isinstance(condition, InRange):
         return ("in_range", condition.index, condition.low, condition.size, condition.ignored)
     return ("not_zero", condition.divisor) if isinstance(condition, NotZero) else ("probability", condition.value)

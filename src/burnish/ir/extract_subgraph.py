@@ -1,7 +1,7 @@
-"""A graph of some of another graph's nodes.
+"""Subgraph extraction: a new graph with copies of some nodes of another graph.
 
-graph, env = part(nodes, inputs)       `inputs`: the old values that the new graph is given
-graph.outputs = [env[value]]           `env`: from old values to new ones
+graph, env = part(nodes, inputs)       `inputs`: old values that become inputs
+graph.outputs = [env[value]]           `env`: maps old values to new ones
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What follows from a module's state, or from nothing: it is computed once, and again when the state has changed."""
+"""Frozen values: those that depend only on weights and constants. They are recomputed only when the weights change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .graph import Graph, Node, Value
 
 
 def state_values(graph: Graph) -> set[Value]:
-    """The values that depend on nothing but parameters and buffers which the graph does not write, and constants."""
+    """The values that depend only on constants and on parameters and buffers that the graph does not write."""
     written = {write.input for write in graph.writes}
     found = {value for k, value in enumerate(graph.inputs) if value.is_state and k not in written}
     for node in graph.nodes:
@@ -22,18 +22,19 @@ def state_values(graph: Graph) -> set[Value]:
 
 
 def is_random(node: Node) -> bool:
-    """Whether it advances torch's random state. Such nodes are neither joined nor left out: eager draws too."""
+    """Whether the node advances torch's random state. Such nodes are neither merged nor eliminated: eager draws too."""
     op = node.op
     if op.target is None:
         return op is SEED or op is SEEDS
     found: bool | None = op.notes.get("draws")
-    if found is None:  # torch makes its list of tags anew each time
+    if found is None:  # torch builds the list of tags again at each access
         found = op.notes["draws"] = torch.Tag.nondeterministic_seeded in op.target.tags
     return found and not drops_nothing(op.target, node.args, node.kwargs)
 
 
 def drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Attention on a GPU is marked as random: it may drop something. Its gradient never draws."""
+    """Whether this is attention without dropout. torch tags GPU attention as random because of its dropout. Its
+    backward never draws."""
     if not func.name().startswith("aten::_scaled_dot_product_") or "_for_cpu" in func.name():
         return False
     at, default = next((k, a.default_value) for k, a in enumerate(func._schema.arguments) if a.name == "dropout_p")

@@ -1,10 +1,10 @@
-"""What of a graph's inputs and outputs is there for gradients.
+"""The signature of a joint graph: which inputs and outputs belong to forward, tangents and gradients.
 
     graph(x, w, y_tangent)          Gradients(outputs=1, flows=(0,), tangents=2, inputs=(1,))
       return y, w_gradient
 
-The graph computes a program and its gradients: `lower.trace.differentiate` adds them,
-`schedule.partition.partition_joint_graph` takes forward and backward apart.
+`lower.trace.differentiate` adds the gradients to the graph. `schedule.partition.partition_joint_graph` splits it into
+forward and backward.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShownGradient:
-    """A gradient that is a view of what the graph returns for it."""
+    """A gradient that is a view of the tensor that the graph returns in its place."""
 
     first: int
-    """The first position with the same gradient: one tensor for all of them."""
+    """The first position with the same gradient. All such positions share one tensor object."""
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    """Of elements, from where the other one begins."""
+    """In elements, relative to the start of the base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,41 +33,41 @@ class TangentView:
     flow: int
     """The position of the tangent among `flows`."""
     steps: tuple[tuple[str, tuple, int], ...]
-    """Of each view on the way: torch's operator, its further arguments, and which of its results."""
+    """For each view on the way: torch's operator, its other arguments, and its result's index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What `add_gradients` added to a graph."""
+    """The positions of the inputs and outputs that `add_gradients` added to a graph."""
 
     outputs: int
-    """How many of the graph's outputs, the first ones, are the program's own."""
+    """The number of outputs of forward. They come first."""
     flows: tuple[int, ...]
-    """The positions of those that require gradients: there is one tangent for each."""
+    """The positions of the outputs that gradients flow into. There is one tangent for each."""
     tangents: int
     """The position of the first tangent among the graph's inputs."""
     inputs: tuple[int, ...]
-    """The positions of the inputs whose gradients are the graph's further outputs, in this order."""
+    """The positions of the inputs whose gradients are the graph's last outputs, in this order."""
     shown: tuple[int, ...] = ()
-    """The positions of outputs that require gradients, and are inputs or show a part of one."""
+    """The positions of outputs that require gradients and are an input or a view of one."""
     closed: tuple[tuple[int, str], ...] = ()
-    """Of `flows` those by which backward cannot come in, and what torch says there: the program has run it itself, or
-    an operator has no derivative."""
+    """Entries of `flows` that backward cannot start from, with torch's message: the program has already run that
+    backward, or an operator has no derivative."""
     views: tuple[tuple[int, int], ...] = ()
-    """Outputs that gradients flow into by another one, whose memory they show: their positions, and that one's."""
+    """Outputs that are views of another output and get gradients through it: (position, the base's position)."""
     hidden: int = 0
-    """How many of the outputs, the last ones, are there for that alone."""
+    """The number of forward outputs that exist only as such a base. They come last."""
     again: tuple[int, ...] = ()
-    """The positions of the inputs that backward is given as they are when it runs: after the tangents the graph has an
-    input for each, which it may write to."""
+    """The positions of the inputs whose current state backward reads. For each the graph has an input after the
+    tangents, which it may write to."""
     reached: tuple[int, ...] = ()
-    """Of each of those inputs: from which of `flows` gradients come to it, a bit for each; empty where there is one
-    output. To an input that nothing comes to, eager gives no gradient, rather than zeros."""
+    """For each of `inputs`, a bit mask over `flows`: the outputs that its gradient comes from. Empty for one output.
+    Eager gives no gradient, rather than zeros, to an input that no used output reaches."""
     gradient_views: tuple[tuple[int, ShownGradient], ...] = ()
-    """Of the gradients those that are views of another one: their positions among the gradients, and how."""
+    """The gradients that are views of another one: (position among the gradients, the view)."""
     edges: tuple[int, ...] = ()
-    """The positions of the inputs that require gradients, in the order in which autograd's node has to list them."""
+    """The positions of the inputs that require gradients, in the order in which autograd's node must list them."""
     held: tuple[int, ...] = ()
-    """The positions of inputs whose gradient something else holds in eager when it arrives."""
+    """The positions of inputs whose gradient eager references elsewhere when it reaches the leaf."""
     of_tangents: tuple[TangentView, ...] = ()
     """The gradients that are tangents, or views of them."""

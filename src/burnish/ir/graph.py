@@ -1,4 +1,4 @@
-"""The compiler's graph: operators over values, in the order in which they run.
+"""The compiler's graph IR: values, nodes in execution order, aliases, writes, and their printer.
 
     >>> print(graph)
     graph(x: f32[2, 3], w: f32[4, 3] state)
@@ -6,10 +6,10 @@
       mm = aten.mm.default x, view                           : f32[2, 4]
       return mm
 
-A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and
-makes one value or several. Graphs are changed by making new ones: a pass walks the nodes and adds what it wants.
+A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and has
+one or more results. Graphs are not mutated: a pass walks the nodes and builds a new graph.
 
-What is printed can be read back by `ir.parse_graph`. Only what a chosen library call holds has no text.
+`ir.parse_graph` reads printed text back. Only the functions inside a chosen library call have no text.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ..tensors.tensor_types import NumberType, TensorType
 from ..tensors.view_maps import Map
 
 RESERVED = ("_", "None", "True", "False", "inf", "nan")
-"""No names of values: they mean something else in the printed text."""
+"""Words that cannot name a value: they have another meaning in printed text."""
 
 WIDTH = 120
-"""Of the printed text: where the inputs do not fit into one line, each has its own."""
+"""Width of the printed text. If the inputs do not fit into one line, each gets its own."""
 
 
 class Value:
-    """A tensor that is an input or the result of a node."""
+    """A tensor: an input or a result of a node."""
 
     __slots__ = ("is_state", "name", "node", "position", "type")
 
     def __init__(self, type: TensorType, name: str, node: Node | None = None, position: int = 0):
         self.type, self.name, self.node, self.position = type, name, node, position
         self.is_state = False
-        """Of an input: a module's parameter or buffer, which is likely to be the same in the next call."""
+        """For an input: whether it is a module's parameter or buffer, which rarely changes between calls."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,14 +66,14 @@ class Node:
     def __init__(self, op: Op, args: tuple, kwargs: dict[str, Any], line: str | None = None):
         self.op, self.args, self.kwargs, self.line = op, args, kwargs, line
         self.operands: tuple[Value, ...] = tuple(values_in((args, tuple(kwargs.values())) if kwargs else args))
-        """The values it reads, in the order of its arguments, as often as they stand there."""
+        """The values among its arguments, in order, with repetitions."""
         self.results: tuple[Value | None, ...] = ()
         self.given: tuple[tuple[int, ...], ...] | None = None
-        """The operands' strides in eager, where the kernel takes no others: see `ops.eager_kernel_layouts`."""
+        """The operands' strides in eager, if the kernel accepts no others: see `ops.eager_kernel_layouts`."""
 
     @property
     def kernel(self) -> Any:
-        """What runs it: torch's kernel, or what the operator's record names in its place for such a use."""
+        """The function that runs the node: torch's kernel, or the record's replacement for it."""
         run = self.op.notes.get("run")
         return run and run(self) or self.op.target
 
@@ -83,12 +83,12 @@ class Node:
 
 @dataclass(slots=True)
 class Write:
-    """At the end of the graph the input number `input` is given the contents of `value`."""
+    """A mutation of an input: at the end of the graph, `value` is copied into the input at this position."""
 
     input: int
     value: Value
     is_silent: bool = False
-    """Autograd is not told, as it is not of running statistics: what saved them before may go backward afterwards."""
+    """The write does not bump the tensor's version, as for running statistics. A backward that saved it stays valid."""
 
     def of(self, value: Value) -> Write:
         """The same write in another graph."""
@@ -97,17 +97,17 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An output that shares the storage of an input: the input itself, or what `maps` show of it, with this type."""
+    """An output that shares the storage of an input: the input itself, or the view of it by `maps`, with this type."""
 
     input: int
     type: TensorType | None
     maps: tuple = ()
     is_detached: bool = False
-    """No gradients flow through it, though they may through the input."""
+    """No gradients flow through it, even if they flow through the input."""
 
 
 class Graph:
-    """Inputs, nodes in running order, outputs (a value, an `Alias`, or a constant), and writes to inputs at the end."""
+    """Inputs, nodes in execution order, outputs (a value, an `Alias`, or a constant), and final writes to inputs."""
 
     __slots__ = ("inputs", "names", "nodes", "outputs", "writes")
 
@@ -133,7 +133,7 @@ class Graph:
         line: str | None = None,
         name: str | None = None,
     ) -> Any:
-        """Append a node and return its value, or the tuple of its values."""
+        """Append a node and return its result, or the tuple of its results."""
         node = Node(op, args, kwargs, line)
         name = name or short_name(op.name)
         if isinstance(types, (TensorType, NumberType)):
@@ -151,11 +151,11 @@ class Graph:
         return node.results
 
     def copy_input(self, value: Value) -> Value:
-        """The same input, for a pass that makes a new graph."""
+        """Copy an input of another graph, for a pass that builds a new graph."""
         return self.input(value.type, value.name, value.is_state)
 
     def fresh_name(self, name: str) -> str:
-        """The name itself, or with the first number behind it that makes it one of its own."""
+        """The name if it is free, otherwise with the first numeric suffix that makes it unique."""
         number, made = self.names.get(name, 0), name
         if number:
             while (made := f"{name}_{number}") in self.names:
@@ -175,7 +175,7 @@ def short_name(op: str) -> str:
 
 
 def values_in(tree: Any) -> list[Value]:
-    """The values of an argument, in order."""
+    """All values inside an argument, in order."""
     if type(tree) is Value:
         return [tree]
     found: list[Value] = []
@@ -190,7 +190,7 @@ def values_in(tree: Any) -> list[Value]:
 
 
 def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
-    """The same arguments with each value changed."""
+    """The same arguments with `change` applied to each value."""
     kind = type(tree)
     if kind is Value:
         return change(tree)
@@ -209,11 +209,11 @@ def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
 
 
 LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, *get_args(Map)))
-"""What most arguments are that hold no value."""
+"""The most frequent argument types that contain no value."""
 
 
 def types_of(tree: Any) -> Any:
-    """The same arguments with each value replaced by its type: what shape rules take. A number stands for itself."""
+    """The same arguments with each value replaced by its type, for shape rules. A live scalar becomes its example."""
     return replaced(tree, seen_by_rules)
 
 

@@ -1,10 +1,10 @@
-"""Adding nodes to a graph by an operator's name: what decompositions are written with.
+"""Graph builder: appends nodes by operator name. Decompositions are written with it.
 
     def silu_backward(g, grad, x):
         s = g("sigmoid", x)
         return g("mul.Tensor", grad, g("mul.Tensor", s, ...))
 
-The types of results come from the records' shape rules.
+Result types come from the shape rules of the operator records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .infer_types import result_types
 
 
 class Builder:
-    """Appends to `graph`. `line` is the user's line that new nodes belong to."""
+    """Appends nodes to `graph`. `line` is the user's source line recorded on new nodes."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -40,7 +40,7 @@ class Builder:
         return self.graph.add(op, args, kwargs, result_types(op, args, kwargs), self.line)
 
     def apply_typed(self, op: Op, args: tuple, kwargs: dict[str, Any], types: tuple) -> tuple[Value | None, ...]:
-        """Apply an operator whose results' types are known. Answers a tuple always."""
+        """Apply an operator whose result types are known. Always returns a tuple."""
         return self.graph.add(op, args, kwargs, types, self.line)
 
     def view(self, x: Value, *maps: Map) -> Value:
@@ -66,11 +66,11 @@ class Builder:
         return x if x.type.stride == stride else self.apply(RESTRIDE, (x, stride))
 
     def copy(self, x: Value) -> Value:
-        """The same in memory of its own."""
+        """A copy in its own memory."""
         return self.apply(RESTRIDE, (x, x.type.stride))
 
     def reduce(self, op: str, x: Value, dims: Iterable[int], keep: bool = True) -> Value:
-        """Over `dims` (all of them if there are none), which stay as dimensions of one element if `keep`."""
+        """Reduce over `dims` (empty: all of them). With `keep` they stay as size-1 dimensions."""
         over = tuple(sorted(d % max(x.ndim, 1) for d in dims)) or tuple(range(x.ndim))
         if not x.ndim:
             over = ()
@@ -78,7 +78,7 @@ class Builder:
         return found if keep else self.reshape(found, (n for k, n in enumerate(x.shape) if k not in over))
 
     def run_along(self, op: str, x: Value, dim: int) -> Value:
-        """A running reduction: "sum", say, of the elements up to each one."""
+        """A scan along `dim`: with "sum", the cumulative sum."""
         return self.apply(RUN_ALONG[f"running_{op}"], (x, dim % max(x.ndim, 1)))
 
     def full(self, shape: Iterable[int], value: float, like: TensorType, dtype: torch.dtype | None = None) -> Value:

@@ -1,10 +1,9 @@
-"""A graph run as it stands, node by node with eager kernels: what a graph means, and what every pass must keep.
+"""Graph interpreter: runs a graph node by node with eager kernels. It defines a graph's meaning, which passes preserve.
 
     outputs = interpret(graph, [x, w], runtime.prims.FUNCTIONS)
 
-Slow and plain on purpose. It reads what a trace holds (operators in place, views that share memory) as well as what
-later passes make of that. Inputs that the graph writes are written. `functions` are the torch forms of our own
-operators, by name.
+It is slow and simple on purpose. It runs a fresh trace (in-place operators, aliasing views) as well as the graph after
+any pass. It performs the graph's writes to inputs. `functions` maps names of our own operators to torch functions.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def interpret(graph: Graph, inputs: Sequence[Any], functions: Functions) -> list
                 check_type(node, value, result)
                 env[value] = result
     outputs = [output(graph, out, env, functions) for out in graph.outputs]
-    # Inputs may change places: all are read before one is written.
+    # Inputs may be swapped, so all values are read before the first write.
     written = [(env[graph.inputs[write.input]], env[write.value].clone()) for write in graph.writes]
     for input, value in written:
         input.copy_(value)
@@ -56,7 +55,7 @@ def function_of(node: Node, functions: Functions) -> Callable[..., Any]:
 
 
 def linear(x: Any, weight: Any, bias: Any, residual: Any, activation: Any) -> Any:
-    """As the operators that it is made of: `mm` and `addmm` with a transposed weight."""
+    """The operators that it was fused from: `mm` or `addmm` with a transposed weight."""
     aten = torch.ops.aten
     product = aten.mm(x, weight.t()) if bias is None else aten.addmm(bias, x, weight.t())
     return finished(product, residual, activation)
@@ -72,7 +71,7 @@ def finished(product: Any, residual: Any, activation: Any) -> Any:
 
 
 def check_type(node: Node, value: Value, result: torch.Tensor) -> None:
-    """Strides are free: whoever needs other ones lays the tensor out anew."""
+    """Compare shape and dtype. Strides may differ: a consumer that needs others makes a copy."""
     if (tuple(result.shape), result.dtype) != (value.shape, value.dtype):
         raise InternalError("interpret", f"{value} came out as {result.dtype} {list(result.shape)}: {node}")
 

@@ -1,4 +1,4 @@
-"""The type of an operator's result: by its shape rule, or by asking the eager kernel.
+"""Type inference for operator results: by the shape rule, or by running the eager kernel on an example.
 
 >>> result_types(lookup(torch.ops.aten.mm.default), (x, y), {})
 f32[2, 4]
@@ -19,8 +19,7 @@ from .untraceable_graph import Untraceable
 
 
 def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
-    """The type of the result, or a tuple of types (None for a result that is not there, the number for one that is no
-    tensor)."""
+    """The type of the result, or a tuple of types: None for a missing result, the number for a result that is one."""
     if op.shape is not None:
         try:
             return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
@@ -30,7 +29,7 @@ def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
 
 
 def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Ask the eager kernel, on tensors of zeros, and pivots of ones."""
+    """Run the eager kernel on tensors of zeros (ones for pivots) and read the type of its result."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
         raise Untraceable(f"the shape of {func}'s result depends on data")
     gpus = {
@@ -51,12 +50,12 @@ def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 PIVOTS = ("pivots", "LU_pivots")
-"""Arguments that number rows from one. `linalg.ldl_solve` of torch 2.11 believes them, and would write before the first
-row if they were zeros; later ones, and other kernels, raise an error."""
+"""Arguments with row numbers from one. `linalg.ldl_solve` of torch 2.11 does not check them, and zeros would make it
+write before the first row. Later versions and other kernels raise."""
 
 
 def example_of(name: str, arg: Any) -> Any:
-    """An argument of that name and of the same type which the eager kernel takes."""
+    """A concrete argument of the same type that the eager kernel accepts under this name."""
     number = 1 if name in PIVOTS else 0
     return replaced(arg, lambda value: filled(value.type, number))
 

@@ -1,4 +1,4 @@
-"""Printed graphs become graphs again: for dumps, and for tests of single passes.
+"""Parser for printed graphs, for dumps and for tests of single passes.
 
     graph = parse_graph('''
         graph(x: f32[2, 3], w: f32[4, 3] state)
@@ -8,8 +8,8 @@
     ''')
     str(parse_graph(str(graph))) == str(graph)
 
-Everything that passes make of a program has a text, up to the point where library calls are chosen: the functions that
-a `run` or `prepare` holds are printed as `<name>`, which is refused here. Comments begin with #.
+Every graph can be parsed back up to the step that chooses library calls. The functions inside a `run` or `prepare` are
+printed as `<name>`, which the parser rejects. Comments begin with #.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 
 
 class ParseError(Exception):
-    """The text is no graph, or no kernel; the message quotes the place."""
+    """The text is not a valid graph or kernel; the message quotes the place."""
 
 
 class Tokens:
-    """The words of one line, read from left to right."""
+    """The tokenizer of one line."""
 
     def __init__(self, line: str, number: int = 1):
         self.line, self.number, self.at = line, number, 0
@@ -68,7 +68,7 @@ class Tokens:
         return text
 
     def taken(self, *texts: str) -> bool:
-        """Read these words if they come next, all of them."""
+        """Consume these tokens if all of them come next; otherwise consume none."""
         back = (self.start, self.at, self.kind, self.text)
         for text in texts:
             if self.text != text or self.kind == "string":
@@ -96,7 +96,7 @@ class Tokens:
         return tuple(self.until(end, self.integer))
 
     def until(self, end: str, read: Callable[[], Any]) -> list[Any]:
-        """What stands between commas, up to `end`, which may be "" for the end of the line."""
+        """A comma-separated list up to `end`, which may be "" for the end of the line."""
         found: list[Any] = []
         while not self.is_at(end):
             found.append(read())
@@ -141,7 +141,7 @@ class GraphParser:
         self.lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
 
     def run(self) -> Graph:
-        # The inputs may have a line each.
+        # Each input may have its own line.
         end = next((k for k, (_, line) in enumerate(self.lines, 1) if line.endswith(")")), len(self.lines))
         self.head(Tokens(" ".join(line for _, line in self.lines[:end])))
         for number, line in self.lines[end:]:
@@ -272,7 +272,7 @@ class GraphParser:
 
 
 def operator(tokens: Tokens, name: str) -> Op:
-    """A record by its name; one of torch's that has none gets an empty one."""
+    """The record of this name. A torch operator without one gets an empty record."""
     found = RECORDS.get(name)
     if found is not None and (found.target is not None or "." not in name):
         return found

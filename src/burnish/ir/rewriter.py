@@ -1,10 +1,10 @@
-"""What passes that replace single nodes share: a walk that copies the graph, node by node.
+"""Graph rewriter: the base class of passes that copy a graph node by node and replace single nodes.
 
 class Halve(Rewriter):
-    def rewrite(self, node, args, kwargs):      the node's arguments, in the new graph
+    def rewrite(self, node, args, kwargs):      `args`, `kwargs`: the node's arguments in the new graph
         if node.op.name == "aten.mul.Tensor" ...:
-            return self.build(...)              the value, or values, that take the place of its results
-        return None                             it stays as it is
+            return self.build(...)              the value, or values, that replace its results
+        return None                             the node is copied
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rewriter:
         self.build = Builder(self.new)
         self.env: dict[Value, Any] = {}
         self.restored: set[Value] = set()
-        """Old values that lay otherwise in the new graph, and were laid out again at its end."""
+        """Old values whose strides differed in the new graph and were restored with a copy."""
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -50,15 +50,15 @@ class Rewriter:
         return self.new
 
     def begin(self) -> None:
-        """What comes before the first node."""
+        """Hook: runs before the first node."""
 
     def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        """The node as it was. Where it reads something that lies otherwise now, so may its results; where its kernel
-        takes no other layout than eager's, that is restored."""
+        """Copy the node. If its operands have other strides now, its results may too. If its kernel accepts only
+        eager's layout, the operands are restored."""
         if node.given is not None:
             shown = aliased_argument(node)
             if shown is not None:
-                # Both go on sharing memory.
+                # Keep result and argument aliased.
                 self.restore(shown)
                 args = replaced(node.args, self.env.__getitem__)
             args, kwargs = self.laid_as_given(node, args, kwargs)
@@ -67,7 +67,7 @@ class Rewriter:
         return results
 
     def laid_as_given(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """The arguments, each value with the strides that it has in eager."""
+        """The arguments, with each value copied to its eager strides if needed."""
         strides = iter(node.given or ())
 
         def laid(value: Value) -> Value:
@@ -91,7 +91,7 @@ class Rewriter:
         return self.build.apply(op, args, kwargs)
 
     def restore(self, old: Value) -> None:
-        """Give a value the strides it had; what it is a view of first, so that both go on sharing memory."""
+        """Restore the old strides of a value, and of its base first, so that both still share memory."""
         if old in self.restored:
             return
         made, source = self.env[old], source_of(old)
@@ -106,7 +106,7 @@ class Rewriter:
             self.restored.add(old)
 
     def finish(self) -> None:
-        """What leaves the graph has the strides that eager gives it."""
+        """Set outputs and writes; outputs get their eager strides."""
         for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
             self.restore(old)
         self.new.outputs = [

@@ -1,9 +1,9 @@
-"""Why a graph is not compiled: known to whoever asks for it, without the compiler."""
+"""The exceptions that say why a graph is not compiled. Importing this file does not import the compiler."""
 
 
 class Untraceable(Exception):
-    """The graph holds something that is run eagerly as it stands; the message says what."""
+    """The graph contains something that cannot be compiled, so it runs in eager; the message says what."""
 
 
 class NumberLost(Untraceable):
-    """A number that may be another one in the next call became part of something that is fixed in the graph."""
+    """A live scalar became part of a constant in the graph, though its value may differ in the next call."""

@@ -1,7 +1,7 @@
-"""The checks that hold between any two passes. What a pass breaks is found where it was broken.
+"""Graph verifier: checks the IR's invariants between passes, so that an error is found in the pass that made it.
 
     verify(graph, "decompose")                the graph by itself
-    verify(graph, "decompose", before)        and that it takes and gives what the graph before the pass did
+    verify(graph, "decompose", before)        also that the pass did not change the graph's signature
 
     InternalError: ... stage 'decompose': exp has the type f32[2, 4], but its operator's rule says f32[2, 3]
             max = max x, (1,)                            : f32[2, 1]
@@ -9,9 +9,8 @@
           > exp = aten.exp.default sub                   : f32[2, 4]
             sum = sum exp, (1,)                          : f32[2, 1]
 
-Types of results follow from the operators' shape rules: shape, dtype and device exactly. Strides are compared where a
-pass promises them: a trace has eager's. Later ones may let an intermediate value lie otherwise; at the graph's end
-strides are eager's again.
+Shape, dtype and device of each result must equal those of the operator's shape rule. Strides are compared only after
+passes that promise them, such as the trace. Later passes may change the strides of values that are not outputs.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ NEIGHBOURS = 3
 
 
 def verify(graph: Graph, stage: str, before: Graph | None = None, strides: bool = False) -> None:
-    """Raise InternalError, in the name of `stage`, where the graph is not sound."""
+    """Raise InternalError, in the name of `stage`, if the graph is not valid."""
     for node, why in faults(graph, before, strides):
         raise InternalError(stage, why if node is None else f"{why}\n{surroundings(graph, node)}")
 
 
 Fault = tuple[Node | None, str]
-"""The node that it is about, None for inputs, outputs and writes, and what is wrong."""
+"""The faulty node (None for inputs, outputs and writes) and a description."""
 
 
 def faults(graph: Graph, before: Graph | None = None, strides: bool = False) -> Iterator[Fault]:
-    """All that is wrong, in the order in which it is found."""
+    """All violations, in graph order."""
     made: set[Value] = set()
     names: set[str] = set(RESERVED)
     for value in graph.inputs:
@@ -94,7 +93,7 @@ def new_name(value: Value, node: Node | None, names: set[str]) -> Iterator[Fault
 
 
 def wrong_arguments(node: Node) -> Iterator[str]:
-    # Chosen library calls hold their functions.
+    # The first argument of a chosen library call is its candidate object.
     args = node.args[1:] if node.op in (RUN, PREPARE) else node.args
     for arg in (*args, *node.kwargs.values()):
         yield from (
@@ -115,7 +114,7 @@ def wrong_arguments(node: Node) -> Iterator[str]:
 
 @functools.cache
 def parameters(target: torch._ops.OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
-    """The names of the positional ones, of those without default, and of all."""
+    """The names of an operator's parameters: the positional ones, those without a default, and all."""
     arguments = target._schema.arguments
     return (
         tuple(argument.name for argument in arguments if not argument.kwarg_only),
@@ -143,7 +142,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
         return
     for value, type in zip(node.results, expected, strict=True):
         if value is None or type is None:
-            # A result that is left out is no fault: nobody asked for it.
+            # A node may leave out a result that is not used.
             if value is not None:
                 yield f"{value} is made, but its operator's rule leaves it out"
         elif (
@@ -155,7 +154,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
 
 
 def ruled_types(node: Node) -> tuple | str | None:
-    """What the shape rule says; None where there is none for these arguments, text where it fails."""
+    """The result types by the shape rule; None if no rule covers these arguments, text if the rule fails."""
     if node.op is RUN:
         return (node.args[0].output, *(type for _, type in node.args[0].further))
     if node.op.shape is None:
@@ -171,7 +170,7 @@ def ruled_types(node: Node) -> tuple | str | None:
     return (found,) if isinstance(found, (TensorType, NumberType)) else tuple(found)
 
 
-# -- the graph's ends --------------------------------------------------------------------------------------------------
+# -- writes, outputs and signature -------------------------------------------------------------------------------------
 
 
 def wrong_writes(graph: Graph, made: set[Value]) -> Iterator[str]:
@@ -210,7 +209,7 @@ def wrong_outputs(graph: Graph, made: set[Value]) -> Iterator[str]:
 
 
 def changed_signature(before: Graph, after: Graph) -> Iterator[str]:
-    """What a caller would notice: other inputs, or other types of outputs."""
+    """Changes that a caller would notice: other inputs, or outputs of other types."""
     old = [(value.name, value.type, value.is_state) for value in before.inputs]
     new = [(value.name, value.type, value.is_state) for value in after.inputs]
     if old != new:
@@ -233,12 +232,12 @@ def output_type(graph: Graph, out: Any) -> Any:
 
 
 def same_type(a: TensorType, b: TensorType) -> bool:
-    """Strides of dimensions of one element mean nothing."""
+    """Equality that ignores the strides of size-1 dimensions."""
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and has_stride(a, b.stride)
 
 
 def surroundings(graph: Graph, node: Node) -> str:
-    """The node between its neighbours, with an arrow."""
+    """The node with its neighbours, marked with an arrow."""
     at = next(k for k, other in enumerate(graph.nodes) if other is node)
     first = max(at - NEIGHBOURS, 0)
     return "\n".join(

@@ -1,1 +1,1 @@
-"""From torch calls to a small functional graph: one pass a file, `pipeline` lists them in order."""
+"""Lowering: from torch calls to a small functional graph. `pipeline` lists the passes in order."""

@@ -1,4 +1,4 @@
-"""The passes in order, each with the reason why it stands there."""
+"""The lowering passes in order, each with the reason for its position."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ from .trace.trace_to_aten import trace
 
 PASSES = (
     functionalize,  # first: every later pass relies on values that never change
-    eliminate_dead_and_common_nodes,  # before decomposing, so that equal operators are taken apart once
+    eliminate_dead_and_common_nodes,  # before decomposing, so that equal operators are decomposed once
     decompose,
     eliminate_dead_and_common_nodes,  # decompositions repeat each other's parts: casts, sums of one tensor
     combine_rng_seeds,
-    canonicalize_products,  # one form for all products, so that what follows knows two operators
-    fold_batch_norm,  # before a call is chosen: the folded weight is what gets packed
-    accumulate_embedding_gradients,  # before dead code goes: the matrices that the rows were spread over
-    eliminate_dead_and_common_nodes,  # what was folded leaves its old parts behind, as do rows that were added
+    canonicalize_products,  # one form for all products, so that later passes know only two operators
+    fold_batch_norm,  # before calls are chosen: the folded weight is what gets packed
+    accumulate_embedding_gradients,  # before dead code goes: the matrices that the rows were scattered into
+    eliminate_dead_and_common_nodes,  # removes what folding and accumulating have left without readers
     avoid_subnormal_weights,  # after dead code is gone, which would count as a reader
-    drop_recompute_barriers,  # no pass joins equal nodes from here on
+    drop_recompute_barriers,  # no pass merges equal nodes from here on
 )
-# Then `unalias_outputs`, last: passes may take one value for another, and only now is it known which.
+# `unalias_outputs` runs last: other passes may replace a value by an equal one, which changes what outputs share.
 
 
 @dataclass(slots=True)
 class Lowered:
     graph: Graph
     constants: dict[int, Any]
-    """What the graph's last inputs are, by their positions: tensors that the captured graph brought along."""
+    """The graph's last inputs, by position: tensors that the captured graph contained."""
     gradients: Gradients | None
     traced: Graph
-    """As it was before any pass."""
+    """The graph before any pass."""
 
 
 def lower(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
 ) -> Lowered:
-    """The functional graph of a captured one; with its gradients, if they are asked for and flow."""
+    """The functional graph of a captured one; with gradients, if they are requested and flow."""
     traced = trace(gm, example_inputs, gradients, open_numbers)
     graph = traced.graph
-    announce("trace", graph, strides=True)  # as in eager: passes may give values other strides
+    announce("trace", graph, strides=True)  # with eager's strides: passes may change them
     for step in PASSES:
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
         let_go(before, (graph, traced.graph))
     first = None if traced.gradients is None else traced.gradients.outputs
     before, graph = graph, unalias_outputs(graph, traced.graph, len(traced.constants), first)
-    announce("unalias_outputs", graph, before)  # its nodes are the old graph's
+    announce("unalias_outputs", graph, before)  # it keeps the old graph's nodes
     if current().check and (why := why_not_unaliased(graph, traced.graph)) is not None:
         raise InternalError("unalias_outputs", why)
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
@@ -73,8 +73,8 @@ def lower(
 
 
 def let_go(graph: Graph, needed: Sequence[Graph]) -> None:
-    """Take a graph apart that has become another one. Nodes and their values refer to each other: they would wait for
-    the collector, which would look at all of them once the compiler is done."""
+    """Breaks the reference cycles of a graph that a pass has replaced. Nodes and their values refer to each other, so
+    they would wait for the garbage collector, which would traverse all of them after compilation."""
     if not events.is_watched("lower") and all(graph is not other for other in needed):
         for node in graph.nodes:
             node.results = ()

@@ -1,1 +1,1 @@
-"""The operators: one record each, by family, and the scalar language their element-wise rules are written in."""
+"""Operators: one record each, grouped by family, and the scalar IR of their element-wise rules."""

@@ -1,24 +1,24 @@
-"""Our own few operators, to which many of torch's come down.
+"""Burnish's own primitive operators, the targets of decompositions and rewrites.
 
-    view     x, maps              what `maps` show of x; see tensors.views
-    put      x, value, maps       x with what `maps` show of it replaced by value
+    view     x, maps              the view of x by `maps`; see tensors.view_maps
+    put      x, value, maps       x with the elements in the view by `maps` replaced by value
     convert  x, dtype             x in another dtype, element by element
-    restride x, stride            a copy that lies in memory as `stride` says
-    sum, prod, max, min, argmax, argmin, any, all   x, dims      over `dims`, which stay as dimensions of one element
-    running_sum, …_prod, …_max, …_min, …_argmax, …_argmin   x, dim     of the elements up to each one along `dim`
+    restride x, stride            a copy with these strides
+    sum, prod, max, min, argmax, argmin, any, all   x, dims      reduction over `dims`, which stay with size 1
+    running_sum, …_prod, …_max, …_min, …_argmax, …_argmin   x, dim     scan along `dim`
 
     linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
-    prepare  candidate, weight, bias                   what a library call wants its weights turned into, once
-    run      candidate, operands                       a library call that was chosen for a linear or a conv
-    assembled  parts, offsets, home                    parts that were written side by side, seen as one
-    fetch    source, places                            elements that indices pick; see ops.gathered
-    add_at   x, value, places                          adds to elements of x; its result says that it has been done
-    again    x, after                                  x, told apart from it for a while; see lower.regions
-    held     x, after                                  x itself, for code that is to run when `after` is there
-    check    wrong, operator, args, kwargs, about       nothing, or the operator's own complaint
+    prepare  candidate, weight, bias                   the packed weights of a library call, computed once
+    run      candidate, operands                       the library call chosen for a linear or a conv
+    assembled  parts, offsets, home                    the concatenation of parts already stored side by side
+    fetch    source, places                            gather by index tensors; see ops.indexing.gather_lowering
+    add_at   x, value, places                          scatter-add into x; the result only orders later readers
+    again    x, after                                  a barrier against CSE; see lower.passes.drop_recompute_barriers
+    held     x, after                                  x itself, for code that must run after `after` is computed
+    check    wrong, operator, args, kwargs, about      raises the operator's own error if `wrong`; no result
 
-They have no eager kernel: each is made into loops, or run by what `runtime` has for it.
+They have no eager kernel: each is compiled into loops, or run by its function in `runtime`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}
 
 @shape("view")
 def view(x: TensorType, maps: Maps) -> TensorType:
-    """Where no strides express it, say for a slice from the end, the result is a copy."""
+    """If no strides can express the view, as for a reversed slice, the result is a copy."""
     found = view_type(maps, x)
     if found is not None:
         return found
@@ -74,8 +74,8 @@ def put(x: TensorType, value: TensorType, maps: Maps) -> TensorType:
 
 @shape("add_at")
 def add_at(x: TensorType, value: TensorType, places: object) -> TensorType:
-    """What is added to elements of x, and where, one after the other in any order. The result is nothing but that it
-    has been done: nobody reads its elements."""
+    """Adds the elements of `value` to elements of x, in any order. The result only shows that the additions are done:
+    its elements are never read."""
     return value
 
 
@@ -84,7 +84,7 @@ def convert(x: TensorType, dtype: torch.dtype) -> TensorType:
     return TensorType(x.shape, preserved_stride(x), dtype, x.device)
 
 
-# The result's dtype is what counts; casting to it is the caller's part of every element-wise rule.
+# The caller of an element-wise rule casts the result to the result dtype.
 CONVERT.rule = Pointwise(lambda x, dtype: x, "first")
 
 

@@ -1,12 +1,12 @@
-"""Operators that raise for some data, and the conditions under which they do not.
+"""Data-dependent errors of operators: the conditions under which each operator does not raise.
 
     index_select(x, 0, index)          InRange(index, 0, 5)           x has 5 rows
     floor_divide(x, y)                 NotZero(y)                     of integers
-    linalg_cholesky_ex …               nothing: a matrix tells it only when it is factored
+    linalg_cholesky_ex …               UNKNOWN                        only factoring detects it
 
-A check in a record takes the operator's arguments. It returns the conditions under which the operator does not raise,
-none if it never does, or `UNKNOWN` where only the operator itself can tell. What raises for shapes and types raises
-when it is traced, and needs no check.
+A record's check takes the operator's arguments. It returns the conditions under which the operator does not raise:
+empty if it never does, `UNKNOWN` if only the operator itself can decide. Errors about shapes and types are raised in
+the trace and need no check.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Co
     return register
 
 
-# -- by an index -------------------------------------------------------------------------------------------------------
+# -- errors from an index ----------------------------------------------------------------------------------------------
 
 
 @check(
@@ -108,7 +108,7 @@ def nll_loss(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int
     return (InRange(target, 0, x.shape[1 if x.ndim > 1 else 0], ignore_index),)
 
 
-# -- by a divisor ------------------------------------------------------------------------------------------------------
+# -- errors from a divisor ---------------------------------------------------------------------------------------------
 
 
 @check(
@@ -143,7 +143,7 @@ def is_whole(x: Any) -> bool:
     return not (x.dtype.is_floating_point or x.dtype.is_complex)
 
 
-# -- by a probability --------------------------------------------------------------------------------------------------
+# -- errors from a probability -----------------------------------------------------------------------------------------
 
 
 @check("aten.bernoulli.default", "aten.bernoulli.Tensor")
@@ -151,7 +151,7 @@ def bernoulli(x: Any, p: Any = None, *, generator: object = None) -> Conditions:
     return (Probability(x if p is None else p),)
 
 
-# -- what only the operator can tell -----------------------------------------------------------------------------------
+# -- conditions that only the operator can check -----------------------------------------------------------------------
 
 TOLD_BY_ITSELF = frozenset(
     """
@@ -168,11 +168,11 @@ TOLD_BY_ITSELF = frozenset(
 WHERE_ASKED = frozenset(
     "linalg_inv_ex linalg_cholesky_ex linalg_lu_factor_ex linalg_ldl_factor_ex _linalg_solve_ex".split()
 )
-"""With `check_errors`. Else an operator of its own looks at what they found."""
+"""They raise only with `check_errors`. Without it, a separate operator checks their result."""
 
 
 def overloads(packets: frozenset[str]) -> list[str]:
-    """The names of all overloads of operators, without making any."""
+    """The names of all overloads of operators, without creating overload objects."""
     names = [name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
     return [f"aten.{name if '.' in name else f'{name}.default'}" for name in names if name.partition(".")[0] in packets]
 

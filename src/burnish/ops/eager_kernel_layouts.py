@@ -1,18 +1,18 @@
-"""The layouts that eager kernels take: the contract of a library call that no candidate stands for.
+"""The operand layouts that eager kernels accept, for nodes that run torch's own kernel.
 
-    takes_any(op)              whether operands may lie in memory as they like
-    why_not_taken(op, types)   what it reads without looking, of the few that are known
-    as_given(type, stride)     the strides to lay an operand out with, where eager gave it `stride`
+    takes_any(op)              whether operands may have any strides
+    why_not_taken(op, types)   why a kernel that does not check strides would misread these operands
+    as_given(type, stride)     the strides to copy an operand to, if eager gave it `stride`
 
-Inside the graph a value need not lie as in eager: a layer norm of a transposed tensor stays transposed, for one. Many
-kernels below an operator of torch are called by code that looked at the strides, or made a copy, before:
+Inside the graph, strides may differ from eager's: a layer norm of a transposed tensor stays transposed, for example.
+Many kernels rely on torch code that checks the strides or makes a copy before it calls them:
 
-    scaled_dot_product_attention     takes its blocked kernel where the last stride is 1; that kernel does not look
-    lstm                             calls `contiguous()`; oneDNN's layer reads x as one line of numbers
+    scaled_dot_product_attention     uses its blocked kernel if the last stride is 1; that kernel does not check
+    lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory
     pdist, embedding_bag, ctc_loss   the same
 
-So a kernel takes its operands as eager gave them (`Node.given`), unless it is listed here. `tests/ops/test_layouts.py`
-calls those that are listed on operands that lie otherwise.
+So a kernel gets its operands with eager's strides (`Node.given`), unless it is listed here. `tests/ops/test_layouts.py`
+calls the listed kernels on operands with other strides.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ANY = frozenset(
 
 
 def takes_any(op: Op) -> bool:
-    """Our own operators are loops, or choose by layout. So are those with a rule for loops."""
+    """True for our own operators and those with a loop rule (loops take any strides), and for the listed kernels."""
     return op.target is None or op.rule is not None or op.name in ANY
 
 
@@ -62,11 +62,11 @@ ROWS = {
     "aten._pdist_forward.default": slice(0, 1),
     "aten._weight_norm_interface.default": slice(0, 1),
 }
-"""Kernels that read these of their tensors as rows of numbers one behind the other, without a look."""
+"""Kernels that assume a last stride of 1 for these of their tensors, without a check."""
 
 
 def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
-    """Why a kernel would read something else than operands of these types."""
+    """Why a kernel would misread operands of these types."""
     for type in types[ROWS.get(op.name, slice(0))]:
         if type.ndim and type.shape[-1] > 1 and type.stride[-1] != 1 and type.numel:
             return f"{op} reads rows without gaps, and is given {type}"
@@ -74,8 +74,8 @@ def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
 
 
 def as_given(type: TensorType, stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    """None where a value lies so already. What overlaps in eager, or has gaps, is laid out densely, in its order: no
-    fresh memory has either."""
+    """The strides to copy a value to; None if it has eager's `stride` already. If eager's strides overlap or have gaps,
+    the copy is dense in the same order of dimensions."""
     if has_stride(type, stride):
         return None
     eager = TensorType(type.shape, stride, type.dtype, type.device)

@@ -1,11 +1,11 @@
-"""Memory formats: contiguous, channels last for images, channels last for volumes. What eager takes a tensor's to be.
+"""Memory formats (contiguous, channels last 2d and 3d): the format that eager infers from a tensor's strides.
 
     >>> suggested(TensorType.of(torch.empty(2, 3, 4, 4).to(memory_format=torch.channels_last)))
     torch.channels_last
     >>> formatted(like, (2, 8, 4, 4), torch.channels_last)
     f32[2, 8, 4, 4]{128, 1, 32, 8}
 
-Convolutions, pooling and norms give their results in the format of their inputs. Shape rules ask here.
+Convolutions, pooling and norms return results in the format of their inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMATS = CONTIGUOUS, CHANNELS_LAST, CHANNELS_LAST_3D
 
 
 def suggested(x: TensorType) -> torch.memory_format:
-    """What `Tensor::suggest_memory_format` answers. Where strides allow both readings, contiguous wins."""
+    """As `Tensor::suggest_memory_format`. If the strides fit both formats, contiguous wins."""
     if x.ndim == 4 and _like_channels_last(x.shape, x.stride, (1, 3, 2, 0)):
         return CHANNELS_LAST
     if x.ndim == 5 and _like_channels_last(x.shape, x.stride, (1, 4, 3, 2, 0)):
@@ -33,7 +33,7 @@ def suggested(x: TensorType) -> torch.memory_format:
 
 
 def _like_channels_last(shape: tuple[int, ...], stride: tuple[int, ...], order: tuple[int, ...]) -> bool:
-    """As c10's is_channels_last_strides: gaps between elements are allowed, ambiguity is not."""
+    """Like c10's is_channels_last_strides: gaps between elements are allowed, ambiguous strides are not."""
     if stride[1] == 0:
         return False
     least = 0
@@ -45,7 +45,7 @@ def _like_channels_last(shape: tuple[int, ...], stride: tuple[int, ...], order: 
 
 
 def is_contiguous_as(x: TensorType, format: torch.memory_format) -> bool:
-    """Dense in this format; strides of dimensions of one element mean nothing."""
+    """Whether the tensor is dense in this format. Strides of size-1 dimensions are ignored."""
     if format is CONTIGUOUS:
         return x.is_contiguous
     if x.ndim != (4 if format is CHANNELS_LAST else 5):
@@ -60,12 +60,12 @@ def is_contiguous_as(x: TensorType, format: torch.memory_format) -> bool:
 
 
 def dense_format(x: TensorType) -> torch.memory_format:
-    """The first format that it is dense in; what is dense in none is as `suggested`."""
+    """The first format that the tensor is dense in; if there is none, the `suggested` one."""
     return next((format for format in FORMATS if is_contiguous_as(x, format)), suggested(x))
 
 
 def format_stride(shape: tuple[int, ...], format: torch.memory_format | None) -> tuple[int, ...]:
-    """Dense strides in a format."""
+    """The dense strides of a format."""
     if format is None or format is CONTIGUOUS:
         return contiguous_stride(shape)
     return channels_last_stride(shape)
@@ -74,7 +74,7 @@ def format_stride(shape: tuple[int, ...], format: torch.memory_format | None) ->
 def formatted(
     like: TensorType, shape: Sequence[int], format: torch.memory_format | None, dtype: torch.dtype | None = None
 ) -> TensorType:
-    """A fresh tensor of this shape in a format, on the same device."""
+    """A new tensor of this shape and format on the same device."""
     shape = tuple(shape)
     return TensorType(shape, format_stride(shape, format), dtype or like.dtype, like.device)
 
@@ -82,7 +82,7 @@ def formatted(
 def copied(
     x: TensorType, dtype: torch.dtype | None = None, format: torch.memory_format | None = torch.preserve_format
 ) -> TensorType:
-    """What `empty_like` and `clone` give: preserve_format keeps the strides of a dense tensor."""
+    """The type that `empty_like` and `clone` return: preserve_format keeps the strides of a dense tensor."""
     if format is None or format is torch.preserve_format:
         return TensorType(x.shape, preserved_stride(x), dtype or x.dtype, x.device)
     return formatted(x, x.shape, format, dtype)

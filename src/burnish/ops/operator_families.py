@@ -1,7 +1,7 @@
-"""All families of operators: importing this fills `record.RECORDS`.
+"""Imports all operator families. This import fills `operator_record.RECORDS`.
 
 >>> from burnish.ops import operator_families as families
->>> len(record.RECORDS)
+>>> len(operator_record.RECORDS)
 """
 
 from . import data_dependent_errors as data_dependent_errors
@@ -31,4 +31,6 @@ from .reductions import softmax_norm_backward as softmax_norm_backward
 from .reductions import softmax_norm_decomposition as softmax_norm_decomposition
 from .shapes import concat_and_pad as concat_and_pad
 from .shapes import creation as creation
+from .shapes import random_creation as random_creation
+from .shapes import range_creation as range_creation
 from .shapes import views as views

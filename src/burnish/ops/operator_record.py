@@ -1,4 +1,4 @@
-"""What the compiler knows of an operator: one record each, the only place that names it.
+"""Operator records: shape rule, element-wise or view rule, decomposition and error check of each operator.
 
     @pointwise("aten.hardswish.default")
     def hardswish(x):
@@ -16,10 +16,10 @@
     def silu_backward(g, grad, x):
         ...
 
-An operator may have several of them. One that has none is run by its eager kernel, on a type found by asking torch.
-Rules take the operator's own arguments, as its schema names and defaults them: a shape rule sees a `TensorType` for
+An operator may have several rules. Without any, it runs its eager kernel, and its type comes from a call of that.
+Rules take the operator's own arguments, with the names and defaults of its schema. A shape rule gets a `TensorType` for
 each tensor, an element-wise rule a `Scalar`, a decomposition the graph builder and `Value`s. A rule that does not cover
-its arguments raises `NoRule` with the reason; then the operator is treated as if it had none.
+its arguments raises `NoRule` with the reason; the operator is then treated as if it had no rule.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ from ..tensors.type_promotion import common_dtype, floating, number_dtype
 from ..tensors.view_maps import Map, view_type
 
 Promotion = Literal["common", "floating", "bool", "first"]
-"""How an element-wise operator finds its dtypes. common: operands are promoted, the result is the same. floating: the
-same, and integers become the default float dtype. bool: operands are promoted, the result is bool. first: operands are
-converted to the first one's dtype, the result has it."""
+"""Type promotion of an element-wise operator. common: operands are promoted, and the result has the promoted dtype.
+floating: the same, but integers become the default float dtype. bool: operands are promoted, the result is bool.
+first: operands are converted to the first one's dtype, which is the result's dtype."""
 
 
 class NoRule(Exception):
-    """A rule does not cover these arguments; the message says which."""
+    """A rule does not cover these arguments; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """The result's element is `rule` of the operands' elements, all broadcast to one shape."""
+    """`rule` computes the result's element from those of the operands, broadcast to one shape."""
 
     rule: Callable
     promotion: Promotion = "common"
     apart: frozenset[int] = frozenset()
-    """Positions of operands that take no part in promotion and keep their dtype (the condition of `where`)."""
+    """Positions of operands that are excluded from promotion and keep their dtype (the condition of `where`)."""
     cost: int = 1
-    """About how many cheap operations it is, for deciding what may be computed twice."""
+    """The approximate number of cheap operations, for decisions about recomputation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A reduction of the loop language over `dims(x, *args)`; `keeps(...)` says whether they stay as size 1."""
+    """A reduction of the loop IR over `dims(x, *args)`. `keeps(...)` says whether these dimensions stay with size 1."""
 
     op: str
     dims: Callable
     keeps: Callable
     dtype: Callable
-    """Of the value that is reduced: operands are converted before."""
+    """The dtype that the operand is converted to before the reduction."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The result shows the first argument through `maps(type, *args)`."""
+    """The result is the view of the first argument by `maps(type, *args)`."""
 
     maps: Callable[..., Sequence[Map]]
     is_alias: bool = True
-    """False for operators that copy, like `flip`: there the maps only say where elements come from."""
+    """False for operators that copy, like `flip`: their maps only say where elements come from."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,16 +83,16 @@ class Op:
 
     name: str
     target: Any = None
-    """Its eager kernel, an OpOverload; None for our own operators."""
+    """The eager kernel, an OpOverload; None for our own operators."""
     shape: Callable | None = None
     rule: Pointwise | Reduction | View | None = None
     decompose: Callable | None = None
     decompose_value: Callable | None = None
-    """The same where only the first of several results is read: of a maximum the value, not where it stands."""
+    """A decomposition for uses that read only the first of several results: the maximum, not its index."""
     check: Callable | None = None
-    """Whether it may raise for some data, and for which: see `ops.data_dependent_errors`."""
+    """The conditions under which the operator does not raise: see `ops.data_dependent_errors`."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What single passes want to know of it: `library` its kind of library call, for one."""
+    """Facts for single passes: `library`, for example, is the kind of library call."""
 
     def __repr__(self) -> str:
         return self.name
@@ -102,7 +102,7 @@ RECORDS: dict[str, Op] = {}
 
 
 def record(name: str) -> Op:
-    """The record of this name, made when it is first asked for."""
+    """The record of this name, created at first use."""
     found = RECORDS.get(name)
     if found is None:
         found = RECORDS[name] = Op(name)
@@ -110,7 +110,7 @@ def record(name: str) -> Op:
 
 
 def lookup(target: torch._ops.OpOverload) -> Op:
-    """The record of an ATen overload; an empty one for an operator that has no rules."""
+    """The record of an ATen overload; an empty record if the operator has no rules."""
     name = str(target)
     found = RECORDS.get(name)
     if found is None:
@@ -132,7 +132,7 @@ def shape(*names: str) -> Callable[[Callable], Callable]:
 
 
 def decomposition(*names: str) -> Callable[[Callable], Callable]:
-    """Register how an operator is written in simpler ones. The rule gets the builder, then the arguments."""
+    """Register a decomposition into simpler operators. The rule gets the builder, then the arguments."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
@@ -143,7 +143,7 @@ def decomposition(*names: str) -> Callable[[Callable], Callable]:
 
 
 def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
-    """Register how an operator's first result is written in simpler ones, for where nobody reads the others."""
+    """Register a decomposition of the first result alone, for uses that do not read the other results."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
@@ -154,7 +154,7 @@ def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
 
 
 def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
-    """Register an operator that rearranges its first argument: the rule gives the maps for a type and the arguments."""
+    """Register an operator that rearranges its first argument. The rule returns the maps."""
 
     def register(maps: Callable) -> Callable:
         def result(x: TensorType, *args: Any, **kwargs: Any) -> TensorType:
@@ -177,7 +177,7 @@ def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
 def pointwise(
     *names: str, promotion: Promotion = "common", apart: Sequence[int] = (), cost: int = 1
 ) -> Callable[[Callable], Callable]:
-    """Register an element-wise operator. Its shape rule follows."""
+    """Register an element-wise operator. Its shape rule is derived from the rule."""
 
     def register(rule: Callable) -> Callable:
         made = Pointwise(rule, promotion, frozenset(apart), cost)
@@ -201,8 +201,8 @@ def pointwise_type(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any])
 def computed_operands(
     rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype
 ) -> list[TensorType]:
-    """The tensors among the operands as they lie when eager computes with them: what is converted first, on a CPU, is a
-    copy by then, and one of an expanded tensor lies dense."""
+    """The types of the tensor operands when eager's kernel runs. On a CPU an operand of another dtype is converted into
+    a copy first, and the copy of an expanded tensor is dense."""
     found = []
     for position, arg in enumerate((*args, *kwargs.values())):
         if not isinstance(arg, TensorType):
@@ -222,7 +222,7 @@ def computed_operands(
 
 
 def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
-    """What the operands are converted to."""
+    """The dtype that the operands are converted to."""
     counted = [
         arg
         for position, arg in enumerate((*args, *kwargs.values()))
@@ -232,8 +232,8 @@ def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) 
         if not counted:
             raise NoRule("no tensor among the operands")
         return counted[0].dtype
-    # Numbers count as operands where they stand for one; an option like `approximate="none"` or a slope does not
-    # change what a tensor of floats is computed in, and for integers it decides.
+    # Positional numbers count in promotion, even options such as a slope: they do not change the dtype of float tensors
+    # but decide it for integers.
     numbers = [
         arg
         for position, arg in enumerate(args)
@@ -246,7 +246,7 @@ def operand_dtype(rule: Pointwise, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that all broadcast to."""
+    """The common broadcast shape."""
     first = shapes[0]
     if all(other == first for other in shapes):
         return first
@@ -262,7 +262,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def result_device(tensors: Sequence[TensorType]) -> torch.device:
-    """Where the result lies: with the operands that have dimensions, if there are any."""
+    """The device of the result: that of the operands with dimensions, if there are any."""
     for tensor in tensors:
         if tensor.shape:
             return tensor.device
@@ -273,12 +273,12 @@ def result_device(tensors: Sequence[TensorType]) -> torch.device:
 
 
 def fresh(like: TensorType, shape: Sequence[int], dtype: torch.dtype | None = None) -> TensorType:
-    """A contiguous result on the same device."""
+    """The type of a new contiguous result on the same device."""
     return TensorType.contiguous(tuple(shape), dtype or like.dtype, like.device)
 
 
 def wrapped_dim(dim: int, rank: int) -> int:
-    """A dimension counted from the front."""
+    """The nonnegative number of a dimension."""
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise NoRule(f"dimension {dim} of {rank}")
     return dim + max(rank, 1) if dim < 0 else dim

@@ -1,23 +1,23 @@
-"""Random numbers: from a seed that is drawn once a run, and the number of the element.
+"""Random number operators: each element comes from Philox with a seed drawn once per run and the element's number.
 
     y = aten.rand.default [2, 3]       =>    seed = random_seed
                                              bits = random_bits seed, (2, 3)
                                              y = uniform bits, 0.0, 1.0, f32
 
-    random_seed                          i64[]: the next number of torch's default generator, that of the device named
-    random_seeds n, device               n of them
+    random_seed                          i64[]: the next number of the default generator of the named device
+    random_seeds n, device               n such seeds
     random_bits seed, shape              i64: 64 bits for each element, Philox4x32-10 of the seed and its number
-    uniform     bits, low, high, dtype   from low to high, high left out but for rounding
-    normal      bits, mean, std, dtype   by the method of Box and Muller
+    uniform     bits, low, high, dtype   in [low, high), except for rounding
+    normal      bits, mean, std, dtype   by the Box-Muller transform
     chance      bits, p                  true with the probability p
-    below       bits, n                  a whole number from 0 to n - 1
+    below       bits, n                  an integer from 0 to n - 1
 
-All but the seed are computed wherever they are read, in one kernel with what reads them, and once more in a backward
-pass: the seed, eight bytes, is what has to be kept. torch's generator is the only state there is, so seeding it,
-reading it and putting it back mean what they mean in eager. The numbers are others than eager's.
+All but the seed are fused into the kernels that read them and are rematerialized in backward. Only the seed, eight
+bytes, is saved. torch's generator is the only state, so seeding it, reading it and restoring it work as in eager. The
+numbers differ from eager's.
 
-With the setting `eager_random` they are eager's own, and no rule here applies. So it is where a program passes a
-generator, and for what eager refuses, or would after a look at the data: its kernel is called then.
+With the setting `eager_random` the numbers are eager's own, and no rule here applies. Eager's kernel is also called if
+a program passes a generator, and for arguments that eager rejects or checks against data.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ CHANCE: Op = record("chance")
 BELOW: Op = record("below")
 
 DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-"""Of a random number: as many as the type holds, so that none is rounded to 1."""
+"""The random bits of a fraction: as many as the dtype holds, so that none is rounded to 1."""
 
 WORD = (1 << 32) - 1
 LARGEST = (1 << 63) - 1
 
 DEVICES: dict[str, Callable[[], bool]] = {"cpu": lambda: True}
-"""The kinds of devices whose random numbers come from here, and what tells whether kernels are made for one: it is
-asked when the first number is to be drawn there. `backends` adds to them."""
+"""The device types with these random numbers, and whether kernels can be compiled for them, called at the first draw.
+`compiler.gpu_kernel_compilers` adds "cuda"."""
 
 SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828, 2.6051661734527443e-06)
 """sin(s) / s of s**2 for |s| <= pi / 2, to 2**-23."""
@@ -83,7 +83,7 @@ def typed(bits: TensorType, dtype: torch.dtype) -> TensorType:
 
 # -- elements ----------------------------------------------------------------------------------------------------------
 
-# The printer of expressions knows the element's number, which is no operand.
+# The expression printer supplies the element's number, which is not an operand.
 pointwise("random_bits", promotion="first", cost=30)(lambda seed, size: seed)
 shape("random_bits")(bits_type)
 
@@ -92,12 +92,12 @@ shape("random_bits")(bits_type)
 def uniform(bits: Scalar, low: float, high: float, dtype: torch.dtype) -> Scalar:
     digits = DIGITS[NAMES[dtype]]
     computed = "f64" if dtype is torch.float64 else "f32"
-    # Small integers are converted as i32, which every machine does for whole vectors.
+    # Small integers are converted as i32, for which every machine has a vector instruction.
     kept = bits & const((1 << digits) - 1, "i64")
     fraction = cast(kept if computed == "f64" else cast(kept, "i32"), computed) * 2.0**-digits
     if (low, high) == (0, 1):
         return fraction
-    # Rounded twice, as torch's own operators do it: eager code draws the same numbers.
+    # Rounded twice, as in torch's own operators, so that eager code draws the same numbers.
     return fraction * (high - low) + low
 
 
@@ -117,7 +117,7 @@ shape("normal")(lambda bits, mean, std, dtype: typed(bits, dtype))
 
 
 def distance(bits: Scalar, dtype: str) -> Scalar:
-    """sqrt(-2 log u) of the first word. u is in the middle of its interval: never 0, and exact where it is small."""
+    """sqrt(-2 log u) of the first word. u is the middle of its interval: never 0, and exact if it is small."""
     high = cast(cast(binary("shr", bits, 8) & const(0xFFFFFF, "i64"), "i32"), dtype)
     low = cast(cast(bits & const(0xFF, "i64"), "i32"), dtype) + 0.5
     u = fma(high, const(2.0**-24, dtype), low * 2.0**-32)
@@ -125,7 +125,7 @@ def distance(bits: Scalar, dtype: str) -> Scalar:
 
 
 def sine_of_angle(bits: Scalar, dtype: str) -> Scalar:
-    """Of the second word. The half turn around 0 is enough: over the other half the sine takes the same values."""
+    """The sine of an angle from the second word. The half turn around 0 suffices: the other half has the same sines."""
     angle = cast(cast(binary("shr", bits, 32), "i32"), dtype) * (math.pi * 2.0**-32)
     if dtype == "f64":
         return angle.sin()
@@ -157,22 +157,22 @@ shape("below")(lambda bits, n: typed(bits, torch.int64))
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 OPERATORS: set[str] = set()
-"""Those that have a rule here."""
+"""The operators with a rule in this file."""
 
 
 def draws(*names: str) -> Callable[[Callable], Callable]:
-    """Register how an operator draws its numbers."""
+    """Register the decomposition of a random operator."""
     OPERATORS.update(names)
     return decomposition(*names)
 
 
 def is_philox(op: Op, dtype: torch.dtype, generator: Any = None) -> bool:
-    """Whether the operator draws from here, and not from eager's stream."""
+    """Whether the operator uses Philox as defined here, and not eager's stream."""
     return op.name in OPERATORS and not current().eager_random and generator is None and not dtype.is_complex
 
 
 def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dtype | None = None) -> Any:
-    """Bits for each element."""
+    """Random bits for each element."""
     if current().eager_random:
         raise NoRule("the setting eager_random")
     if generator is not None:
@@ -220,7 +220,7 @@ def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> An
 
 def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, generator: Any, device: Any) -> Any:
     name = NAMES.get(dtype, "c")
-    # A float holds only so large integers; small integers must hold all that may come.
+    # Floats hold only integers up to a limit; an integer dtype must hold the whole range.
     room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name != "u8"))
     least = 0 if name in ("u8", "b8") else -room
     if not low < high or low < least or high - 1 > room - (name not in DIGITS) or high - low > LARGEST or name == "b8":
@@ -230,7 +230,7 @@ def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, g
 
 
 def place(x: Any) -> torch.device:
-    """Of a value of a graph, or of a tensor."""
+    """The device of a graph value or of a tensor."""
     return x.device if isinstance(x, torch.Tensor) else x.type.device
 
 

@@ -1,17 +1,17 @@
-"""The scalar language: what a kernel computes for one element.
+"""Scalar IR: hash-consed expressions for what a kernel computes for one element.
 
-Operator records write their element-wise rule in it, the scheduler joins such rules into loops, and the printers of
-`codegen/` turn them into machine code. An expression is an immutable graph; equal expressions are one object, so common
-subexpressions cost nothing and `is` compares.
+Operator records write their element-wise rules in it, the scheduler fuses these rules into loops, and the printers in
+`codegen/` translate them to machine code. An expression is an immutable graph. Equal expressions are one object, so
+common subexpressions are shared and `is` compares.
 
     >>> x = load("f32", Access(0, 0, (1,)))
     >>> print(select(x > 0, x, x.exp() - 1))
     select(gt(b0[i0], 0.0.f32), b0[i0], sub(exp(b0[i0]), 1.0.f32))
 
 Types are the dtype names of `tensors.tensor_types`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both
-operands of a binary operation have one type; the rules that write expressions insert the casts. Integer arithmetic
-wraps around. Floating point follows IEEE 754 as torch's eager kernels do: NaN propagates through min and max,
-comparisons with NaN are false but for `ne`.
+operands of a binary operation have the same type; the operator rules insert the casts. Integer arithmetic wraps around.
+Floating point follows IEEE 754 as torch's eager kernels do: NaN propagates through min and max, and comparisons with
+NaN are false except `ne`.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ UNARY = frozenset(
     "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
     "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma not sigmoid exponent mantissa".split()
 )
-"""`round` is to even. `not` is bitwise, logical on b8. `reciprocal`, `rsqrt` and `sigmoid` are rounded like the
-operations they stand for: 1/x, 1/sqrt(x), 1/(1+exp(-x)). `mantissa` is between 3/4 and 3/2, and `exponent` the whole
-number with x = mantissa * 2**exponent, where x is above 0. Elsewhere the mantissa may be anything; the exponent of 0 is
--inf, that of infinity inf, and NaN for all else."""
+"""`round` rounds half to even. `not` is bitwise, and logical on b8. `reciprocal`, `rsqrt` and `sigmoid` are rounded
+like 1/x, 1/sqrt(x) and 1/(1+exp(-x)). For x > 0, `mantissa` is between 3/4 and 3/2, and `exponent` is the integer with
+x = mantissa * 2**exponent. Otherwise the mantissa is unspecified, and the exponent is -inf for 0, inf for infinity, and
+NaN for everything else."""
 
 BINARY = frozenset(
     "add sub mul div floor_div remainder fmod pow atan2 min max and or xor shl shr copysign ldexp".split()
 )
-"""`div` divides floats, and integers towards zero. `floor_div` and `remainder` round down, as Python; `fmod` takes the
-sign of the dividend. Dividing an integer by zero gives 0 here: rules whose operator raises must not be scheduled.
-`ldexp` is x * 2**y rounded once, for an x that is 0 or between 1/8 and 8, and a whole y of its type that is not below
--254 or, in f64, -2046. Where y is larger than any exponent, it is infinity for every such x, and for NaN."""
+"""`div` divides floats, and truncates for integers. `floor_div` and `remainder` round down, as in Python; `fmod` takes
+the sign of the dividend. Integer division by zero gives 0: rules whose operator raises must not be scheduled.
+`ldexp` is x * 2**y rounded once. x must be 0 or between 1/8 and 8, and y an integer of the same float type, at least
+-254 or, in f64, -2046. If y is larger than any exponent, the result is infinity for every such x, and for NaN."""
 
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
-"""Two operands of one type, the result b8."""
+"""Two operands of one type; the result is b8."""
 
 OTHERS = frozenset("const size load index reduced select fma cast bitcast is_nan is_inf random_bits within".split())
-"""The leaves and what has a shape of its own:
+"""The leaves, and operations with other signatures:
 
 const     payload: the value                                 a literal of the type
-size      payload: a size that is told at run time           its value, i64
+size      payload: a symbolic size                           its value at run time, i64
 load      payload: an Access; args: see Access               an element of a buffer
 index     payload: the number of a loop variable             its value, i64
-reduced   payload: the number of a reduction of this loop    its finished value, in a later stage or a row store
-select    (b8, x, y)                                         x where true, else y; both are evaluated
+reduced   payload: the number of a reduction of this loop    its final value, in a later stage or a row store
+select    (b8, x, y)                                         x if true, else y; both are evaluated
 fma       (x, y, z)                                          x * y + z rounded once
 cast      (x,)                                               x in another type; float to integer towards zero
-bitcast   (x,)                                               the same bits as another type of as many
+bitcast   (x,)                                               the same bits as another type of the same width
 is_nan, is_inf  (float,)                                     b8
-random_bits  (seed, counter), both i64                       64 bits without order, i64: the same for the same two
-within    (x, n), both i64                            x, or what is nearest to it from 0 to n - 1. As the index of a
-                                                      load it says that any other x is a mistake of the program's, and
-                                                      where nobody has looked before (on a GPU) the load ends it
+random_bits  (seed, counter), both i64                       64 pseudo-random bits, i64, a function of both
+within    (x, n), both i64                            x clamped to 0 … n - 1. As the index of a load, it marks an x
+                                                      outside as an error of the program. If no check ran before (on a
+                                                      GPU), the load then ends the program
 """
 
 OPERATIONS = UNARY | BINARY | COMPARISONS | OTHERS
@@ -70,11 +70,11 @@ OPERATIONS = UNARY | BINARY | COMPARISONS | OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where in a buffer an element lies: offset + sum(strides[k] * variable k) + sum(indirect[j] * args[j]).
+    """The position of an element in a buffer: offset + sum(strides[k] * variable k) + sum(indirect[j] * args[j]).
 
-    `strides` has one entry for each variable of the loop, counted in elements. `indirect` has one for each leading
-    argument (i64) of the load or store that carries this access. If `masked`, one more argument follows, of type b8:
-    where it is false nothing is touched, and a load gives 0.
+    `strides` has one entry for each loop variable, in elements. `indirect` has one for each leading argument (i64) of
+    the load or store with this access. If `masked`, one more argument of type b8 follows. If it is false, memory is not
+    accessed, and a load returns 0.
     """
 
     buffer: int
@@ -92,7 +92,7 @@ class Access:
 
 
 class Scalar:
-    """One expression. Made by the functions below and by Python's operators, never directly."""
+    """An expression. Create it with the functions below and with Python's operators, never directly."""
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "payload")
     op: str
@@ -171,8 +171,8 @@ _made: weakref.WeakValueDictionary[tuple, Scalar] = weakref.WeakValueDictionary(
 
 
 def make(op: str, dtype: str, args: tuple[Scalar, ...] = (), payload: Any = None) -> Scalar:
-    """The one expression of these parts."""
-    # 0.0 and -0.0 are equal keys but other constants, and so are 1, 1.0 and True.
+    """The unique expression with these parts."""
+    # 0.0 and -0.0 are equal keys but different constants, and so are 1, 1.0 and True.
     key = (op, dtype, args, repr(payload) if op == "const" else payload)
     found = _made.get(key)
     if found is None:
@@ -195,7 +195,7 @@ def const(value: bool | int | float, dtype: str) -> Scalar:
 
 
 def wrap(value: int, dtype: str) -> int:
-    """An integer as the type holds it."""
+    """An integer wrapped around to the range of the type."""
     bits = BITS[dtype]
     value &= (1 << bits) - 1
     return value if dtype == "u8" or value < 1 << (bits - 1) else value - (1 << bits)
@@ -286,7 +286,7 @@ def maximum(x: Scalar, y: Scalar | float) -> Scalar:
 
 
 def walk(*roots: Scalar) -> Iterator[Scalar]:
-    """Every expression below the roots once, operands before users."""
+    """Every expression reachable from the roots, once, operands before users."""
     seen: set[int] = set()
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -300,7 +300,7 @@ def walk(*roots: Scalar) -> Iterator[Scalar]:
 
 
 def text(root: Scalar, names: Mapping[Scalar, str] | None = None) -> str:
-    """The expression in full, but for parts that have names. What is used twice stands there twice."""
+    """The full text of an expression, except for parts with names. Shared parts are repeated."""
     texts: dict[Scalar, str] = dict(names or {})
     for x in walk(root):
         if x not in texts:
@@ -309,7 +309,7 @@ def text(root: Scalar, names: Mapping[Scalar, str] | None = None) -> str:
 
 
 def own_text(x: Scalar, args: Sequence[str]) -> str:
-    """The outermost operation, with `args` for its operands."""
+    """The text of the outermost operation, with `args` as the texts of its operands."""
     inside = f"({', '.join(args)})" if args else ""
     match x.op:
         case "const":

@@ -248,8 +248,8 @@ def result_type(node: torch.fx.Node) -> str:
         note = node.meta.get(key)
         if isinstance(note, torch.Tensor) or (hasattr(note, "dtype") and hasattr(note, "shape")):
             return tensor_type(note)
-    dtype, shape = node.meta.get("burnish_facts", (None, ()))
-    return type_text(dtype, shape) if dtype is not None else ""
+    facts = node.meta.get("burnish_input")
+    return type_text(facts.dtype, facts.shape) if facts is not None and facts.dtype is not None else ""
 
 
 def tensor_type(value: Any) -> str:

@@ -1,1 +1,1 @@
-"""From a graph of operators to loops, library calls and a memory plan."""
+"""From a graph of operators to fused loops, library calls and a memory plan."""

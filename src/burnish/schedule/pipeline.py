@@ -1,9 +1,9 @@
-"""The plan: what runs, in which order, and where every value lies.
+"""Scheduling: builds the plan of one graph, that is its steps in order and the memory of each value.
 
 plan = make_plan(graph)
-plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of something in memory)
-plan.offsets     for each intermediate value its place in the arena
-plan.lodged      or in memory that is made for an output, and is not written until the value is done with
+plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of a value in memory)
+plan.offsets     the arena offset of each intermediate value
+plan.lodged      intermediate values that share the buffer of an output, which is written only after their last use
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from .partition.rematerialize import fullest
 from .plan_steps import Call, Plan, Show, Step
 
 STEPS = (
-    order_error_checks,  # a run that raises must not have written
+    order_error_checks,  # a run that raises must not have written its inputs
     concat_in_place,
     split_reductions,
     fuse_gathers,
     fuse_scatters,
 )
-"""From graph to graph, before the graph is made loops of."""
+"""Graph rewrites that run before the graph is turned into loops, in this order."""
 
 
 def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
-    """`is_open`: it is one of several plans for sizes that are told at run time, and they are given memory together.
-    `gives_back`: much else needs memory between two runs, and so its own is made in every run where that is large.
-    `turns`: it goes forward and then backward, as a whole step of training does."""
+    """`is_open`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
+    `gives_back`: much other memory is needed between two runs, so a large arena is allocated per run.
+    `turns`: the graph is a whole training step, forward and then backward."""
     for step in STEPS:
         if is_open and step is split_reductions:
-            continue  # all sizes together are divided before (`split_symbolic_reductions`)
+            continue  # with symbolic sizes, `split_symbolic_reductions` has already split them
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
     classes = classify_nodes(graph, is_open)
@@ -73,7 +73,7 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
 
 
 def touched(step: Step) -> list[Value]:
-    """The values that a step reads or makes."""
+    """The values that a step reads or writes."""
     match step:
         case Launch(_, buffers):
             return list(buffers)
@@ -84,7 +84,7 @@ def touched(step: Step) -> list[Value]:
 
 
 def explain(classes: Classes, fusion: Fusion) -> str:
-    """Why things were not fused, in words."""
+    """Says why nodes were not fused or became library calls."""
     lines = [
         f"library call: {node.results[0] if node.results else node}: {why}"
         for node, why in classes.why_library.items()
@@ -102,7 +102,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
     shown: set[Value] = set()
 
     def show(value: Value) -> None:
-        """Make a value that something outside of the loops reads available: views are made when first read."""
+        """Emits the view of a value that a step outside loops reads. Views are emitted at their first reader."""
         node = value.node
         if node is None or node.op is not VIEW or value in shown or value in fusion.unit_of:
             return
@@ -127,7 +127,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
 
 
 def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Value]:
-    """The roots that somebody outside their own group reads."""
+    """The values that are read outside their own fusion group."""
     needed: set[Value] = set()
 
     def need(value: Value) -> None:
@@ -149,10 +149,10 @@ def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Valu
 
 
 def in_order(units: list[Unit]) -> list[Unit]:
-    """In the order in which they were made, each after those it needs. What is needed later comes right before that:
-    what reads inputs alone could come at the beginning, and what it makes would lie there until somebody reads it.
-    What only sums up what others have made does not wait for a library call: its input lies in the cache still, and
-    may be gone when the call needs memory."""
+    """Topological order that keeps the original order where it can, and schedules producers right before their reader.
+    A unit that reads only inputs could run first, but its result would then occupy memory until it is read.
+    A unit that only reduces runs before the next library call: its input is still in the cache, which the call may
+    evict."""
     numbered = {unit.number: unit for unit in units}
     sums = [unit for unit in units if unit.needs and only_sums(unit)]
     done, order = 0, []

@@ -1,4 +1,4 @@
-"""What a plan is made of: `plan` makes them, `lives` says where their values lie, and codegen writes them down."""
+"""The plan's data types: `pipeline` builds the steps, `memory/liveness` places their values, codegen prints them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .loops.loop_ir import print_kernel
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator run by its eager kernel."""
+    """An operator that runs as its eager kernel."""
 
     node: Node
     in_place: Any = None
-    """The overload that does the same to the first argument, where that may be overwritten."""
+    """The overload that writes the result into the first argument, where that argument may be overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`value` is a view of `source`, which lies in memory: `type`'s shape and strides, `offset` elements further on."""
+    """`value` is a view of `source`, which is in memory: `type` gives shape and strides, `offset` is in elements."""
 
     value: Value
     source: Value
@@ -38,17 +38,17 @@ class Plan:
     graph: Graph
     steps: list[Step]
     offsets: dict[Value, int] = field(default_factory=dict)
-    """Of the intermediate values that kernels make, in the arena, in bytes."""
+    """Arena offset in bytes of each intermediate value that kernels produce."""
     arena: int = 0
     placed: dict[Value, Value] = field(default_factory=dict)
-    """Values that lie in inputs, which they are written to."""
+    """Values that are stored in the input they are written back to."""
     scratch: dict[Node, int] = field(default_factory=dict)
-    """Where in the arena a call has the memory that it needs while it runs, in bytes."""
+    """Arena offset in bytes of a library call's workspace."""
     over: dict[Value, Value] = field(default_factory=dict)
-    """Values that kernels store in the memory of others, which are made in the plan and done with by then."""
+    """Values that kernels store in the buffer of another intermediate value, whose last use is in that kernel."""
     lodged: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
-    """Intermediate values, and calls' memory, that lie in values the graph makes memory for in every run, and where, in
-    bytes: until those are first written nothing else lies there."""
+    """Intermediate values and workspaces that share an output's buffer, and their byte offset in it. The output is
+    allocated in every run, and is first written after their last use."""
 
     def __str__(self) -> str:
         parts = []
@@ -72,7 +72,7 @@ class Plan:
 
 
 def plan_of_calls(graph: Graph) -> Plan:
-    """Every node by itself, without kernels: for what runs once."""
+    """A plan without kernels, one call for each node: for graphs that run only once."""
     return Plan(graph, [Call(node) for node in graph.nodes])
 
 

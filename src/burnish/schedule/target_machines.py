@@ -1,10 +1,10 @@
-"""What the scheduler has to know of the machine that a value is computed on.
+"""Targets: the machine facts that the scheduler needs about the device of a value.
 
-    machine_of(value.type.device)       a Machine, or None where nobody makes kernels for that device
+    machine_of(value.type.device)       a Machine, or None where no backend compiles kernels for that device
 
-Kernels are loops for every machine alike. What differs is how many rows it takes to keep one busy, whether a program
-holds on to memory between its runs, and what cannot be printed. `backends` offers a machine for each kind of device
-that has a printer.
+Loops are the same for every target. Targets differ in how many rows keep the machine busy, whether a program keeps its
+arena between runs, and which operations cannot be printed. `backends` registers a machine for each kind of device that
+has a printer.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ def _anything(expression: Scalar) -> str | None:
 class Machine:
     name: str
     is_shared_out: Callable[[int, int, bool], bool]
-    """Whether a large box walked row by row keeps it busy: how many rows, of how many elements, and whether memory lies
-    along them. Else reductions and what follows them are kernels of their own."""
+    """Whether one loop over rows has enough parallelism, given the number of rows, their length, and whether rows are
+    contiguous. Otherwise reductions and the loops after them are separate kernels."""
     fewest_rows: int
-    """Long rows that are fewer are reduced in parts."""
+    """With fewer rows than this, long rows are reduced in parts."""
     side_by_side: int
-    """So many rows that lie side by side are walked as one, where it is not along rows that memory lies. On a CPU an
-    item is a strip of such rows, a line or two of memory wide: cut into parts, the strips of one part are read
-    together, while it lies in the cache, and what follows the reduction goes over memory in order."""
+    """Rows per work item where the reduced dimension is not contiguous. On a CPU an item is a strip of adjacent rows,
+    a cache line or two wide. When rows are split into parts, the strips of one part are read together while it is in
+    the cache. The loops after the reduction then walk memory in order."""
     short: tuple[int, int]
-    """Up to so many elements a row is not cut: where memory lies along it, and where it does not."""
+    """Rows up to this length are not split: where rows are contiguous, and where they are not."""
     parts: tuple[int, ...]
-    """Into how many a row is cut: into as many as come out even."""
+    """Numbers of parts to try: the largest that divides the row evenly is used."""
     least_part: tuple[int, int] = (1, 1)
-    """Elements of a part, at least: where memory lies along rows, and where it does not."""
+    """Fewest elements in a part: where rows are contiguous, and where they are not."""
     most_programs: int = 1 << 30
-    """More of them are of no use: strips of rows times parts."""
+    """Most useful number of programs (strips of rows times parts)."""
     most_together: int = 1 << 18
-    """Elements over which two kernels walk that are started as one: beyond that a start costs nothing beside the work,
-    and each is better shared out by itself."""
+    """Largest number of elements of two kernels that are launched as one. Above that a launch costs little compared
+    with the work, and each kernel parallelizes better by itself."""
     keeps_operands: bool = False
-    """Whether backward is given what forward stored for a library call also where the call saw a view of it. Else it
-    is computed again from what takes no further memory: less memory, and more work."""
+    """Whether the operand of a library call is saved for backward even if the call read a view of it. Otherwise it is
+    recomputed from values that need no further memory: less memory, more work."""
     cuts_several: bool = False
-    """Whether more than one dimension is cut, where one does not come out even in as many parts as are of use."""
+    """Whether more than one dimension is split, where one does not divide evenly into enough parts."""
     has_arena: bool = True
-    """Whether a program keeps the memory of its intermediate values from run to run. Else each is made when it is
-    needed, by torch, which knows who uses it."""
+    """Whether a program keeps the memory of its intermediate values between runs. Otherwise torch's allocator
+    allocates each value when it is needed."""
     has_checks: bool = True
-    """Whether indices are looked at before anything is computed with them, so that eager's error is raised. Else the
-    loads by them look."""
+    """Whether indices are checked before any computation, so that eager's error is raised. Otherwise each load checks
+    its own index."""
     has_atomics: bool = False
-    """Whether loops may add to one place of memory side by side."""
+    """Whether parallel loops may add atomically to the same address."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
     aligned: int = 0
-    """In bytes: libraries multiply matrices faster whose rows begin at multiples of it. 0: as fast at any place."""
+    """Row alignment in bytes at which libraries multiply matrices faster. 0: alignment does not matter."""
     matrices: Callable[[], Maker] | None = None
-    """Who makes kernels of our own that multiply matrices, if anybody does. Asked when a product comes."""
+    """Returns the generator of our own matmul kernels, or is None. It is called when a product is scheduled."""
     copy_seconds: float = 0.3e-9
-    """What it costs to lay a tensor out anew, a byte."""
+    """Seconds for each byte that is copied into another layout."""
     clock: Callable[[], Clock | None] | None = None
-    """Who takes the time of torch's convolutions there, if anybody does now. Where it is None `library.choose` measures
+    """Returns the timer of torch's convolutions on this target, or None. Without one, `library.choose_calls` measures
     as on a CPU."""
 
 
@@ -89,7 +89,7 @@ def machine_of(device: torch.device) -> Machine | None:
 
 
 def offer(device_type: str, machine: Machine | None) -> None:
-    """From here on this is what computes on such devices. None: nobody does, any more."""
+    """Registers the machine of a kind of device. None removes it."""
     if machine is None:
         _machines.pop(device_type, None)
     else:
@@ -98,7 +98,7 @@ def offer(device_type: str, machine: Machine | None) -> None:
 
 @contextlib.contextmanager
 def replaced(device_type: str, machine: Machine) -> Iterator[None]:
-    """For tests, and for looking at what would be made for another machine."""
+    """Replaces a machine temporarily: for tests, and to inspect the code for another target."""
     before = _machines.get(device_type)
     offer(device_type, machine)
     try:

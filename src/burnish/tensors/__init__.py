@@ -1,1 +1,1 @@
-"""What is known of a tensor without its data: types, dtype names, strides, promotion, views as index maps."""
+"""Tensor metadata: types, dtype names, strides, type promotion, symbolic sizes, and views as index maps."""

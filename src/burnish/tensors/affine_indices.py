@@ -1,12 +1,12 @@
-"""Affine expressions over loop variables, and what can be known of them.
+"""Affine expressions over loop variables: arithmetic, bounds, and division with remainder.
 
     >>> i, j = variable(0, 2), variable(1, 2)
-    >>> split(i * 12 + j, 4, (3, 12))             # of (12 i + j) / 4, where i < 3 and j < 12
+    >>> split(i * 12 + j, 4, (3, 12))             # (12 i + j) divided by 4, where i < 3 and j < 12
     None
     >>> split(i * 12 + j, 12, (3, 12))
     (i0, i1)
 
-An index into a tensor is one such expression a dimension.
+A tensor index has one such expression for each dimension.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Affine:
         return not any(self.coefficients)
 
     def span(self, extents: tuple[int, ...]) -> tuple[int, int]:
-        """The least and the greatest value."""
+        """The smallest and the largest value."""
         low = high = self.offset
         for c, n in zip(self.coefficients, extents, strict=True):
             if c > 0:
@@ -58,7 +58,7 @@ class Affine:
 Index = tuple[Affine, ...]
 
 MOST_KEPT = 1000
-"""Constants that are made once."""
+"""Size of the cache of constants."""
 
 
 @functools.cache
@@ -72,13 +72,13 @@ def constant(value: int, count: int) -> Affine:
 
 
 def identity(shape: tuple[int, ...]) -> Index:
-    """One variable a dimension. A dimension of one element has none of its own."""
+    """One variable for each dimension; the constant 0 for a dimension of size 1."""
     count = len(shape)
     return tuple(variable(k, count) if n != 1 else constant(0, count) for k, n in enumerate(shape))
 
 
 def split(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[Affine, Affine] | None:
-    """Quotient and remainder of a division by `step`, where both are affine again; else None."""
+    """Quotient and remainder of a division by `step`; None if they are not both affine."""
     if step == 1:
         return x, constant(0, len(x.coefficients))
     quotient = Affine(x.offset // step, tuple(c // step if c % step == 0 else 0 for c in x.coefficients))
@@ -88,7 +88,7 @@ def split(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[Affine, Affin
 
 
 def split_hint(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[int, int] | None:
-    """Which variable, cut in two with an inner one of which extent, would let `split` succeed: (variable, extent)."""
+    """The variable to split in two, and the extent of the inner one, so that `split` succeeds: (variable, extent)."""
     for k, (c, n) in enumerate(zip(x.coefficients, extents, strict=True)):
         if 0 < c < step < c * n and step % c == 0 and n % (step // c) == 0:
             return k, step // c
@@ -96,7 +96,7 @@ def split_hint(x: Affine, step: int, extents: tuple[int, ...]) -> tuple[int, int
 
 
 def cut(index: Index, variable: int, inner: int) -> Index:
-    """The same index after `variable` became two: itself over `inner`, and what is left, next to it."""
+    """The same index after `variable` is split into an outer variable and an inner one of extent `inner`."""
 
     def one(x: Affine) -> Affine:
         c = x.coefficients

@@ -1,9 +1,9 @@
-"""Strides over memory as views of it: what `as_strided` shows of memory that is one line of elements.
+"""Turns `as_strided` over flat memory into a chain of view maps, or into sliding windows.
 
     size [2, 3], stride [4, 1], offset 1    =>    slice[0: 1, 1, 8] reshape[2, 4] slice[1: 0, 1, 3]
 
-Dimensions are cut off from the largest stride to the smallest: rows as long as the stride, of each of which a part is
-shown. Where rows share elements, as sliding windows do, no chain of maps says it; windows of windows do.
+Dimensions are processed from the largest stride to the smallest. Each step reshapes memory into rows as long as the
+stride and slices each row. No chain of maps expresses rows that overlap, as sliding windows do; nested windows do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .view_maps import Expand, Map, Maps, Permute, Reshape, Shape, Slice
 
 
 def line_of(type: TensorType) -> Maps:
-    """A dense tensor's elements in the order in which they lie."""
+    """The maps that flatten a dense tensor in memory order."""
     return (Permute(tuple(sorted(range(type.ndim), key=lambda dim: -type.stride[dim]))), Reshape((type.numel,)))
 
 
@@ -28,21 +28,21 @@ class Strided:
 
     @property
     def dims(self) -> list[int]:
-        """Those that lead anywhere, from the largest stride to the smallest."""
+        """Dimensions with a size above 1 and a nonzero stride, by descending stride."""
         return sorted(
             [k for k, (n, step) in enumerate(zip(self.size, self.stride, strict=True)) if n != 1 and step],
             key=lambda k: -self.stride[k],
         )
 
     def span(self, dims: Sequence[int]) -> int:
-        """From the first element that is shown to the last one."""
+        """The number of elements in memory from the first to the last one in the view."""
         return 1 + sum((self.size[k] - 1) * self.stride[k] for k in dims)
 
     def fits(self, length: int) -> bool:
         return 0 not in self.size and self.offset + self.span(self.dims) <= length
 
     def maps(self, length: int) -> Maps | None:
-        """Of a line of so many elements; None where there are no such maps."""
+        """The maps that produce this view from a vector of `length` elements; None if none do."""
         if not self.fits(length):
             return None
         dims, start, made = self.dims, self.offset, []
@@ -51,7 +51,7 @@ class Strided:
             if at == len(dims) - 1:
                 made.append(Slice(at, start, step, n))
                 break
-            # Rows may begin before what is shown of them: the last one must not reach beyond the end.
+            # A row may begin before its first element in the view, so that the last row ends in memory.
             column = max(0, start + n * step - length)
             if column > min(start, step - inner):
                 return None
@@ -60,15 +60,15 @@ class Strided:
         return (*(made or [Slice(0, start, 1, 1)]), *self.in_place(dims))
 
     def windows(self) -> tuple[Slice, list[tuple[int, int]], Maps]:
-        """What to cut out of the line; the windows to take along the last dimension of that, and along theirs, as
-        (length, step); and what shows the last ones as they should be."""
+        """The slice of the vector; the nested windows as (length, step), each along the last dimension so far; the maps
+        from the last windows to the view."""
         dims = self.dims
         cut, last = Slice(0, self.offset, 1, self.span(dims)), len(dims) - 1
         windows = [(self.span(dims[at + 1 :]), self.stride[dim]) for at, dim in enumerate(dims[:last])]
         return cut, windows, (Slice(last, 0, self.stride[dims[last]], self.size[dims[last]]), *self.in_place(dims))
 
     def in_place(self, dims: Sequence[int]) -> list[Map]:
-        """From the dimensions that lead anywhere to all of them, in their own order."""
+        """The maps from `dims` alone to all dimensions in their own order."""
         rest = [k for k in range(len(self.size)) if k not in dims]
         order = [*dims, *rest]
         return [

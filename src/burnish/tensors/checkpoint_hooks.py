@@ -1,14 +1,14 @@
-"""Checkpointed regions: how a graph marks them, and how autograd is kept from saving what happens in there.
+"""Activation checkpointing: marks of checkpointed regions, and saved-tensor hooks that recompute instead of saving.
 
     recomputation = Recomputation(again)
     with recomputation.saving():
         y = model(x)                     # nothing is saved
-    y.sum().backward()                   # again(is_done) runs the model once more
+    y.sum().backward()                   # again(is_done) runs the model a second time
 
-The rules are those of `torch.utils.checkpoint` without reentry: hooks take what autograd saves in the region and leave
-an empty `Holder` in its place; the first one that is opened in a run of backward has the region run again, until as
-much has been saved as then. torch's own code for that imports its compiler, so it is written here once more. Three use
-it: capture for the run it watches, graphs that run eagerly, and the trace of the compiler, whose tensors have no data.
+The rules are those of non-reentrant `torch.utils.checkpoint`, whose code imports torch's compiler. Hooks replace each
+tensor that autograd saves in the region by an empty `Holder`. The first holder that a backward unpacks reruns the
+region until as many tensors were saved as in forward. Users are capture (for the run that it observes), graphs that run
+in eager, and the compiler's trace, whose tensors have no data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 
 class Mark(NamedTuple):
-    """What a node of a captured graph says of the region it belongs to, under the name `MARK` of its `meta`."""
+    """The region that a node of a captured graph belongs to: the entry `MARK` of its `meta`."""
 
     number: int
     draws: bool
@@ -31,11 +31,11 @@ class Mark(NamedTuple):
 
 MARK = "burnish_region"
 GIVEN = "burnish_given_to"
-"""What a node's `meta` says of the regions whose function was given its value as an argument: their numbers."""
+"""The entry of a node's `meta` with the numbers of the regions that take its value as an argument."""
 
 
 class Holder:
-    """In the place of a tensor that autograd saved. `task` is the run of backward that `value` was computed for."""
+    """The placeholder for a tensor that autograd saved. `task` is the backward run that `value` was recomputed for."""
 
     __slots__ = ("__weakref__", "task", "value")
 
@@ -45,7 +45,7 @@ class Holder:
 
 
 class Recomputation:
-    """One run of a region. `again(is_done)` computes it once more and asks, after each step, whether that is enough."""
+    """One run of a region. `again(is_done)` recomputes it and stops after the step at which `is_done` returns True."""
 
     def __init__(self, again: Callable[[Callable[[], bool]], None] | None = None):
         self.again = again
@@ -53,7 +53,7 @@ class Recomputation:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """While the region runs for the first time."""
+        """Wraps the first run of the region."""
         with hooks(self.pack, self.unpack):
             yield
 
@@ -103,7 +103,7 @@ def hooks(pack: Callable, unpack: Callable) -> Iterator[None]:
 
 
 class Switches:
-    """What of torch's state decides how a region is computed: autocast. Backward may run under another one."""
+    """The autocast state of a region's first run. The recomputation restores it: backward may run under another."""
 
     def __init__(self, kinds: Sequence[str] = ("cpu",)):
         self.kinds = kinds

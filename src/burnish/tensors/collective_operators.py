@@ -1,9 +1,9 @@
-"""Operators that other processes take part in.
+"""Collective operators: the namespaces of operators that communicate with other processes.
 
-    y = torch.ops._c10d_functional.all_reduce(x, "sum", group)      begun, and not there yet
-    z = torch.ops._c10d_functional.wait_tensor(y)                   finds what was begun by the tensor object's storage
+    y = torch.ops._c10d_functional.all_reduce(x, "sum", group)      starts; the data is not there yet
+    z = torch.ops._c10d_functional.wait_tensor(y)                   finds the pending work by the tensor's storage
 
-So they are called as they are, on the tensors that eager would call them on: never by a kernel or a plan of ours.
+So they are called unchanged on the same tensors as in eager, never within our kernels or plans.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ NAMESPACES = frozenset(
 
 
 def is_collective_operator(operator: Any) -> bool:
-    """Of an operator from ``torch.ops``, or a family of overloads."""
+    """Takes overloads and packets from ``torch.ops``."""
     name = operator.name() if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
     return name.partition("::")[0] in NAMESPACES

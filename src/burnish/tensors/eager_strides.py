@@ -1,10 +1,10 @@
-"""The strides eager gives: those of a fresh element-wise result, and of a tensor in the order of another.
+"""Eager's strides of element-wise results and of copies, as ATen's TensorIterator computes them.
 
     >>> elementwise_stride((2, 3), [TensorType.of(torch.empty(3, 2).t())])
     (1, 2)
 
-Eager's element-wise kernels keep the order in which their operands' elements lie. What is computed here follows ATen's
-TensorIterator: dimensions are sorted by the operands' strides, the earlier operands deciding first.
+Element-wise kernels keep the memory order of their operands: TensorIterator sorts dimensions by the operands' strides,
+and earlier operands take precedence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .tensor_types import TensorType, contiguous_stride, has_stride
 
 
 def elementwise_stride(shape: tuple[int, ...], operands: Sequence[TensorType]) -> tuple[int, ...]:
-    """The strides of a fresh result of `shape`, made element by element from `operands`."""
+    """The strides of a new element-wise result of `shape`, computed from `operands`."""
     contiguous = contiguous_stride(shape)
     if 0 not in shape and all(operand.stride == contiguous or not operand.shape for operand in operands):
         return contiguous
@@ -31,12 +31,12 @@ def elementwise_stride(shape: tuple[int, ...], operands: Sequence[TensorType]) -
 
 
 def preserved_stride(type: TensorType) -> tuple[int, ...]:
-    """The strides of a copy with `torch.preserve_format`: the tensor's own where it is dense."""
+    """The strides of a copy with `torch.preserve_format`: the tensor's own if it is dense."""
     return type.stride if is_dense(type) else elementwise_stride(type.shape, [type])
 
 
 def is_dense(type: TensorType) -> bool:
-    """Without gaps and without overlap, in whatever order of dimensions."""
+    """Whether there are no gaps and no overlap, in any order of dimensions."""
     if type.numel == 0:
         return True
     step = 1
@@ -48,7 +48,7 @@ def is_dense(type: TensorType) -> bool:
 
 
 def packed_stride(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
-    """Dense strides with the dimensions of `order` from the fastest to the slowest."""
+    """Dense strides for `order`, which lists dimensions from the fastest to the slowest."""
     strides, step = [0] * len(shape), 1
     for dim in order:
         strides[dim] = step
@@ -57,18 +57,18 @@ def packed_stride(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ..
 
 
 def packed_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The order that `packed_stride` would make these strides of, and no others; None where there is none."""
+    """The order for which `packed_stride` returns exactly these strides; None if there is none."""
     order = tuple(sorted(range(len(shape)), key=lambda dim: (stride[dim], -dim)))
     return order if 0 not in shape and packed_stride(shape, order) == stride else None
 
 
 def channels_last_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of [N, C, *spatial]: channels fastest."""
+    """The strides of [N, C, *spatial] with channels fastest."""
     return packed_stride(shape, [1, *range(len(shape) - 1, 1, -1), 0])
 
 
 def is_channels_last(type: TensorType) -> bool:
-    """Dense in channels-last order, as torch tells it apart from the contiguous one."""
+    """Whether the strides are exactly the dense channels-last ones."""
     return type.ndim in (4, 5) and type.stride == channels_last_stride(type.shape)
 
 

@@ -1,9 +1,9 @@
-"""How products of float32 are rounded on a GPU, as torch is told to.
+"""Float32 matmul precision on a GPU (TF32 or IEEE), as torch's settings say.
 
     precision_of(torch.float32)                     "tf32" with torch.set_float32_matmul_precision("high"), else "ieee"
     multiplies_in_tensor_cores(torch.bfloat16)      True
 
-Guards watch what is asked here: a graph is compiled anew when it changes.
+Guards cover this state: a graph is compiled again when it changes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import torch
 
 
 def precision_on_gpus() -> str:
-    """Of products of float32 there. Torch has older ways to say it and to ask, which raise an error where somebody has
-    used the newer ones."""
+    """torch's setting for float32 products. Its older getters raise an error if the newer setters were used."""
     return torch.backends.cuda.matmul.fp32_precision
 
 
 def precision_of(dtype: torch.dtype) -> str:
-    """What becomes of the numbers before they are multiplied: "tf32" cuts them to 10 bits, "ieee" leaves them."""
+    """How factors are converted before the product: "tf32" cuts the mantissa to 10 bits, "ieee" changes nothing."""
     return "tf32" if dtype is torch.float32 and precision_on_gpus() == "tf32" else "ieee"
 
 

@@ -1,7 +1,7 @@
-"""torch.fx's graph modules, as we make them: their Python code is made late and forgotten in time.
+"""Lazy torch.fx graph modules: their Python code is generated at first use and freed with the module.
 
-torch.fx writes the Python code of a graph when a module is made of it, whether somebody runs it or not, and keeps the
-text for ever: a process that compiles again and again would grow.
+torch.fx generates the code of every graph module at once, even if it never runs, and keeps the text forever. A process
+that recompiles often would grow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 def graph_module(
     root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
 ) -> torch.fx.GraphModule:
-    """The graph over what it names of `root`. Its code is written when somebody runs it or asks for it."""
+    """The graph as a module with the attributes of `root` that it uses. Its code is generated at first use."""
     with _use_lazy_graph_module(True):
         made = _make_graph_module(root, graph, name)
     weakref.finalize(made, forget_code, type(made)).atexit = False
@@ -27,7 +27,7 @@ def graph_module(
 def forget_code(generated: type) -> None:
     key = generated.forward.__code__.co_filename
     if not key.startswith("<"):
-        return  # never written
+        return  # never generated
     loader = getattr(torch.fx.graph_module, "_loader", None)
     if loader is not None:
         loader.eval_cache.pop(key, None)

@@ -1,8 +1,8 @@
-"""The arguments of a node, as its target is to be given them.
+"""Converts the arguments of a ``torch.fx`` node into plain mutable containers for a call of its target.
 
-A ``torch.fx`` node holds its lists and dictionaries as immutable ones, and so does what ``map_arg`` makes of them. The
-target of an opaque node is Python of any kind, which may write to a dictionary that it is given, as
-``torch.func.functional_call`` does to a copy of its own. So each call is given plain containers, made for it:
+A ``torch.fx`` node stores immutable lists and dictionaries, and ``map_arg`` returns immutable ones. The target of an
+opaque node is arbitrary Python and may write to a dictionary argument, as ``torch.func.functional_call`` does to its
+own copy. So each call gets new plain containers:
 
     call_functional(immutable_dict({"weight": w}), x)        call_functional({"weight": <a tensor>}, <a tensor>)
 """
@@ -22,7 +22,7 @@ def arguments_of(node: Node, value_of: Callable[[Node], Any]) -> tuple[tuple[Any
 
 
 def plain(value: Any) -> Any:
-    """The same in containers that can be written to. Named tuples, and what is no container, stay as they are."""
+    """The same value in mutable containers. Named tuples and values that are not containers are returned unchanged."""
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list):

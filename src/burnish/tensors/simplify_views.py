@@ -1,4 +1,4 @@
-"""Chains of view maps, made as short as they can be.
+"""Simplifies chains of view maps: drops identity maps and merges adjacent maps of the same kind.
 
 permute[1, 0] permute[1, 0]            =>    (nothing)
 reshape[6] reshape[2, 3]               =>    reshape[2, 3]
@@ -13,7 +13,7 @@ from .view_maps import Expand, Map, Maps, Permute, Reshape, Shape, Slice
 
 
 def simplified(maps: Iterable[Map], source: Shape) -> Maps:
-    """An equal chain, without maps that do nothing and with neighbours of a kind joined."""
+    """An equivalent, simplified chain."""
     found: list[Map] = []
     shapes: list[Shape] = [source]
     for step in maps:
@@ -31,7 +31,7 @@ def simplified(maps: Iterable[Map], source: Shape) -> Maps:
 
 
 def _joined(first: Map, second: Map, source: Shape) -> Map | None:
-    """One map that does what both do, one after the other."""
+    """One map equivalent to `first` followed by `second`; None if there is none."""
     match first, second:
         case Reshape(), Reshape():
             return second

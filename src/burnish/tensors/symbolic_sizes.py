@@ -1,13 +1,13 @@
-"""Symbolic shapes: sizes as formulas of a few symbols, found from several examples.
+"""Symbolic shapes: fits numbers in compiled code with formulas of size symbols, from several examples.
 
     space = Space(("s0", "s1"), [(64, 2), (65, 3), (67, 7), (71, 5)])
     space.fit([49152, 74880, 128640 + 0, ...])      768*s0*s1
     space.fit([64, 65, 67, 71])                     s0
 
-Whatever is made for one size is made for a few others as well, by the same code, which knows nothing of symbols. A
-number in it that differs among them is a `Formula` of the sizes, if one of few simple forms fits every example exactly.
-Where none fits, the number is no function that we know, and what needs it is made for each size anew. What two
-formulas agree in at the examples they agree in everywhere: the sizes of the examples have no common pattern.
+The compiler runs for several example sizes and knows nothing of symbols. A number that differs between the results
+becomes a `Formula` of the sizes, if one of a few simple forms fits every example. If none fits, the code is
+specialized: it is compiled again for each size. The example sizes have no common pattern, so formulas that agree at the
+examples agree everywhere.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Point = tuple[int, ...]
-"""A value for each symbol."""
+"""An example: one value for each symbol."""
 
 DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
-"""How far the examples lie from the size that a program was first seen with. Near it, so that they are treated alike;
-of every remainder by 2, 3 and 4, so that halves and paddings are not taken for something simple."""
+"""Distances of the examples from the first size. They are small, so that the compiler makes the same choices for all.
+They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple formula by chance."""
 
 FACTORS = (1, 2, 3, 4)
-"""Of the sizes that are apart: of these, too, there is every remainder by 2, 3 and 4."""
+"""Factors of the sizes from `Space.apart`. They, too, give every remainder by 2, 3 and 4."""
 
 POINTS = 4
 DEGREE = 3
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-"""A whole number in a text."""
+"""An integer in a text."""
 
 ALIGNMENT = 64
-"""Bytes: where values in an arena begin."""
+"""Alignment, in bytes, of values in an arena."""
 
 
 class NoFormula(Exception):
-    """Something is another thing for other sizes."""
+    """The compiled code depends on the sizes in a way that no formula expresses."""
 
 
 class NoNumber(NoFormula):
-    """A number is no simple function of the sizes."""
+    """A number is not a simple function of the sizes."""
 
 
 class NotAlike(NoFormula):
-    """What is made at the points is not the same but for numbers. It may be that at one of them a size is what another
-    size in the program is a part of."""
+    """The results for the examples differ in more than numbers, perhaps because a size is a multiple of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The sum of `factor * product(symbol ** power)` over `terms`: pairs of a factor and the powers."""
+    """The sum of `factor * product(symbol ** power)` over `terms`. A term is a pair of factor and powers."""
 
     names: tuple[str, ...]
     terms: tuple[tuple[int, Point], ...]
@@ -63,11 +62,11 @@ class Formula:
 
     @property
     def divisor(self) -> int:
-        """What it is a multiple of, whatever the sizes are."""
+        """The largest number known to divide the value for all sizes."""
         return math.gcd(*(factor for factor, _ in self.terms))
 
     def __str__(self) -> str:
-        """As Python, and as people write it."""
+        """A Python expression."""
         return " + ".join(_term(self.names, factor, powers) for factor, powers in self.terms)
 
 
@@ -78,7 +77,7 @@ def _term(names: tuple[str, ...], factor: int, powers: Point) -> str:
 
 @dataclass(slots=True)
 class Space:
-    """Symbols, and the examples of their values. The first example is the one seen in the program."""
+    """Symbols and examples of their values. The first example is the one that the program was called with."""
 
     names: tuple[str, ...]
     points: Sequence[Point]
@@ -86,8 +85,8 @@ class Space:
 
     @classmethod
     def around(cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None) -> Space:
-        """Examples near given sizes, and below them where `most` says that there are no larger ones. No two symbols
-        move alike."""
+        """Examples near given sizes, or below them where `most` is the upper bound. No two symbols change by the same
+        distances."""
         points = []
         for number in range(POINTS):
             point = []
@@ -99,14 +98,14 @@ class Space:
         return cls(tuple(sizes), points)
 
     def few(self) -> Space:
-        """For one symbol the two nearest points and the farthest: enough for all but sums of three terms, of which none
-        is found then. For several symbols all points."""
+        """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
+        terms, which are then not tried. For several symbols, all points."""
         return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
 
     def apart(self) -> Space:
-        """Other points near these, whose sizes nothing else in a program is a part of: a few times a prime number. A
-        length of 128 is twice what a head of 64 is, and loops may run over both as one; a length of 134 has nothing
-        in common with it."""
+        """Other points near these with sizes that share no factors with other sizes in a program: small multiples of
+        primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A length of 134
+        is unrelated to it."""
         points = []
         for number in range(POINTS):
             factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
@@ -121,7 +120,7 @@ class Space:
         return Space(self.names, points)
 
     def fit(self, values: Sequence[int]) -> int | Formula:
-        """The number, or the formula, that has these values at the points. Raises NoFormula."""
+        """The constant or formula with these values at the points. Raises NoFormula if there is none."""
         key = tuple(values)
         if key not in self.known:
             self.known[key] = self.found(key)
@@ -165,7 +164,7 @@ class Space:
         return None
 
     def of_two_and_more(self, values: tuple[int, ...]) -> Formula | None:
-        """Of one size, which moves by one first: the second difference tells the square's factor."""
+        """A quadratic polynomial of one size. The second divided difference gives the factor of the square."""
         (a,), (b,), (c,) = self.points[:3]
         base = (a - b) * (a - c) * (b - c)
         square, rest = divmod(values[0] * (b - c) - values[1] * (a - c) + values[2] * (a - b), base)
@@ -178,14 +177,14 @@ class Space:
         return found if not rest and all(found.at(p) == v for p, v in zip(self.points, values, strict=True)) else None
 
     def monomials(self) -> list[tuple[Point, list[int]]]:
-        """Products of symbols, the simplest first, and their values at the points."""
+        """Products of powers of symbols, simplest first, with their values at the points."""
         powers = [p for p in itertools.product(range(3), repeat=len(self.names)) if 0 < sum(p) <= DEGREE]
         powers.sort(key=lambda p: (sum(p), max(p)))
         return [(p, [math.prod(map(pow, point, p)) for point in self.points]) for p in powers]
 
 
 def prime_from(n: int) -> int:
-    """The first prime number from n on, but for those that the FACTORS are made of."""
+    """The smallest prime number from n on that does not divide any of the FACTORS."""
     n = max(n, 5)
     while any(n % k == 0 for k in range(2, math.isqrt(n) + 1)):
         n += 1
@@ -193,7 +192,7 @@ def prime_from(n: int) -> int:
 
 
 def slot_starts(sizes: Sequence[int]) -> list[int]:
-    """Where each of an arena's slots begins, and where the last one ends."""
+    """The start of each slot of an arena, then the end of the last slot."""
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)

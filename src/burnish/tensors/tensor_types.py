@@ -1,9 +1,9 @@
-"""The type of a tensor: all that eager would tell of it, without its data.
+"""Types of values: `TensorType` (shape, strides, dtype, device) and `NumberType` for live scalars.
 
     >>> TensorType.of(torch.empty(2, 3).t())
     f32[3, 2]{1, 3}
 
-A stride is printed where it is not the contiguous one.
+Strides are printed unless they are the contiguous ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES: dict[torch.dtype, str] = {
     torch.complex64: "c64",
     torch.complex128: "c128",
 }
-"""The dtypes that have a name here. Tensors of any other pass through the compiler untouched."""
+"""The supported dtypes and their names. The compiler passes tensors of other dtypes through unchanged."""
 
 DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in NAMES.items()}
 
@@ -79,14 +79,14 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class NumberType:
-    """The type of a Python number that may be another one in each call: a learning rate, what `item()` answers.
+    """The type of a live scalar: a Python number that may differ in each call, like a learning rate or `item()`.
 
-    It is no tensor: for promotion it counts as a Python number. In a kernel it is one element of `dtype`.
+    Type promotion treats it as a Python number. In a kernel it is one element of `dtype`.
     """
 
     dtype: torch.dtype
     example: int | float = field(compare=False)
-    """What it was when the graph was traced."""
+    """Its value when the graph was traced."""
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     device: torch.device = CPU
@@ -117,7 +117,7 @@ class NumberType:
 
 @functools.lru_cache(4096)
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides, as torch gives them: a size of 0 counts as 1."""
+    """Row-major strides as in torch: a size of 0 counts as 1."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -126,7 +126,7 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def has_stride(type: TensorType, stride: tuple[int, ...]) -> bool:
-    """Whether elements lie as `stride` says; strides of dimensions of one element mean nothing."""
+    """Whether `stride` describes the same memory layout. Strides of size-1 dimensions are ignored."""
     if 0 in type.shape:
         return True
     return all(size == 1 or a == b for size, a, b in zip(type.shape, type.stride, stride, strict=True))

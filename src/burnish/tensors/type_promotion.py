@@ -1,9 +1,9 @@
-"""Which dtype an operation computes in: torch's promotion, from types alone.
+"""Type promotion: the dtype that torch computes in, from the types of the operands.
 
     >>> common_dtype([TensorType.contiguous((2,), torch.int32), 1.5])
     torch.float32
 
-Tensors with dimensions count first, then tensors without, then Python numbers; a lower one matters only if its kind
+Tensors with dimensions come first, then tensors without, then Python numbers. A lower group counts only if its kind
 (bool, integer, floating, complex) is higher.
 """
 
@@ -24,7 +24,7 @@ COMPLEX_OF = {
 
 
 def common_dtype(operands: Sequence[TensorType | bool | int | float | complex]) -> torch.dtype:
-    """What the operands are converted to before they meet."""
+    """The dtype that all operands are converted to."""
     levels: list[torch.dtype | None] = [None, None, None]
     for operand in operands:
         if isinstance(operand, TensorType):
@@ -52,7 +52,7 @@ def common_dtype(operands: Sequence[TensorType | bool | int | float | complex]) 
 
 
 def number_dtype(number: bool | int | float | complex) -> torch.dtype:
-    """What torch takes a Python number for."""
+    """The dtype that torch gives a Python number."""
     if isinstance(number, bool):
         return torch.bool
     if isinstance(number, int):
@@ -71,10 +71,10 @@ def kind(dtype: torch.dtype) -> int:
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of an operation that gives fractions for integers."""
+    """The dtype after promotion of bools and integers to the default float dtype."""
     return torch.get_default_dtype() if kind(dtype) < 2 else dtype
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What eager's kernels compute in: half precisions are widened inside."""
+    """The dtype that eager's kernels compute in: float32 for half precisions."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -1,13 +1,13 @@
-"""Views as index maps: where an element of a view lies in what it views.
+"""Views as index maps: from an element of a view to the element of its source.
 
     Reshape(shape)                the same elements in row-major order
     Permute(dims)                 dimension k of the view is dimension dims[k] of the source
     Expand(shape)                 sizes of 1 become larger, dimensions are added in front
-    Slice(dim, start, step, size) every step-th element, from the end where step is negative
-    Diagonal(a, b, shift, size)   dimensions a and b go, the diagonal comes last
+    Slice(dim, start, step, size) every step-th element, backwards if step is negative
+    Diagonal(a, b, shift, size)   dimensions a and b become one, the last: the diagonal
 
-Every view of torch's but `as_strided` and those that change the dtype is a chain of these. A map gives, for a source
-shape, the shape and the strides of the view, and turns an index of the view into one of the source.
+Every torch view is a chain of these, except `as_strided` and views that change the dtype. A map gives the shape and
+strides of the view for a source, and translates an index of the view into one of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tensor_types import TensorType, contiguous_stride
 
 Shape = tuple[int, ...]
 Hints = list[tuple[int, int]] | None
-"""Where a map that fails notes which variable to cut, and into what, to succeed: see `split_hint`."""
+"""A list to which a failing map adds the variable to split and its inner extent: see `split_hint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Reshape:
         return view_stride(source.shape, source.stride, self.shape)
 
     def source_index(self, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
-        """None where the index into the source is not affine in the loop's variables."""
+        """None if the index into the source is not affine in the loop variables."""
         if self.shape == source:
             return index
         count = len(extents)
@@ -104,7 +104,7 @@ class Expand:
             return (0,) * len(self.shape)
         missing = len(self.shape) - source.ndim
         found: list[int] = []
-        # From the last dimension to the first: one added in front takes what the dimension after it spans.
+        # Backwards: the stride of an added dimension is the span of the next one.
         for k in range(len(self.shape) - 1, -1, -1):
             size, stride = (
                 (source.shape[k - missing], source.stride[k - missing])
@@ -120,7 +120,7 @@ class Expand:
         return tuple(none if n == 1 else x for n, x in zip(source, index[missing:], strict=True))
 
     def inverse(self, source: Shape) -> Reshape | None:
-        """Only where nothing grew."""
+        """None if any size grew."""
         grew = any(n != 1 for n in self.shape[: len(self.shape) - len(source)])
         return Reshape(source) if not grew and self.shape[len(self.shape) - len(source) :] == source else None
 
@@ -147,7 +147,7 @@ class Slice:
         return tuple(x * self.step + self.start if k == self.dim else x for k, x in enumerate(index))
 
     def inverse(self, source: Shape) -> Slice | None:
-        """Only of a whole dimension, perhaps turned round."""
+        """Exists only for a whole dimension, possibly reversed."""
         return self if self.size == source[self.dim] and abs(self.step) == 1 else None
 
     def __str__(self) -> str:
@@ -188,7 +188,7 @@ Maps = tuple[Map, ...]
 
 
 def shapes_along(maps: Maps, source: Shape) -> list[Shape]:
-    """The shape before each map, and at last the view's."""
+    """The shape before each map, then the shape of the view."""
     shapes = [source]
     for step in maps:
         shapes.append(step.result_shape(shapes[-1]))
@@ -196,7 +196,7 @@ def shapes_along(maps: Maps, source: Shape) -> list[Shape]:
 
 
 def view_type(maps: Maps, source: TensorType) -> TensorType | None:
-    """The type of the view, or None where no strides can express it."""
+    """The type of the view, or None if no strides can express it."""
     for step in maps:
         stride = step.stride(source)
         if stride is None:
@@ -206,7 +206,7 @@ def view_type(maps: Maps, source: TensorType) -> TensorType | None:
 
 
 def source_index(maps: Maps, index: Index, source: Shape, extents: Shape, hints: Hints = None) -> Index | None:
-    """An index of the view as one of its source."""
+    """Translate an index of the view into an index of its source; None if it is not affine."""
     shapes = shapes_along(maps, source)
     found: Index | None = index
     for step, shape in zip(reversed(maps), reversed(shapes[:-1]), strict=True):
@@ -217,7 +217,7 @@ def source_index(maps: Maps, index: Index, source: Shape, extents: Shape, hints:
 
 
 def view_offset(maps: tuple, source: TensorType) -> int:
-    """Where in the source's memory, in elements, a view begins."""
+    """The offset, in elements, of the view's first element in the source's memory."""
     shape = source.shape
     for step in maps:
         shape = step.result_shape(shape)
@@ -229,7 +229,7 @@ def view_offset(maps: tuple, source: TensorType) -> int:
 
 
 def inverse(maps: Maps, source: Shape) -> Maps | None:
-    """The maps that lead back, where every element of the source is seen once."""
+    """The maps from the view back to its source; None unless the view has each source element once."""
     shapes, back = shapes_along(maps, source), []
     for step, shape in zip(reversed(maps), reversed(shapes[:-1]), strict=True):
         one = step.inverse(shape)
@@ -240,9 +240,9 @@ def inverse(maps: Maps, source: Shape) -> Maps | None:
 
 
 def view_stride(shape: Shape, stride: Shape, wanted: Shape) -> Shape | None:
-    """Strides that show `shape`'s elements, lying as `stride` says, in the shape `wanted`; None where a copy is needed.
+    """The strides that view a tensor of `shape` and `stride` in the shape `wanted`; None if a copy is needed.
 
-    Follows ATen's computeStride: runs of dimensions that lie densely one in another are cut anew.
+    Follows ATen's computeStride: runs of densely nested dimensions are merged and split again.
     """
     numel = 1
     for n in shape:

@@ -1,11 +1,11 @@
-"""Weight packing: the layout of packed weights for our own kernels, as plain data.
+"""Weight packing: packs weights into panels for our own matmul, convolution and recurrent kernels.
 
     pack = Panels(parts=((0, 768),), width=32, full=24, last=0, has_bias=True)
     packed, bias = pack(weight, bias)
 
-A weight is [outputs, depth]. It is cut into *panels* of `width` outputs; a panel has, for each step of the sum, its
-outputs side by side. A sum that is made in parts has the panels of one part after those of the other. It is data, so
-that a compiled graph on disk can pack weights without the choice of a library being made again
+A weight is [outputs, depth]. It is split into *panels* of `width` outputs. For each step of the reduction, a panel
+stores its outputs contiguously. If the reduction is split into parts, the panels of one part follow those of the other.
+The layout is plain data, so that a graph loaded from disk packs weights without choosing a library call again
 (`compiler.program_cache`).
 """
 
@@ -18,19 +18,19 @@ import torch
 
 
 class Panels(NamedTuple):
-    """Called with a weight (and a bias), gives the tensors that the kernels take."""
+    """The layout of one weight. Calling it with a weight (and a bias) returns the tensors that the kernels take."""
 
     parts: tuple[tuple[int, int], ...]
-    """Where each part of the sum begins, and its depth."""
+    """The start and the depth of each part of the reduction."""
     width: int
     full: int
-    """How many panels of that width there are."""
+    """The number of panels of that width."""
     last: int
-    """The width of the one after them, which outputs need not fill."""
+    """The width of the last panel, which may be padded."""
     has_bias: bool = False
     is_finite_only: bool = False
-    """The kernels add a product with nought where eager adds nothing, as at a border of zeros that is computed with:
-    where the weight is infinite or no number, that product is NaN. Then None stands for each tensor."""
+    """The kernels multiply by zeros where eager adds nothing, as at a zero-padded border. An infinite or NaN weight
+    would give NaN there, so packing returns None for each tensor."""
 
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
         weight = weight.detach()
@@ -52,7 +52,7 @@ class Panels(NamedTuple):
         return (packed, bias) if self.has_bias else (packed,)
 
     def fill(self, packed: torch.Tensor, weight: torch.Tensor) -> None:
-        """From where it lies: a copy in the order of the sum would take as much memory again."""
+        """Copy directly from the weight's own layout: a reordered copy would double the memory."""
         outputs, *inner = weight.shape
         depth, whole = math.prod(inner), self.full * self.width
         front = packed[: depth * whole].view(self.full, *inner, self.width)
@@ -64,17 +64,16 @@ class Panels(NamedTuple):
 
 
 class LayerPanels(NamedTuple):
-    """Of a recurrent layer: called with the weights of each direction, gives packed ones for the product of all inputs,
-    the biases that are added to it, and packed ones for the product of each step, those of one direction after those of
-    the other."""
+    """The layout of a recurrent layer. Calling it with the weights of each direction returns: packed weights for the
+    product of all inputs, its bias, and packed weights for the product of each step, one direction after the other."""
 
     inputs: Panels
-    """Of the directions side by side."""
+    """For all directions together."""
     hidden: Panels
-    """Of each direction."""
+    """For each direction."""
 
     def __call__(self, *weights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """For each direction: of the input, of the hidden state, and the biases of both, where there are some."""
+        """`weights`: for each direction the input weight, the hidden weight and, if there are any, both biases."""
         each = 4 if self.inputs.has_bias else 2
         inputs = torch.cat([w.detach() for w in weights[::each]])
         biases = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..interpreter.reads_past_overrides import items_of
+from ..guards.container_bases import elements_of, items_of
 from .object_kinds import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 from .object_lifetimes import Origin
 
@@ -44,8 +44,10 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
     elif isinstance(obj, (set, frozenset)):
-        heap.guard("equal set", source, frozenset(obj))
-        origin.snapshot = list(obj)
+        elements = list(elements_of(obj))
+        heap.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
+        heap.guard("equal set", source, frozenset(elements))
+        origin.snapshot = elements
 
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:
@@ -59,7 +61,7 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
         before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
     else:
         # Keys were written before this read of the whole: their old values are lost.
-        before = [(k, v) for k, v in items_of(table) if k not in origin.written]
+        before = [(k, v) for k, v in items_of(table) if not is_constant_key(k) or k not in origin.written]
         heap.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
     keys = tuple(k for k, _ in before)
     if all(is_constant_key(k) for k in keys):
@@ -98,14 +100,14 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
             heap.complete(origin)
         if depth < 20:
             if isinstance(value, DICTS):
-                for k, v in value.items():
+                for k, v in items_of(value):
                     expose(heap, k, depth + 1)
                     expose(heap, v, depth + 1)
             else:
-                for part in value:
+                for part in elements_of(value):
                     expose(heap, part, depth + 1)
     elif issubclass(kind, tuple):
-        for part in value:
+        for part in elements_of(value):
             expose(heap, part, depth + 1)
 
 
@@ -145,8 +147,7 @@ def has_changed_since(origin: Origin) -> bool:
         return len(now) != len(origin.snapshot) or any(
             k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
         )
-    base = next(b for b in (list, set, frozenset, collections.deque) if isinstance(obj, b))
-    now = list(base.__iter__(obj))
+    now = list(elements_of(obj))
     if isinstance(obj, set):
         return set(map(id, now)) != set(map(id, origin.snapshot))
     return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))

@@ -23,6 +23,7 @@ from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
 from .. import breaks
+from ..guards.global_switches import autocast_nesting, restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frame_layout import SlotLayout, take_apart
@@ -30,7 +31,6 @@ from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
 from ..segments.break_transition import cross
-from ..segments.close_segment import autocast_nesting, restore_state
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options

@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
+from ...tensors.compile_request import INPUT, InputFacts
 from ...tensors.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
@@ -58,7 +59,7 @@ class GraphBuilder:
                 name = f"{name}_{i}"
             taken.add(name)
             node = self.nodes[("input", i)] = self.graph.placeholder(name)
-            node.meta["burnish_state"] = is_module_state(handle.source)
+            facts: tuple[Any, ...] = ()
             example = self.recorder.examples[i]
             with WithoutRules():
                 if (
@@ -66,7 +67,8 @@ class GraphBuilder:
                     and not (example.is_sparse or example.is_nested)
                     and not isinstance(example, UninitializedTensorMixin)
                 ):
-                    node.meta["burnish_facts"] = (example.dtype, tuple(example.shape))
+                    facts = example.dtype, tuple(example.shape)
+            node.meta[INPUT] = InputFacts(is_module_state(handle.source), *facts)
 
     def add_call(self, call: Call) -> torch.fx.Node:
         args = tuple(map(self.argument, call.args))

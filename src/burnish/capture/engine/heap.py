@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
+from ..guards.container_bases import base_of, has_key, items_of, length_of
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
-from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of, items_of
+from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
 from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
 from . import container_contents, object_parts
 from .object_kinds import (
@@ -321,7 +322,7 @@ class Heap:
 
     def read_index(self, origin: Origin, index: int) -> Any:
         """``obj[index]`` of a list that has not been written to."""
-        value = origin.obj[index]
+        value = base_of(origin.obj).__getitem__(origin.obj, index)
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 number = self.changing_number(value, origin.entry(index))
@@ -361,12 +362,13 @@ class Heap:
             return
         if key not in origin.written and key not in origin.known:
             # The presence of the key decides the order of the keys later.
-            if key in origin.obj:
+            if has_key(origin.obj, key):
                 self.guard(*origin.by_base("has", key))
             else:
                 self.guard(*origin.by_base("absent", key))
-        if not origin.written and isinstance(origin.obj, dict) and len(origin.obj) <= MOST_REMEMBERED:
-            origin.order = tuple(k for k, _ in items_of(origin.obj))
+        if not origin.written and isinstance(origin.obj, dict) and length_of(origin.obj) <= MOST_REMEMBERED:
+            order = tuple(k for k, _ in items_of(origin.obj))
+            origin.order = order if all(map(self.is_constant_key, order)) else None
         if origin.order is not None and key not in origin.written and key in origin.order:
             old = dict.__getitem__(origin.obj, key)
             if self.is_remembered(old):
@@ -401,7 +403,7 @@ class Heap:
             if origin.known:
                 self.complete(origin)
             else:
-                origin.appended_from = len(value)
+                origin.appended_from = length_of(value)
 
     def has_written(self) -> bool:
         """Whether the program has changed anything that code inside its graph could read."""

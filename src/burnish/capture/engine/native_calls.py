@@ -13,7 +13,7 @@ from ...errors import InternalError
 from .. import breaks
 from ..guards.untraced_call_detector import Tripwire
 from ..interpreter.frames import MISSING, Raised
-from ..python import operators
+from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path
 from .break_signals import Late, Stop
 
@@ -82,7 +82,7 @@ def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args
             recorder.undo_to(mark)
             kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise Late(kind, what, error=error)
-        if isinstance(error, ABOUT_TENSORS) and operators.mentions_tensor(args, kwargs):
+        if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
             raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         raise Raised(error)
     finally:

@@ -15,6 +15,7 @@ from ...runtime.contest import pause_garbage_collection, warmup_status
 from ...runtime.segments import Continuation
 from .. import breaks
 from ..guards.changing_numbers import changed_numbers, value_at
+from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.growing_state import growing
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
@@ -24,7 +25,7 @@ from ..interpreter.complete_instruction import Answering
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..segments import whole_call_contest
-from ..segments.close_segment import autocast_nesting, close, restore_state
+from ..segments.close_segment import close
 from ..segments.concretize_scalars import scrub
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes

@@ -10,7 +10,7 @@ from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_a
 from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars
-from ..python import operators
+from ..python.operators import iteration
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -85,7 +85,7 @@ def send(tracer: Tracer, receiver: Any, value: Any) -> tuple[bool, Any]:
         return Machine.send(tracer, receiver, value)
     if value is not None:
         tracer.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")
-    answer = operators.advance(tracer, receiver)
+    answer = iteration.advance(tracer, receiver)
     if answer is PUSHED:
         assert tracer.frame is not None
         tracer.frame.completion = fr.SEND

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars
-from ..python import operators
+from ..python.operators import guard_expressions
 from .interpreted_or_native import is_trusted_namespace
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def load_cell(tracer: Tracer, cell: Any) -> Any:
                 "outcome",
                 None,
                 (
-                    live_scalars.Expression(operators.is_unbound, (live_scalars.Expression(None, (origin.source,)),)),
+                    live_scalars.Expression(
+                        guard_expressions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
+                    ),
                     True,
                 ),
             )

@@ -30,8 +30,20 @@ from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import attribute_writes, attributes, builtin_polyfills, calls, object_creation, operators, subscripts
-from ..python.messages import framework_logging
+from ..python import object_creation
+from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
+from ..python.calls import call_dispatch, function_calls, import_statements
+from ..python.messages import framework_logging, print_and_format
+from ..python.operators import (
+    binary_operators,
+    guard_expressions,
+    iteration,
+    membership,
+    native_reads,
+    subscripts,
+    truth_and_identity,
+)
+from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
 from . import native_calls, traced_generators, traced_variables
@@ -47,21 +59,21 @@ ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopItera
 
 class Tracer(Machine):
     # The operations under a trace.
-    load_attr = attributes.load  # type: ignore[assignment]
+    load_attr = attribute_reads.load  # type: ignore[assignment]
     store_attr = attribute_writes.store  # type: ignore[assignment]
     delete_attr = attribute_writes.delete  # type: ignore[assignment]
-    binary = operators.binary  # type: ignore[assignment]
-    unary = operators.unary  # type: ignore[assignment]
-    truth = operators.truth  # type: ignore[assignment]
-    same = operators.same  # type: ignore[assignment]
-    contains = operators.contains  # type: ignore[assignment]
+    binary = binary_operators.binary  # type: ignore[assignment]
+    unary = binary_operators.unary  # type: ignore[assignment]
+    truth = truth_and_identity.truth  # type: ignore[assignment]
+    same = truth_and_identity.same  # type: ignore[assignment]
+    contains = membership.contains  # type: ignore[assignment]
     subscript = subscripts.subscript  # type: ignore[assignment]
     store_subscript = subscripts.store_subscript  # type: ignore[assignment]
     delete_subscript = subscripts.delete_subscript  # type: ignore[assignment]
-    iterate = operators.iterate  # type: ignore[assignment]
-    unpack = operators.unpack  # type: ignore[assignment]
-    extend = operators.extend  # type: ignore[assignment]
-    call = calls.call  # type: ignore[assignment]
+    iterate = iteration.iterate  # type: ignore[assignment]
+    unpack = iteration.unpack  # type: ignore[assignment]
+    extend = iteration.extend  # type: ignore[assignment]
+    call = call_dispatch.call  # type: ignore[assignment]
     load_global = traced_variables.load_global  # type: ignore[assignment]
     store_global = traced_variables.store_global  # type: ignore[assignment]
     delete_global = traced_variables.delete_global  # type: ignore[assignment]
@@ -220,14 +232,14 @@ class Tracer(Machine):
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            calls.put_cells(self, function, frame.locals, frame.code)
+            function_calls.put_cells(self, function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def raise_here(self, error: BaseException) -> Any:
         if self.will_be_handled(error):
             raise Raised(error)
         # It is not handled, so the trace ends before an instruction that raises it: this one cannot run again.
-        return self.push(frame_for(builtin_polyfills.raise_error, [error, error.__context__]))
+        return self.push(frame_for(object_polyfills.raise_error, [error, error.__context__]))
 
     def stop(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         raise Stop(kind, what)
@@ -282,9 +294,11 @@ class Tracer(Machine):
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:
-            self.heap.guard("outcome", None, (live_scalars.Expression(operators.is_nan, (expression,)), True))
+            self.heap.guard("outcome", None, (live_scalars.Expression(guard_expressions.is_nan, (expression,)), True))
         else:
-            self.heap.guard("outcome", None, (live_scalars.Expression(operators.same_value, (expression, value)), True))
+            self.heap.guard(
+                "outcome", None, (live_scalars.Expression(guard_expressions.same_value, (expression, value)), True)
+            )
 
     def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
         return graph_numbers.apply(self, operation, operands)
@@ -295,14 +309,14 @@ class Tracer(Machine):
     # ---- names
 
     def special(self, obj: Any, name: str) -> Any:
-        found = attributes.special_method(self, obj, name)
+        found = descriptor_binding.special_method(self, obj, name)
         if found is MISSING:
             return super().special(obj, name)
         return found
 
     def plain_attr(self, obj: Any, name: str) -> Any:
         try:
-            value = attributes.load(self, obj, name)
+            value = attribute_reads.load(self, obj, name)
         except Raised as raised:
             if isinstance(raised.error, AttributeError):
                 return MISSING
@@ -313,33 +327,33 @@ class Tracer(Machine):
         return value
 
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
-        return calls.import_module(self, frame, name, level, names)
+        return import_statements.import_module(self, frame, name, level, names)
 
     def import_from(self, module: Any, name: str) -> Any:
         try:
-            return attributes.load(self, module, name)
+            return attribute_reads.load(self, module, name)
         except Raised:
             return self.plainly(super().import_from, module, name)
 
     # ---- operators
 
     def answers_truth_by_frame(self, value: Any) -> bool:
-        return operators.truth_method(self, value) is not None
+        return truth_and_identity.truth_method(self, value) is not None
 
     def push_truth_and_keep(self, value: Any, target: int, jump_on: bool) -> None:
-        pushed = operators.truth(self, value)
+        pushed = truth_and_identity.truth(self, value)
         assert pushed is PUSHED and self.frame is not None
         self.frame.completion, self.frame.spare = fr.JUMP_OR_POP, (target, jump_on)
 
     def length(self, value: Any) -> Any:
-        return calls.call(self, len, (value,), {})
+        return call_dispatch.call(self, len, (value,), {})
 
     def format(self, value: Any, convert: Callable | None, spec: str) -> Any:
-        return operators.format_value(self, value, convert, spec)
+        return print_and_format.format_value(self, value, convert, spec)
 
     def join_strings(self, parts: list) -> str:
         if any(isinstance(p, Live) for p in parts):
-            return live_scalars.apply(operators.join, *parts)
+            return live_scalars.apply(guard_expressions.join, *parts)
         return "".join(parts)
 
     # ---- iteration
@@ -348,7 +362,7 @@ class Tracer(Machine):
         if type(iterator) is Generator:
             self.take_over(iterator)
             return self.resume(iterator, None, fr.FOR_ITER)
-        return operators.advance(self, iterator)
+        return iteration.advance(self, iterator)
 
     def append(self, target: list, value: Any) -> None:
         origin = self.heap.origin_of(target)
@@ -357,7 +371,7 @@ class Tracer(Machine):
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        operators.check_key(self, value)
+        native_reads.check_key(self, value)
         self.heap.will_write(target)
         target.add(value)
 
@@ -365,7 +379,7 @@ class Tracer(Machine):
         if isinstance(value, list):
             self.heap.expose(value)
         elif not isinstance(value, tuple):
-            return calls.call(self, tuple, (value,), {})
+            return call_dispatch.call(self, tuple, (value,), {})
         return tuple(value)
 
     def to_dict(self, value: Any) -> dict:
@@ -376,7 +390,7 @@ class Tracer(Machine):
             self.heap.expose(value)
             return dict(value)
         if object_creation.needs_interpreting(self, value):
-            return calls.call(self, dict, (value,), {})
+            return call_dispatch.call(self, dict, (value,), {})
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
 
     def match_keys(self, subject: Any, keys: tuple) -> tuple | None:
@@ -395,7 +409,7 @@ class Tracer(Machine):
 
     def check_keys(self, keys: list) -> None:
         for key in keys:
-            operators.check_key(self, key)
+            native_reads.check_key(self, key)
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(cause, type) and issubclass(cause, BaseException):

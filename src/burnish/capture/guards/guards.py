@@ -15,7 +15,6 @@ so a hit costs straight-line code. Every prerequisite (the type) is checked befo
 
 from __future__ import annotations
 
-import collections
 import functools
 import keyword
 import math
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .container_bases import base_of, elements_of, length_of
 from .object_sources import Source
 from .tensor_metadata import (
     FACT_NAMES,
@@ -255,26 +255,22 @@ class CheckWriter:
 def entry_of(container: Any, key: Any) -> Any:
     """``container[key]`` on a subclass of a builtin container, as the builtin implements it."""
     if isinstance(container, dict):  # dict's own __getitem__ would call __missing__
-        value = dict.get(container, key, _base_of)
-        if value is _base_of:
+        value = dict.get(container, key, base_of)
+        if value is base_of:
             raise KeyError(key)
         return value
-    return _base_of(container).__getitem__(container, key)
-
-
-def _base_of(container: Any) -> Any:
-    return next(b for b in (collections.OrderedDict, dict, list, tuple, collections.deque) if isinstance(container, b))
+    return base_of(container).__getitem__(container, key)
 
 
 def _keys_of(container: Any) -> tuple:
-    return tuple(_base_of(container).__iter__(container))
+    return tuple(elements_of(container))
 
 
 # Guards on subclasses of builtin containers that bypass the subclass's methods. True means that the guard fails.
 BY_BASE: dict[str, Callable] = {
     "has by base": lambda v, key: not dict.__contains__(v, key),
     "absent by base": lambda v, key: dict.__contains__(v, key),
-    "length by base": lambda v, length: _base_of(v).__len__(v) != length,
+    "length by base": lambda v, length: length_of(v) != length,
     "keys by base": lambda v, keys: typed_key(_keys_of(v)) != typed_key(keys),
 }
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -46,7 +46,7 @@ def call_while_handling(error: BaseException, function: Callable, args: tuple, k
         raise error
     except BaseException:
         error.__traceback__, error.__context__ = traceback, context
-        return function(*args, **kwargs)
+        return function(*args, **kwargs) if kwargs else function(*args)
 
 
 def stop_iteration_error(error: BaseException) -> BaseException:

@@ -1,4 +1,4 @@
-"""Reads of dictionaries that call no method of a user's class, such as ``__getattribute__`` or ``items``."""
+"""Reads of instance dictionaries that call no method of the user, such as ``__getattribute__``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ import types
 from typing import Any
 
 PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
-
-
-def items_of(table: Any) -> Any:
-    """The items as C code reads them, past methods that a subclass defines."""
-    if isinstance(table, collections.OrderedDict):
-        return collections.OrderedDict.items(table)
-    return dict.items(table) if isinstance(table, dict) else table.items()
 
 
 NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object

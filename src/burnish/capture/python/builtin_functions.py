@@ -49,17 +49,14 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
-from . import (
-    attribute_writes,
-    builtin_polyfills,
-    container_methods,
-    iteration_builtins,
-    iterator_polyfills,
-    object_builtins,
-    operators,
-)
-from .attributes import lookup, special_method
+from . import iteration_builtins, object_builtins
+from .attributes import attribute_writes
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
+from .methods import object_methods
+from .operators import native_reads, value_kinds
+from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
 
 PURE = frozenset(
     (
@@ -122,7 +119,7 @@ def _math(function: Callable) -> Callable:
         if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
             return numpy_constants.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
-        if name and args and operators.python_method(m, args[0], name):
+        if name and args and value_kinds.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
         return MISSING
 
@@ -147,9 +144,9 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
-        return m.call(builtin_polyfills.hash_of, (method,), {})
+        return m.call(operator_polyfills.hash_of, (method,), {})
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
-        operators.check_key(m, args[0])
+        native_reads.check_key(m, args[0])
         return iteration_builtins.native(m, hash, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
@@ -161,7 +158,7 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
 
 
 def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(builtin_polyfills.reduce, args, kwargs)
+    return m.call(reduction_polyfills.reduce, args, kwargs)
 
 
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -296,9 +293,9 @@ def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
 
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
-for _name in ("bisect_left", "bisect_right"):
-    BUILTINS[getattr(bisect, _name)] = functools.partial(
-        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), getattr(builtin_polyfills, _name)
+for _polyfill in (reduction_polyfills.bisect_left, reduction_polyfills.bisect_right):
+    BUILTINS[getattr(bisect, _polyfill.__name__)] = functools.partial(
+        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), _polyfill
     )
 
 
@@ -371,7 +368,7 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return container_methods.call_generator(m, args[0], name, args[1:], kwargs)
+        return object_methods.call_generator(m, args[0], name, args[1:], kwargs)
 
     return handler
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..interpreter.frames import MISSING
-from .attributes import lookup
+from .attributes.class_lookup import lookup
 
 OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 HEAP_TYPE = 1 << 9

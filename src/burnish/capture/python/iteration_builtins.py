@@ -1,6 +1,6 @@
 """Builtins that iterate over their argument while tracing: ``len``, ``next``, ``sum``, ``sorted`` and so on.
 
-For elements with operators in Python, Python versions of the builtins are interpreted (``builtin_polyfills``).
+For elements with operators in Python, Python versions of the builtins are interpreted (``polyfills``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type
+from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
-from ..interpreter.frames import MISSING, Generator, Raised
+from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
-from . import builtin_polyfills, calls, iterator_polyfills, object_creation, operators, sort_polyfills
-from .attributes import lookup, special_method
+from . import object_creation
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
+from .calls import native_calls
+from .operators import iteration, value_kinds
+from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -38,7 +43,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
-            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(builtin_polyfills.length, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(operator_polyfills.length, (method,), {})
         )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
@@ -50,7 +55,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         else:
             m.heap.guard("length", origin.source, len(value))
         return len(value)
-    if isinstance(value, operators.BUILTIN_CONTAINERS) or operators.is_known(value):
+    if isinstance(value, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
 
@@ -62,21 +67,21 @@ def _next(m: Any, args: tuple, kwargs: dict) -> Any:
     iterator = args[0]
     if len(args) == 2:
         return (
-            m.call(builtin_polyfills.next_or, args, {})
-            if type(iterator) is Generator or operators.python_method(m, iterator, "__next__")
+            m.call(reduction_polyfills.next_or, args, {})
+            if type(iterator) is Generator or value_kinds.python_method(m, iterator, "__next__")
             else _next_native(m, iterator, args[1])
         )
     if type(iterator) is Generator:
         m.take_over(iterator)
         return m.resume(iterator, None, fr.NEXT)
-    if operators.python_method(m, iterator, "__next__"):
+    if value_kinds.python_method(m, iterator, "__next__"):
         return m.call(special_method(m, iterator, "__next__"), (), {})
     return _next_native(m, iterator, MISSING)
 
 
 def _next_native(m: Any, iterator: Any, default: Any) -> Any:
-    value = operators.advance(m, iterator)
-    if value is operators.EXHAUSTED:
+    value = iteration.advance(m, iterator)
+    if value is EXHAUSTED:
         if default is not MISSING:
             return default
         raise Raised(StopIteration())
@@ -88,12 +93,12 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
         if lookup(m, type(args[0]), "__call__")[0] is MISSING:
             return m.plainly(iter, *args)
         return m.call(iterator_polyfills.iterate_until, args, {})
-    return operators.iterate(m, args[0])
+    return iteration.iterate(m, args[0])
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     return (
-        m.call(builtin_polyfills.sum_, args, kwargs)
+        m.call(reduction_polyfills.sum_, args, kwargs)
         if wants_python(m, args[:1]) or holds_objects(args[0])
         else native(m, sum, args, kwargs)
     )
@@ -110,7 +115,7 @@ def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
 
 def _is_not_seen_into(items: Any) -> bool:
     """Whether it is an iterator or a view: its elements are not known, and may have rules of their own."""
-    return not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
+    return not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -152,24 +157,20 @@ def wants_python(m: Any, args: tuple) -> bool:
 
 def holds_objects(value: Any) -> bool:
     """Whether a container holds tensors (with data that may be needed) or objects whose operators may be in Python."""
-    if isinstance(value, dict):
-        return any(map(is_object, value))
-    if isinstance(value, operators.BUILTIN_CONTAINERS):
-        return any(map(is_object, value))
-    return False
+    return isinstance(value, value_kinds.BUILTIN_CONTAINERS) and any(map(is_object, elements_of(value)))
 
 
 def is_object(value: Any) -> bool:
-    if type(value) in operators.SIMPLE or isinstance(value, Live):
+    if type(value) in value_kinds.SIMPLE or isinstance(value, Live):
         return False
     if isinstance(value, (tuple, list)):
         return any(map(is_object, value))
-    return not isinstance(value, operators.BUILTIN_CONTAINERS)
+    return not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
 
 
 def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    args, kwargs = tuple(map(calls.plain, args)), {k: calls.plain(v) for k, v in kwargs.items()}
-    return calls.native(m, function, args, kwargs)
+    args, kwargs = tuple(map(native_calls.plain, args)), {k: native_calls.plain(v) for k, v in kwargs.items()}
+    return native_calls.native(m, function, args, kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {
@@ -177,9 +178,9 @@ BUILTINS: dict[Any, Callable] = {
     next: _next,
     iter: _iter,
     sum: _sum,
-    any: _quantifier(any, builtin_polyfills.any_),
-    all: _quantifier(all, builtin_polyfills.all_),
-    min: _extreme(min, builtin_polyfills.minimum),
-    max: _extreme(max, builtin_polyfills.maximum),
+    any: _quantifier(any, reduction_polyfills.any_),
+    all: _quantifier(all, reduction_polyfills.all_),
+    min: _extreme(min, reduction_polyfills.minimum),
+    max: _extreme(max, reduction_polyfills.maximum),
     sorted: _sorted,
 }

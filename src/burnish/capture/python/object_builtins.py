@@ -14,17 +14,19 @@ from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live
-from . import attribute_writes, attributes, builtin_polyfills, iterator_polyfills, object_creation
-from .attributes import guard_order, lookup
+from . import object_creation
+from .attributes import attribute_reads, attribute_writes
+from .attributes.class_lookup import guard_order, lookup
 from .iteration_builtins import wants_python
+from .polyfills import iterator_polyfills, object_polyfills
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], str):
-        return attributes.load(m, args[0], _text(args[1]))
+        return attribute_reads.load(m, args[0], _text(args[1]))
     if len(args) == 3 and isinstance(args[1], str):
         try:
-            value = attributes.load(m, args[0], _text(args[1]))
+            value = attribute_reads.load(m, args[0], _text(args[1]))
         except Raised as raised:
             if isinstance(raised.error, AttributeError):
                 return args[2]
@@ -32,7 +34,7 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
         if value is PUSHED:
             # The attribute is computed by Python code: pop its frame, read under a try.
             m.frame = m.frame.caller
-            return m.call(builtin_polyfills.getattr_or, args, {})
+            return m.call(object_polyfills.getattr_or, args, {})
         return value
     return m.plainly(getattr, *args, **kwargs)
 
@@ -45,14 +47,14 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or not isinstance(args[1], str):
         return m.plainly(hasattr, *args, **kwargs)
     try:
-        value = attributes.load(m, args[0], _text(args[1]))
+        value = attribute_reads.load(m, args[0], _text(args[1]))
     except Raised as raised:
         if isinstance(raised.error, AttributeError):
             return False
         raise
     if value is PUSHED:
         m.frame = m.frame.caller
-        return m.call(builtin_polyfills.has_attribute, args, {})
+        return m.call(object_polyfills.has_attribute, args, {})
     return True
 
 
@@ -84,8 +86,8 @@ def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
         check, owner = lookup(m, type(kind), "__instancecheck__")
         if isinstance(check, FunctionType) and not is_trusted_type(owner):
             if isinstance(kinds, tuple):
-                return m.call(builtin_polyfills.instance_check, (obj, kinds), {})
-            return m.call(builtin_polyfills.truth_of, (check, kind, obj), {})
+                return m.call(object_polyfills.instance_check, (obj, kinds), {})
+            return m.call(object_polyfills.truth_of, (check, kind, obj), {})
     answer = m.plainly(isinstance, obj, kinds)
     guard_order(m, type(obj))
     for kind in _flatten(kinds):
@@ -176,7 +178,7 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         return _new(m, args, kwargs)
     if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
-            return m.call(builtin_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
+            return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
         if owner in (str, int, float):
             args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         m.heap.expose(args)
@@ -189,7 +191,7 @@ def _object_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attributes.load_plainly(m, args[0], args[1])
+    return attribute_reads.load_plainly(m, args[0], args[1])
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -206,7 +208,9 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        return attributes.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
+        return (
+            attribute_reads.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
+        )
     return namespace_of(m.frame)
 
 

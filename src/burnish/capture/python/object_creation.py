@@ -20,16 +20,18 @@ from ..interpreter.frame_introspection import current_class, first_argument, why
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
-from . import builtin_polyfills, iterator_polyfills, operators
-from .attributes import lookup, special_method
+from .attributes.class_lookup import lookup
+from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
+from .operators import iteration, native_reads, truth_and_identity, value_kinds
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
 
 ITERABLE_MAKERS = {
-    list: builtin_polyfills.to_list,
-    tuple: builtin_polyfills.to_tuple,
-    set: builtin_polyfills.to_set,
-    frozenset: builtin_polyfills.to_frozenset,
-    dict: builtin_polyfills.to_dict,
+    list: container_polyfills.to_list,
+    tuple: container_polyfills.to_tuple,
+    set: container_polyfills.to_set,
+    frozenset: container_polyfills.to_frozenset,
+    dict: container_polyfills.to_dict,
 }
 OLD_KIND = type(torch.LongTensor)
 CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
@@ -74,23 +76,23 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(cls, torch.Tensor):
         return make_tensor(m, cls, args, kwargs)
     if new_is_python and init_is_python:
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if new_is_python and init_owner is object:
-        return m.call(builtin_polyfills.construct_without_init, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct_without_init, (cls, args, kwargs), {})
     if new_is_python:
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if init_is_python:
         if new_owner is object:
             m.made(obj := m.plainly(object.__new__, cls))
-            return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
-        return m.call(builtin_polyfills.construct, (cls, args, kwargs), {})
+            return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if (
         issubclass(cls, dict)
         and is_user_type(cls)
-        and (operators.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
+        and (value_kinds.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
-        return m.call(builtin_polyfills.construct_around, (obj, args, kwargs), {})
+        return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
     if (
         issubclass(cls, BaseException)
         or issubclass(cls, (dict, list, set, tuple, str, int, float))
@@ -129,7 +131,7 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
     if cls in PLAIN.values() or not issubclass(cls, BaseException):
         for value in (*args, *kwargs.values()):
-            operators.settle_all(m, value)
+            native_reads.settle_all(m, value)
             m.check_readable(cls, value)
     return m.perform(cls, *args, **kwargs)
 
@@ -141,7 +143,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        operators.settle_all(m, value)
+        native_reads.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
@@ -171,11 +173,11 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         args = (items.settle(),)
     if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
         for part in items:
-            operators.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
+            native_reads.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
     if (
-        not isinstance(items, (*operators.BUILTIN_CONTAINERS, str, bytes, range))
-        and not operators.is_known_native(type(items))
-        and type(items) not in operators.ITERATORS
+        not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
+        and not value_kinds.is_known_native(type(items))
+        and type(items) not in iteration.ITERATORS
     ):
         if isinstance(items, torch.Tensor):
             return m.perform(cls, items)
@@ -187,7 +189,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def needs_interpreting(m: Any, value: Any) -> bool:
     """Whether iterating ``value`` runs the user's Python."""
     kind = type(value)
-    if kind in operators.SIMPLE or kind in operators.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
+    if kind in value_kinds.SIMPLE or kind in value_kinds.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
         return False
     if kind is Generator:
         return True
@@ -212,7 +214,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.perform(cls, value)
     if isinstance(value, Live):
         if cls is bool:
-            return operators.truth_of_live(value)
+            return truth_and_identity.truth_of_live(value)
         if isinstance(value, str):
             return m.plainly(cls, value.settle())
 
@@ -220,24 +222,26 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if cls is bool:
         return bool_of(m, value)
     for name in (CONVERSIONS[cls], "__index__"):
-        if operators.python_method(m, value, name):
+        if value_kinds.python_method(m, value, name):
             method = special_method(m, value, name)
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(builtin_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
+                return m.call(operator_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
             owner = f"{type(value).__name__}." if cls is float else ""
             return m.call(
-                builtin_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
+                operator_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
             )
     return native(m, cls, args, kwargs)
 
 
 def bool_of(m: Any, value: Any) -> Any:
-    found = operators.truth_method(m, value)
+    found = truth_and_identity.truth_method(m, value)
     if found is not None:
-        return m.call(builtin_polyfills.truth_by_len if found[1] else builtin_polyfills.truth_by_bool, (found[0],), {})
-    return operators.truth(m, value)
+        return m.call(
+            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
+        )
+    return truth_and_identity.truth(m, value)
 
 
 def _str(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -275,7 +279,7 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
         if "iterable" in kwargs:
             args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
         if cls is itertools.chain or all(
-            type(a) is Generator or isinstance(a, operators.BUILTIN_CONTAINERS) and not needs_interpreting(m, a)
+            type(a) is Generator or isinstance(a, value_kinds.BUILTIN_CONTAINERS) and not needs_interpreting(m, a)
             for a in given
         ):
             return m.call(polyfill, args, kwargs)
@@ -291,7 +295,7 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
     args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
     kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
     for value in (*args, *kwargs.values()):
-        if operators.python_method(m, value, "__index__"):
+        if value_kinds.python_method(m, value, "__index__"):
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     m.plainly(
         cls,
@@ -304,9 +308,9 @@ def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """An iterator that passes on the elements of others without inspecting them."""
     for value in (*args, *kwargs.values()):
         m.heap.expose_items(value)
-        operators.settled(value)
+        native_reads.settled(value)
         m.check_readable(cls, value)
-    args, kwargs = tuple(map(operators.settled, args)), {k: operators.settled(v) for k, v in kwargs.items()}
+    args, kwargs = tuple(map(native_reads.settled, args)), {k: native_reads.settled(v) for k, v in kwargs.items()}
     return m.perform(cls, *args, **kwargs)
 
 
@@ -315,9 +319,9 @@ def _is_safe(m: Any, iterables: tuple) -> bool:
         if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(items).__qualname__}")
         if not (
-            isinstance(items, (*operators.BUILTIN_CONTAINERS, torch.Tensor))
-            or operators.is_known_native(type(items))
-            or type(items) in operators.ITERATORS
+            isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, torch.Tensor))
+            or value_kinds.is_known_native(type(items))
+            or type(items) in iteration.ITERATORS
         ):
             m.stop(breaks.OPAQUE_CALL, f"iteration over a {type(items).__qualname__}")
     return True
@@ -330,7 +334,7 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     found = lookup(m, type(value), "__reversed__")[0]
     if isinstance(found, FunctionType):
         return m.call(types.MethodType(found, value), (), {})
-    if found is MISSING and operators.python_method(m, value, "__getitem__"):
+    if found is MISSING and value_kinds.python_method(m, value, "__getitem__"):
         if lookup(m, type(value), "__len__")[0] is MISSING:
             return m.plainly(cls, value)
         return m.call(iterator_polyfills.reversed_of, (value,), {})
@@ -341,13 +345,13 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if args and needs_interpreting(m, args[0]):
-        return m.call(builtin_polyfills.to_deque, (cls, *args), kwargs)
+        return m.call(container_polyfills.to_deque, (cls, *args), kwargs)
     return m.made(native(m, cls, args, kwargs))
 
 
 def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if any(needs_interpreting(m, a) for a in args if not callable(a)):
-        return m.call(builtin_polyfills.to_dict_like, (cls, args, kwargs), {})
+        return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
     return m.made(m.perform(cls, *args, **kwargs))
@@ -374,7 +378,7 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     for value in args:
-        if operators.python_method(m, value, "__index__"):
+        if value_kinds.python_method(m, value, "__index__"):
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     return native(m, cls, args, kwargs)
 

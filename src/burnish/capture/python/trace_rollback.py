@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...runtime.eager.checkpoint_recompute import RandomState
+from ..guards.global_switches import restore_state
 from ..guards.tensor_metadata import global_state
 
 IN_FRAME = ("pc", "completion", "handling", "spare")
@@ -38,8 +39,6 @@ class CallStart:
         return global_state() != self.switches
 
     def go_back(self, m: Any) -> None:
-        from ..segments.close_segment import restore_state
-
         restore_state(self.switches)
         self.random.put_back()
         m.recorder.undo_to(self.mark)

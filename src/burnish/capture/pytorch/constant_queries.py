@@ -19,7 +19,7 @@ import torch
 
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from ..python import calls
+from ..python.calls import native_calls
 
 
 def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -31,7 +31,7 @@ def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
     found = m.signatures.get(key)
     if found is not None and all([a is b for a, b in zip(found[1], state, strict=True)]):
         return found[0]
-    answer = calls.call_leaf(m, inspect.signature, args, kwargs)
+    answer = native_calls.call_leaf(m, inspect.signature, args, kwargs)
     m.signatures[key] = answer, state
     return answer
 

@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
 from ..engine.object_kinds import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..numbers.live_scalars import Live
 from .autograd_function_writes import written_by
-from .opaque_nodes import IMMEDIATE, OpaqueCall, is_native
+from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
+
+MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
 
 
 class NotLifted(Exception):
@@ -185,3 +188,21 @@ def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[Lift
     made_from = lifter.function(function)
     rest = [value for place, value in enumerate(args) if place not in held]
     return LiftedCall(made_from, name, held, len(lifter.tensors)), lifter.tensors, rest
+
+
+def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``torch.func``: making a transformed function, or calling one."""
+    name = function.__code__.co_name
+    if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
+        return m.made(m.plainly(function, *args, **kwargs))
+    if not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
+    if not m.may_run_opaquely:
+        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
+    try:
+        call, given, rest = lifted(m, function, name, args)
+    except NotLifted as error:
+        why = str(error)
+    else:
+        return call_in_graph(m, call, (*given, *rest), kwargs)
+    return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")

@@ -24,7 +24,6 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
 
 # torch.func functions that return a function: making it computes nothing.
-MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
 IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
 
 
@@ -133,26 +132,6 @@ def refuse_after_writes(m: Any, function: Any) -> None:
     """Called after a call was recorded. If its results differ in a later run, the segment runs from its start again."""
     if compares_results(function) and m.recorder.written_inputs():
         raise NotRecordable("should its results differ one day, what was written before could not be undone")
-
-
-def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """``torch.func``: making a transformed function, or calling one."""
-    name = function.__code__.co_name
-    if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
-        return m.made(m.plainly(function, *args, **kwargs))
-    if not m.options.runs_python:
-        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
-    if not m.may_run_opaquely:
-        m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
-    from .higher_order_functions import NotLifted, lifted
-
-    try:
-        call, given, rest = lifted(m, function, name, args)
-    except NotLifted as error:
-        why = str(error)
-    else:
-        return call_in_graph(m, call, (*given, *rest), kwargs)
-    return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")
 
 
 def is_native(value: Any) -> bool:

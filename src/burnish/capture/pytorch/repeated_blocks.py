@@ -23,7 +23,7 @@ import torch
 from ...errors import BurnishError
 from ...runtime.segments import Segment
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..python.attributes import load
+from ..python.attributes.attribute_reads import load
 
 
 class BlockChanged(BurnishError):

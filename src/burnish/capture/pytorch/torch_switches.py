@@ -14,7 +14,8 @@ import torch
 
 from .. import breaks
 from ..numbers.live_scalars import Expression, Live
-from ..python import calls, operators
+from ..python.calls import torch_operation_calls
+from ..python.operators import native_reads
 
 # Queries guarded by ``tensor_metadata.global_state``, or fixed for the life of the process.
 QUESTIONS = frozenset(
@@ -98,7 +99,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return answer
     if name in QUESTIONS:
         for value in args:
-            operators.settle_all(m, value)
+            native_reads.settle_all(m, value)
         return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
     if name in SWITCHES:
         args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
@@ -110,7 +111,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in UNSEEN_FACTORIES:
         return call_unseen(m, function, args, kwargs)
     seen = m.recorder.seen
-    value = calls.call_torch(m, function, args, kwargs)
+    value = torch_operation_calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen:
         # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)

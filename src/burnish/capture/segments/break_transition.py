@@ -72,7 +72,8 @@ def advance(iterator: Any) -> Any:
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
+    # C code passes no keywords on as None, and a mode of the program sees that.
+    return function(*args, **kwargs) if kwargs else function(*args)
 
 
 class Way:

@@ -11,9 +11,11 @@ import torch
 from ... import events, settings
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
+from ...tensors.compile_request import REQUEST, CompileRequest
 from ..breaks import Break
 from ..engine.graph_builder import build_graph
 from ..engine.tracer import Tracer
+from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.guard_function import check_twice, write_check
 from ..guards.native_watch_checks import watched
 from ..guards.tensor_metadata import global_state, is_tensor
@@ -70,11 +72,14 @@ def close(
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
         opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
-        graph_module.meta["burnish_waits"] = waits(tracer, is_again, is_step, opened is not None)
-        graph_module.meta["burnish_open"] = opened
-        graph_module.meta["burnish_written"] = [handle.key for handle in written]
-        if any(call.target is torch._C._InferenceMode for call in recorder.calls):
-            graph_module.meta["burnish_inference"] = tuple(rebuilder.in_inference_mode)
+        switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
+        graph_module.meta[REQUEST] = CompileRequest(
+            waits(tracer, is_again, is_step, opened is not None),
+            guards_number_types=True,
+            symbolic_inputs=opened,
+            written_inputs=tuple(handle.key for handle in written),
+            outputs_are_inference=tuple(rebuilder.in_inference_mode) if switches_mode else (),
+        )
         graph = _compiled(
             backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals
         )
@@ -192,25 +197,3 @@ def _guard_against_aliases(tracer: Tracer) -> None:
 
 
 NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
-
-
-def autocast_nesting() -> int:
-    """How many autocast contexts are open. Their cache of casts is kept until the last one exits."""
-    found = torch.autocast_increment_nesting() - 1
-    torch.autocast_decrement_nesting()
-    return found
-
-
-def restore_state(state: tuple, nesting: int | None = None) -> None:
-    """Restore torch's global switches to an earlier result of ``global_state`` and ``autocast_nesting``."""
-    if nesting is not None:
-        for _ in range(nesting, autocast_nesting()):
-            if torch.autocast_decrement_nesting() == 0:
-                torch.clear_autocast_cache()
-        for _ in range(autocast_nesting(), nesting):
-            torch.autocast_increment_nesting()
-    torch.set_grad_enabled(state[0])
-    for device, enabled, dtype in (("cpu", state[5], state[6]), ("cuda", state[7], state[8])):
-        torch.set_autocast_enabled(device, enabled)
-        torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(state[9])

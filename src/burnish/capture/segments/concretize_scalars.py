@@ -20,7 +20,8 @@ import torch
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers.live_scalars import Live
 from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
-from ..python.operators import ITERATORS, SIMPLE
+from ..python.operators.iteration import ITERATORS
+from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import VIEWS
 from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial

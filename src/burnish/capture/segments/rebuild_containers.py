@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..guards.container_bases import elements_of, length_of
 from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
 from .rebuild_instances import build_attributes
 from .template_runtime import set_state
@@ -55,14 +56,14 @@ def build_dictionary_of_class(to: Rebuilder, value: Any) -> str:
 
 def build_deque(to: Rebuilder, value: Any) -> str:
     name = to.name(value, f"{to.constant(collections.deque)}([], {value.maxlen})")
-    parts = [to.build(v) for v in value]
+    parts = [to.build(v) for v in elements_of(value)]
     to.lines.append(f"{name}.extend([{', '.join(parts)}])")
     return name
 
 
 def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
     kind = type(value)
-    parts = [to.build(v) for v in value]
+    parts = [to.build(v) for v in elements_of(value)]
     items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     if kind is torch.Size:
         return f"{to.constant(torch.Size)}({items})"
@@ -139,7 +140,5 @@ def build_table_iterator(to: Rebuilder, value: Any) -> str:
         if known is None:
             raise Unrebuildable(value)
         view, step = known
-    return to.name(
-        value,
-        f"{to.constant(advanced)}({to.constant(step)}({to.constant(view)}({to.build(table)})), {len(table) - left})",
-    )
+    start = f"{to.constant(advanced)}({to.constant(step)}({to.constant(view)}({to.build(table)}))"
+    return to.name(value, f"{start}, {length_of(table) - left})")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..guards.container_bases import elements_of
 from ..interpreter import tracebacks
 from .unrebuildable_object import Unrebuildable
 
@@ -86,7 +87,7 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         parts = [to.build(v) for v in list.__iter__(value)]
         to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
     elif isinstance(value, (set, collections.deque)):
-        parts = [to.build(v) for v in value]
+        parts = [to.build(v) for v in elements_of(value)]
         extend = set.update if isinstance(value, set) else collections.deque.extend
         to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
     return name

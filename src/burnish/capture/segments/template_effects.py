@@ -14,8 +14,8 @@ import torch
 
 from ..engine.object_kinds import SINGLETON_IDS
 from ..engine.object_lifetimes import Origin
+from ..guards.container_bases import items_of
 from ..interpreter.frames import cell_value
-from ..interpreter.reads_past_overrides import items_of
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
@@ -48,9 +48,9 @@ class Effects:
         for reference, source in self.to.heap.taken_over:
             generator = reference()
             if generator is None or id(generator) not in self.to.active:
-                frame = (
-                    "None" if generator is None or generator.frame is None else build_frame(self.to, generator.frame)
-                )
+                frame = "None"
+                if generator is not None and generator.frame is not None:
+                    frame = build_frame(self.to, generator.frame)
                 started = generator is None or generator.started
                 self.to.lines.append(
                     f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})"
@@ -101,7 +101,7 @@ class Effects:
                 )
 
     def change_dict(self, origin: Origin, target: str) -> None:
-        now = dict(items_of(origin.obj))
+        after = list(items_of(origin.obj))
         kind: Any = type(origin.obj)
         if kind is not dict:  # the subclass's own methods must not be called
             kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
@@ -112,15 +112,16 @@ class Effects:
         else:
             store, pop = f"{target}[{{}}] = {{}}", f"{target}.pop({{}}, None)"
         if origin.snapshot is not None:
-            before = {k: v for k, v in origin.snapshot}
-            if list(now)[: len(before)] == list(before):
-                for k, v in now.items():
-                    if k not in before or before[k] is not v:
+            before = origin.snapshot  # compared by identity: keys may have their own ``==``
+            if len(before) <= len(after) and all(old[0] is new[0] for old, new in zip(before, after, strict=False)):
+                for i, (k, v) in enumerate(after):
+                    if i >= len(before) or before[i][1] is not v:
                         self.to.lines.append(store.format(self.to.build(k), self.to.build(v)))
             else:
-                parts = ", ".join(f"({self.to.build(k)}, {self.to.build(v)})" for k, v in now.items())
+                parts = ", ".join(f"({self.to.build(k)}, {self.to.build(v)})" for k, v in after)
                 self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
             return
+        now = {k: v for k, v in after if self.to.heap.is_constant_key(k)}
         for key, removed in origin.written.items():
             if removed or key not in now:
                 self.to.lines.append(pop.format(self.to.build(key)))

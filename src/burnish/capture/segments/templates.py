@@ -36,8 +36,8 @@ from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import Generator
 from ..numbers import numpy_arrays, numpy_kinds
 from ..numbers.live_scalars import Live
-from ..python import operators
 from ..python.messages import warning_filters
+from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_object_state
 from ..pytorch.backward_and_grad import no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances
@@ -152,7 +152,7 @@ class Rebuilder:
             raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)
-        if kind in operators.ITERATORS or kind.__module__ == "itertools":
+        if kind in iteration.ITERATORS or kind.__module__ == "itertools":
             return rebuild_containers.build_iterator(self, value)
         if isinstance(value, BaseException):
             return rebuild_instances.build_exception(self, value)
@@ -170,7 +170,7 @@ class Rebuilder:
         ):
             return rebuild_instances.build_instance(self, value)
         if (
-            kind in operators.SIMPLE
+            kind in value_kinds.SIMPLE
             or kind in numpy_kinds.VALUES
             or isinstance(value, (types.ModuleType, type, types.TracebackType))
         ):

@@ -1,4 +1,4 @@
-"""The driver of a plan, as Python text.
+"""Generates the driver of a plan: Python text that calls kernels and operators in order.
 
     def run(frame, x, w):
         mm = call_0(x, w)
@@ -9,12 +9,12 @@
         launch_0(t)
         return (relu,)
 
-Intermediates lie in an arena that the frame holds: their pointers are in the tables from the start. Some may lie in
-outputs that are written later, which are made before their time then. Native functions that follow one another are one
-call (see `runtime.program.native_call_sequence`).
+Intermediates are in an arena that the frame holds; their pointers are in the tables from the start. Some are in the
+memory of an output that is written later; that output is allocated early. Consecutive native functions become one call
+(see `runtime.program.native_call_sequence`).
 
-Inputs that are the same tensors in many calls (weights that were packed once) are put into the tables by a function of
-their own, by their addresses, and the driver is not handed what it does not read:
+Some inputs are the same tensors in many calls: weights that were packed once. A separate function writes their
+addresses into the tables, and the driver has no parameters that it does not read:
 
     def bind(frame, packed_p):
         frame.table_0[2] = packed_p
@@ -25,19 +25,18 @@ their own, by their addresses, and the driver is not handed what it does not rea
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ... import events
-from ...ir.graph import Alias, Node, Value, values_in
+from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import HELD, PREPARE, RUN
 from ...runtime.eager.burnish_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
-from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
+from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls
 from ...runtime.program.native_kernels import NativeKernel
 from ...runtime.program.unbound_driver import Draft, FunctionOf, View
 from ...schedule.library.candidate import OUT, SCRATCH
@@ -45,10 +44,11 @@ from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
 from ...schedule.plan_steps import Call, Plan, Show
-from ...tensors.tensor_types import NumberType, TensorType
+from ...tensors.tensor_types import NumberType
 from ...tensors.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
-from .driver_source import DriverText
+from .step_liveness import first_write, last_uses
+from .value_storage import ValueStorage
 
 
 def write_driver(
@@ -58,16 +58,16 @@ def write_driver(
     takes_list: bool = False,
     bound: Sequence[int] = (),
 ) -> Draft:
-    """`kernels` are the plan's, in order. `constants` are those of the graph's inputs that nobody passes. A driver that
-    takes a list of the inputs empties it, and lets go of each input where it was last read. `bound` are inputs of the
-    graph that are bound once for many calls."""
+    """`kernels`: the plan's, in order. `constants`: the graph inputs that no caller passes, by position. `takes_list`:
+    the driver takes a list of the inputs, empties it, and releases each input after its last use. `bound`: graph inputs
+    that are bound once for many calls."""
     draft = DriverWriter(plan, kernels, constants, takes_list, bound).draft()
     if events.is_watched("kernels.driver"):
         events.emit("kernels.driver", text=draft.source, draft=draft)
     return draft
 
 
-class DriverWriter(DriverText):
+class DriverWriter(ValueStorage):
     def __init__(
         self,
         plan: Plan,
@@ -76,34 +76,22 @@ class DriverWriter(DriverText):
         takes_list: bool,
         bound: Sequence[int] = (),
     ):
-        super().__init__()
-        self.plan, self.kernels, self.constants, self.takes_list = plan, kernels, constants, takes_list
-        self.bound = {plan.graph.inputs[k] for k in bound}
+        super().__init__(plan, bound)
+        self.kernels, self.constants, self.takes_list = kernels, constants, takes_list
         self.binding: list[str] = []
-        self.bound_pointers: dict[str, Value] = {}
         self.binds: tuple[int, ...] = ()
         self.takes: tuple[int, ...] | None = None
         self.open = NativeCalls()
         self.let_go: list[str] = []
         self.launched = 0
-        self.names: dict[Value, str] = {}
-        self.rooms: dict[Node, str] = {}
         self.launches: dict[str, NativeCalls] = {}
-        self.arena_views: dict[str, tuple[TensorType, int]] = {}
-        self.pointers: set[Value] = set()
         self.returned: set[Value] = set()
-        self.lodged = dict(plan.lodged)
-        """Those that are views of them besides."""
-        self.as_shown = made_as_shown(plan)
-        self.bases = bases_of_unseen(plan)
-        self.handed_on = handed_on(plan)
-        self.number_slots: dict[str, torch.dtype] = {}
         self.devices = sorted(
             {kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
             | {stream.device for stream in streams_of(plan)}
         )
         self.open_on: int | None = None
-        """The GPU of the launches that have come together."""
+        """The GPU of the pending launches."""
 
     def draft(self) -> Draft:
         source = self.text()
@@ -121,7 +109,7 @@ class DriverWriter(DriverText):
             self.names[value] = self.identifier(value.name)
         for k, tensor in self.constants.items():
             self.names[graph.inputs[k]] = self.bind("constant", tensor)
-        last = self.last_uses(parameters if self.takes_list else ())
+        last = last_uses(self.plan, parameters if self.takes_list else (), self.bases)
         written, commits = first_write(self.plan), 0
         for number, step in enumerate(self.plan.steps):
             if number == written:
@@ -156,7 +144,7 @@ class DriverWriter(DriverText):
         return "\n".join([*first, f"def run({arguments}):", *(f"    {line}" for line in self.lines), ""])
 
     def bind_text(self, parameters: Sequence[Value], names: Sequence[str]) -> list[str]:
-        """The function that puts what is bound into the tables. The other one takes what it reads, and no more."""
+        """The function that writes bound inputs into the tables. `run` takes only what it reads."""
         if not self.bound_pointers:
             return []
         bound = set(self.bound_pointers.values())
@@ -165,8 +153,6 @@ class DriverWriter(DriverText):
         self.takes = tuple(k for k, name in enumerate(names) if name in read)
         arguments = ", ".join(["frame", *(f"{names[k]}_p" for k in self.binds)])
         return [f"def bind({arguments}):", *(f"    {line}" for line in self.binding), ""]
-
-    # ---- steps
 
     def launch(self, step: Launch) -> None:
         kernel = self.kernels[self.launched]
@@ -177,20 +163,20 @@ class DriverWriter(DriverText):
             self.make(step.buffers[at])
         entries = [self.entry(value) for value in step.buffers]
         if isinstance(kernel, CudaKernel):
-            # Its launcher is told what to launch, and in which stream.
+            # The launcher takes the kernel and the stream.
             self.open.add(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
         else:
             self.open.add(kernel, entries)
 
     def begin_on(self, device: int) -> None:
-        """What is launched from here on is for this GPU."""
+        """Further launches are for this GPU."""
         if self.open_on not in (None, device):
             self.flush()
         self.open_on = device
 
     def on_device(self, arguments: str) -> list[str]:
-        """A kernel is started by a thread for which its GPU is the current one, in the stream that is current there.
-        Where there are several, each call of native functions is made so."""
+        """A kernel is launched by a thread whose current device is its GPU, in the current stream there. With several
+        GPUs, each call of native functions sets the device."""
         if not self.devices:
             return []
         stream = self.bind("current_stream", cuda_module_loader.current_stream)
@@ -204,40 +190,8 @@ class DriverWriter(DriverText):
         )
         return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 
-    def entry(self, value: Value, further: int = 0) -> Entry:
-        """Where a value lies, or so many bytes further on."""
-        value = self.bases.get(value, value)
-        if value in self.plan.offsets:
-            return InArena(self.plan.offsets[value] + further)
-        if value in self.lodged:
-            return self.lodging(value, further)
-        view = self.arena_views.get(self.names[value].removeprefix("frame."))
-        if view is not None:
-            type, offset = view
-            return InArena(offset * type.dtype.itemsize + further)
-        return Moving(self.pointer(value), further)
-
-    def scratch(self, node: Node, further: int) -> Entry:
-        """A place in what a call needs only meanwhile."""
-        if node in self.lodged:
-            return self.lodging(node, further)
-        if node in self.plan.scratch:
-            return InArena(self.plan.scratch[node] + further)
-        if node not in self.rooms:  # what runs once has no arena
-            room = self.rooms[node] = self.identifier("room")
-            count = node.args[0].scratch
-            self.line(f"{room} = {self.memory(TensorType.contiguous((count,), torch.uint8))}")
-            self.line(f"{room}_p = {room}.data_ptr()")
-        return Moving(f"{self.rooms[node]}_p", further)
-
-    def lodging(self, what: Value | Node, further: int) -> Entry:
-        """A place in what is made for an output."""
-        host, at = self.lodged[what]
-        self.make(host)
-        return Moving(self.pointer(host), at + further)
-
     def flush(self) -> None:
-        """Call the native functions that have come together, before anything else happens."""
+        """Call the pending native functions, before any other step runs."""
         if self.open.calls:
             calls, self.open = self.open, NativeCalls()
             table, number = calls.table(), len(self.launches)
@@ -264,58 +218,10 @@ class DriverWriter(DriverText):
             self.let_go = []
 
     def look_for_failure(self) -> None:
-        """Whether a launch has failed: only Python can raise that."""
+        """Check whether a launch has failed; only Python code can raise the error."""
         if self.devices:
             self.things["failure"] = cuda_module_loader.failure
             self.line(f"if failure.value: {self.bind('complain', cuda_module_loader.complain)}()")
-
-    def make(self, value: Value) -> None:
-        """Memory for what a kernel is about to store, if it has none in the arena and is not stored into an input."""
-        if self.has_memory(value):
-            return
-        if value in self.plan.placed:
-            self.names[value] = self.names[self.plan.placed[value]]
-            return
-        if value in self.plan.over:
-            self.names[value] = self.over(value, self.plan.over[value])
-            return
-        shown = self.as_shown.get(value)
-        name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
-        self.names[value] = self.identifier(name)
-        self.line(f"{self.names[value]} = {self.memory(type)}")
-
-    def has_memory(self, value: Value) -> bool:
-        return value in self.plan.offsets or value in self.lodged or value in self.names
-
-    def over(self, value: Value, below: Value) -> str:
-        """The memory of what is done with, for what is stored there."""
-        name = self.names[below]
-        if value.type == below.type:
-            return name
-        shown = self.identifier(value.name)
-        self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
-        return shown
-
-    def pointer(self, value: Value) -> str:
-        name = self.names[value]
-        if isinstance(value.type, NumberType):
-            return self.number_pointer(value, name)
-        if value not in self.pointers:
-            self.pointers.add(value)
-            if value in self.bound:
-                self.bound_pointers[f"{name}_p"] = value
-            else:
-                self.line(f"{name}_p = {name}.data_ptr()")
-        return f"{name}_p"
-
-    def number_pointer(self, value: Value, name: str) -> str:
-        """Kernels read a number from a place of the frame."""
-        slot = f"number_{name}"
-        if value not in self.pointers:
-            self.pointers.add(value)
-            self.number_slots[slot] = value.dtype
-            self.line(f"frame.{slot}.value = {name}")
-        return f"frame.{slot}_p"
 
     def call(self, node: Node) -> None:
         if is_native(node):
@@ -332,7 +238,7 @@ class DriverWriter(DriverText):
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
-        if node.op is HELD:  # what it waits for may have no memory
+        if node.op is HELD:  # its other operand only orders it, and may have no memory
             self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
@@ -363,7 +269,7 @@ class DriverWriter(DriverText):
         self.line(called if is_ours else f"{self.result(value)} = {called}")
 
     def run_natively(self, node: Node) -> None:
-        """A library call that is native functions of our own."""
+        """A library call that runs our own native functions."""
         candidate, operands = node.args
         made = [value for value in node.results if value is not None]
         for value in made:
@@ -386,7 +292,7 @@ class DriverWriter(DriverText):
             self.open.add(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
-        """A chosen library call, into memory of ours where it takes that."""
+        """A chosen library call, with an output of ours if it accepts one."""
         candidate, operands = node.args
         value = node.results[0]
         assert value is not None
@@ -400,44 +306,14 @@ class DriverWriter(DriverText):
         self.check_stride(value)
 
     def check_stride(self, value: Value) -> None:
-        """Kernels rely on the strides that were foreseen."""
+        """Restore the planned strides, which kernels rely on."""
         if isinstance(value.type, NumberType):
             return
         name, type = self.names[value], value.type
         self.line(f"if {name}.stride() != {type.stride}: {name} = restrided({name}, {type.shape}, {type.stride})")
 
-    def result(self, value: Value | None) -> str:
-        if value is None:
-            return "_"
-        self.names[value] = self.identifier(value.name)
-        return self.names[value]
-
-    def show(self, step: Show) -> None:
-        type = step.type
-        if step.value in self.bases:
-            return
-        if step.source in self.as_shown:
-            self.names[step.value] = self.names[step.source]
-            return
-        if step.source in self.plan.offsets:
-            at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
-            self.names[step.value] = self.arena_view(step.value, type, at)
-            return
-        if step.source in self.lodged:
-            host, at = self.lodged[step.source]
-            self.lodged[step.value] = host, at + step.offset * type.dtype.itemsize
-            return
-        if step.source in self.names and self.names[step.source].startswith("frame."):
-            _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
-            self.names[step.value] = self.arena_view(step.value, type, at + step.offset)
-            return
-        source = self.names[step.source]
-        self.names[step.value] = self.identifier(step.value.name)
-        show = self.strided if step.value in self.handed_on else self.shown
-        self.line(f"{self.names[step.value]} = {show(source, type, step.offset)}")
-
     def release(self, values: Sequence[Value]) -> None:
-        """Let go of what no later step reads: peak memory is no higher than eager's."""
+        """Release values that no later step reads, so that peak memory is not above eager's."""
         names = [
             name
             for value in values
@@ -462,13 +338,13 @@ class DriverWriter(DriverText):
         for write in writes:
             name = self.tensor(write.value)
             if len(written) > 1 and write.value in self.plan.graph.inputs:
-                # Two inputs that change places: each is read before any is written.
+                # Two inputs may be exchanged: read each before any is written.
                 kept = self.identifier("kept")
                 self.line(f"{kept} = {name}.clone()")
                 name = kept
             values.append(name)
         for write, name in zip(writes, values, strict=True):
-            data = ".data" * write.is_silent  # which has a version of its own
+            data = ".data" * write.is_silent  # .data has its own version counter
             self.line(f"{self.names[self.plan.graph.inputs[write.input]]}{data}.copy_({name})")
 
     def output(self, out: Any) -> str:
@@ -480,175 +356,21 @@ class DriverWriter(DriverText):
             shown = self.strided(name, out.type, view_offset(out.maps, value.type))
             return f"{shown}.detach()" if out.is_detached else shown
         if isinstance(out, Value):
-            # A gradient of two inputs is one tensor, as in eager: autograd copies it, because two hold it. Of two
-            # tensors in one memory it would copy neither.
+            # A gradient shared by two inputs is returned as one tensor, as in eager: autograd copies it because there
+            # are two references. It would not copy two tensors that share memory.
             if out not in self.returned or isinstance(out.type, NumberType) or self.takes_list:
                 self.returned.add(out)
                 return self.tensor(out)
-            # Two tensors of one memory, x and x.transpose(0, 0) say: what is done to one's shape leaves the other.
+            # Two tensors that share memory, as x and x.transpose(0, 0): an in-place reshape of one leaves the other.
             return self.strided(self.tensor(out), out.type, 0)
         if isinstance(out, (list, tuple)):
             inside = "".join(f"{self.output(part)}, " for part in out)
             return f"[{inside}]" if isinstance(out, list) else f"({inside})"
         return self.argument(out)
 
-    # ---- names
-
-    def argument(self, arg: Any) -> str:
-        if isinstance(arg, Value):
-            return self.tensor(arg)
-        if isinstance(arg, (list, tuple)):
-            inside = "".join(f"{self.argument(part)}, " for part in arg)
-            return f"[{inside}]" if isinstance(arg, list) else f"({inside})"
-        return self.constant(arg)
-
-    def tensor(self, value: Value) -> str:
-        """A tensor for a value, made from the arena where it lies there."""
-        if value not in self.names and value in self.lodged:
-            self.names[value] = self.lodged_view(value)
-        elif value not in self.names:
-            at = self.plan.offsets[value] // value.dtype.itemsize
-            self.names[value] = self.arena_view(value, value.type, at)
-        return self.names[value]
-
-    def lodged_view(self, value: Value) -> str:
-        """A tensor in what is made for an output."""
-        (host, at), type = self.lodged[value], value.type
-        self.make(host)
-        name = self.identifier(value.name)
-        self.line(f"{name} = within({self.names[host]}, {self.dtype(type.dtype)}, {type.shape}, {type.stride}, {at})")
-        return name
-
-    def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
-        name = self.identifier(value.name)
-        self.arena_views[name] = (type, offset)
-        return f"frame.{name}"
-
-    def last_uses(self, inputs: Sequence[Value]) -> dict[int, list[Value]]:
-        """For each step the local values, and the given inputs, whose last reader it is."""
-        graph = self.plan.graph
-        last: dict[Value, int] = {}
-        for number, step in enumerate(self.plan.steps):
-            match step:
-                case Launch(_, buffers):
-                    used: list[Value] = list(buffers)
-                case Call(node):
-                    used = [*node.operands, *(v for v in node.results if v is not None)]
-                case Show(value, source, _, _):
-                    used = [value, source]
-            for value in used:
-                last[self.bases.get(value, value)] = number
-        lies_over = {below: value for value, below in self.plan.over.items()}
-        for value, (host, _) in self.plan.lodged.items():
-            below: Value | None = host
-            while below is not None:
-                last[below] = max(last.get(below, 0), last.get(value, 0))  # type: ignore[arg-type]
-                below = lies_over.get(below)
-        shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
-        kept = {
-            *self.plan.placed,
-            *self.plan.over.values(),
-            *shown,
-            *(set(graph.inputs) - set(inputs)),
-            *values_in(tuple(graph.outputs)),
-            *(value for write in graph.writes for value in (write.value, graph.inputs[write.input])),
-        }
-        found: dict[int, list[Value]] = {}
-        for value, number in last.items():
-            if value not in kept:
-                found.setdefault(number, []).append(value)
-        return found
-
-
-def first_write(plan: Plan) -> int | None:
-    """The first step that writes to an input, where a step after it calls what may raise: an error from there on says
-    so (`runtime.program.restore_inputs_on_error`)."""
-    stored = [number for number, step in enumerate(plan.steps) if not plan.placed.keys().isdisjoint(stored_by(step))]
-    called = [number for number, step in enumerate(plan.steps) if isinstance(step, Call)]
-    return stored[0] if stored and called and called[-1] >= stored[0] else None
-
-
-def stored_by(step: Any) -> list[Value]:
-    match step:
-        case Launch(kernel, buffers):
-            return [buffers[at] for at in kernel.stored]
-        case Call(node):
-            return [value for value in node.results if value is not None]
-    return []
-
-
-def handed_on(plan: Plan) -> set[Value]:
-    """Tensors that somebody gets hold of who may ask what they are views of: callers and operators in general. A
-    product or a convolution looks at the memory alone."""
-    found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
-    found |= {
-        value
-        for step in plan.steps
-        if isinstance(step, Call) and step.node.op is not RUN
-        for value in step.node.operands
-    }
-    for step in reversed(plan.steps):
-        if isinstance(step, Show) and step.value in found:
-            found.add(step.source)
-    return found
-
-
-def made_as_shown(plan: Plan) -> dict[Value, Show]:
-    """Values that native functions make, and of which nobody sees anything but one result that shows all of it. Their
-    memory is made in the shape of that: it saves a view, and what is returned or stored is no view of something else.
-
-        sum = empty_cpu((1, 32), (32, 1))               bias_grad = empty_cpu((32,), (1,))
-        …                                        =>     …
-        bias_grad = as_strided(sum, (32,), (1,), …)
-    """
-    returned = {*values_in(tuple(plan.graph.outputs))}
-    seen = {*returned, *(write.value for write in plan.graph.writes)}
-    seen |= {value for step in plan.steps if isinstance(step, Call) for value in step.node.operands}
-    made = {step.buffers[at] for step in plan.steps if isinstance(step, Launch) for at in step.kernel.stored}
-    made |= {
-        value
-        for step in plan.steps
-        if isinstance(step, Call) and is_native(step.node)
-        for value in step.node.results
-        if value is not None
-    }
-    made -= {*seen, *plan.offsets, *plan.placed, *plan.over}
-    shows = [step for step in plan.steps if isinstance(step, Show)]
-    often = Counter(step.source for step in shows)
-    return {
-        step.source: step
-        for step in shows
-        if step.source in made
-        and often[step.source] == 1
-        and step.value in returned
-        and step.offset == 0
-        and is_dense(step.type)
-        and is_dense(step.source.type)
-        and step.type.numel == step.source.type.numel
-        and step.type.dtype == step.source.type.dtype
-    }
-
-
-def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
-    """Views from the beginning of a memory on that only native functions read: what they show is all that is needed."""
-    seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
-    bases: dict[Value, Value] = {}
-    for step in plan.steps:
-        if isinstance(step, Call) and not is_native(step.node):
-            seen |= {*step.node.operands, *step.node.results}
-    for step in reversed(plan.steps):
-        if isinstance(step, Show):
-            if step.value in seen or step.offset:
-                seen.add(step.source)
-            else:
-                bases[step.value] = step.source
-    for value, base in reversed(bases.items()):
-        bases[value] = bases.get(base, base)
-    return bases
-
 
 def streams_of(plan: Plan) -> list[Stream]:
-    """Of library calls that are kernels of our own on a GPU."""
+    """The streams of library calls that are our own GPU kernels."""
     steps = [
         made
         for step in plan.steps
@@ -656,11 +378,6 @@ def streams_of(plan: Plan) -> list[Stream]:
         for made in step.node.args[0].steps()
     ]
     return [entry for made in steps for entry in made.table if isinstance(entry, Stream)]
-
-
-def is_dense(type: TensorType) -> bool:
-    """Whether the elements lie in as many places, without a gap."""
-    return type.numel == 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.stride, strict=True))
 
 
 def _returns_sequence(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""A loop nest as one LLVM function, `void loop(begin, end, buffers)`: vector loops, and tail loops for the rest.
+"""Prints a loop nest as one LLVM function, `void loop(begin, end, buffers)`: vector loops and tail loops.
 
 items                     each decoded into its row variables
   stage after stage
@@ -11,45 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...ops.scalar_ir import Access, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
 from ..loops.coalesce_loops import Box
 from . import reductions
+from .accumulator_loops import CHAIN, Slot, accumulate, fold_apart, grouped, operands
 from .expression_printer import Values
+from .lane_runs import Run, lane_runs
 from .llvm_types import memory, vector
-from .loop_invariant_scopes import Carried, Code
+from .loop_invariant_scopes import Code
 from .reductions import Accumulator
 from .runtime_sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .scalar_operations import Operations
 from .target_machine import Host
 from .vectorization_and_tiling import VectorPlan, is_across
-
-CHAIN = 16
-"""The longest chain of float additions: a longer one is cut into blocks of half as many, each summed by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """An accumulator: of which reduction, and how wide."""
-
-    reduction: Reduction
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A stretch of the lane variable, and how it is walked."""
-
-    start: str
-    stop: str
-    trips: int
-    """At most."""
-    copies: int
-    width: int
-    is_masked: bool
-    may_be_empty: bool
 
 
 class LoopPrinter:
@@ -62,7 +38,7 @@ class LoopPrinter:
         dtypes: tuple[str, ...],
         scratch: tuple[str, ...] = (),
     ):
-        """`scratch`: the dtypes of buffers behind the kernel's own, of one row each."""
+        """`scratch`: the dtypes of further buffers after the kernel's own, of one row each."""
         self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
         self.dtypes = (*dtypes, *scratch)
         self.code = Code(host.has_scaling)
@@ -104,7 +80,7 @@ class LoopPrinter:
         return []
 
     def _decode(self, item: str) -> None:
-        """The row variables of an item: row-major, the lane variable by blocks."""
+        """Compute the row variables of an item: row-major, the lane variable in blocks."""
         scope, plan, box = self.code.here, self.plan, self.box
         axes = [(k, box.extents[k]) for k in range(box.rows)]
         if plan.block:
@@ -119,7 +95,7 @@ class LoopPrinter:
             if plan.block and k in (plan.lane, plan.across):
                 first = self.code.emit(scope, f"mul nuw nsw i64 {value}, {plan.block}")
                 if plan.kind == "elements":
-                    # Bound by the loop over the block.
+                    # The loop over the block sets it.
                     self._first = first
                     continue
                 value = first
@@ -131,9 +107,9 @@ class LoopPrinter:
         self.values.masks = [self._mask(first, copy, extent) for copy in range(self.plan.copies)]
 
     def _mask(self, first: str, copy: int, stop: int | str) -> str:
-        """The lanes of a copy that lie before `stop`."""
+        """The mask of the lanes of a copy that are before `stop`."""
         scope, width = self.code.here, self.values.width
-        # Counted from the first lane: 32 bits are enough for that, and half as many registers.
+        # Counted from the first lane: 32 bits are enough, and take half the registers.
         left = self.code.emit(scope, f"sub i64 {stop}, {first}")
         left = self.code.call(scope, "i64", "llvm.smin.i64", ("i64", left), ("i64", str(self.plan.block or 1 << 20)))
         left = self.code.emit(scope, f"trunc i64 {left} to i32")
@@ -151,7 +127,10 @@ class LoopPrinter:
             self._tile(stage)
             return
         slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
-        runs = self._runs() if plan.kind in ("inner", "elements") else []
+        runs: list[Run] = []
+        if plan.kind in ("inner", "elements"):
+            first = self._first if plan.kind == "elements" else "0"
+            runs = lane_runs(self.code, plan, self.host, box.extents[plan.lane], first)
         has_single = any(run.width == 1 for run in runs) and plan.width > 1
         if has_single:
             slots += [Slot(r, 1) for r in stage.reductions]
@@ -169,8 +148,8 @@ class LoopPrinter:
         self.values.forget_stored()
 
     def _in_strips(self, stage: Stage) -> None:
-        """The same for the only stage, where vectors of rows are walked side by side, element by element: sums in the
-        same blocks of blocks, with accumulators in memory."""
+        """A single stage whose rows are in the lanes: several vectors of rows side by side, element by element. Sums
+        use the same nested blocks; the accumulators are in memory."""
         plan, code, values = self.plan, self.code, self.values
         (variable,) = self.box.inner
         extent, first, reach = self.box.extents[variable], code.here.variables[plan.lane], plan.copies * plan.width
@@ -198,7 +177,7 @@ class LoopPrinter:
             return code.emit(code.here, f"getelementptr {type}, ptr {of}, i64 {strip}")
 
         def load(tables: list[str], strip: str) -> list[Accumulator]:
-            return _grouped(
+            return grouped(
                 slots,
                 [
                     code.emit(code.here, f"load {type}, ptr {place(of, type, strip)}")
@@ -207,7 +186,7 @@ class LoopPrinter:
             )
 
         def store(tables: list[str], strip: str, accumulators: list[Accumulator]) -> None:
-            for of, type, value in zip(tables, types, _operands(accumulators), strict=True):
+            for of, type, value in zip(tables, types, operands(accumulators), strict=True):
                 code.here.put(f"store {type} {value}, ptr {place(of, type, strip)}")
 
         def take(_: str, into: list[str]) -> None:
@@ -259,7 +238,7 @@ class LoopPrinter:
         each_strip(finish)
 
     def _tile(self, stage: Stage) -> None:
-        """A square: what lies across the lanes is turned first, then it is walked like any other."""
+        """A square tile: transpose the operands that run across the lanes, then iterate as usual."""
         plan, code, values = self.plan, self.code, self.values
         roots = [x for store in stage.stores for x in (*store.args, store.value)]
         tiles: dict[Access, str] = {}
@@ -323,10 +302,11 @@ class LoopPrinter:
             def rest(local: list[Accumulator]) -> list[Accumulator]:
                 return self._nest(stage, inner[1:], runs, slots, local)
 
-            # A short chain below is simply carried on.
-            return self._folded(slots, current, rest) if below >= 16 else rest(current)
+            # A short inner loop continues the chain of additions.
+            return fold_apart(self.code, slots, current, rest) if below >= 16 else rest(current)
 
-        return self._count(
+        return accumulate(
+            self.code,
             "0",
             str(extent),
             1,
@@ -339,143 +319,11 @@ class LoopPrinter:
             additions=1 if below >= 16 else below,
         )
 
-    def _count(
-        self,
-        start: str,
-        stop: str,
-        step: int,
-        trips: int,
-        slots: list[Slot],
-        accumulators: list[Accumulator],
-        body: Callable[[str, list[Accumulator]], list[Accumulator]],
-        variable: int | None,
-        may_be_empty: bool = False,
-        additions: int = 1,
-    ) -> list[Accumulator]:
-        """A loop, in blocks where it would make a chain of float additions too long: so many in each turn."""
-        if trips * additions > CHAIN and any(reductions.is_cascaded(slot.reduction) for slot in slots):
-            turns = max(CHAIN // 2 // additions, 1)
-            reach = step * turns
-
-            def block(first: str, current: list[Accumulator]) -> list[Accumulator]:
-                end = self.code.emit(self.code.here, f"add nuw nsw i64 {first}, {reach}")
-                end = self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", end), ("i64", stop))
-                return self._folded(
-                    slots, current, lambda local: self._count(first, end, step, turns, slots, local, body, variable)
-                )
-
-            blocks = -(-trips // turns)
-            return self._count(start, stop, reach, blocks, slots, accumulators, block, None, may_be_empty)
-        names = self.code.loop(
-            start,
-            stop,
-            step,
-            _flat(slots, accumulators),
-            lambda counter, names: _operands(body(counter, _grouped(slots, names))),
-            variable=variable,
-            may_be_empty=may_be_empty,
-        )
-        return _grouped(slots, names)
-
-    def _folded(
-        self, slots: list[Slot], outer: list[Accumulator], compute: Callable[[list[Accumulator]], list[Accumulator]]
-    ) -> list[Accumulator]:
-        """Float sums start from zero in `compute` and are added to the outer ones after it."""
-        is_cascaded = [reductions.is_cascaded(slot.reduction) for slot in slots]
-        local = [
-            reductions.identity(slot.reduction, slot.width) if cascaded else a
-            for slot, a, cascaded in zip(slots, outer, is_cascaded, strict=True)
-        ]
-        inner = compute(local)
-        return [
-            reductions.join(Operations(self.code, self.code.here, slot.width), slot.reduction, a, b) if cascaded else b
-            for slot, a, b, cascaded in zip(slots, outer, inner, is_cascaded, strict=True)
-        ]
-
     # Lanes.
-
-    def _runs(self) -> list[Run]:
-        """How the lane variable is walked: by several vectors, by one vector, by single elements."""
-        plan, scope, code = self.plan, self.code.here, self.code
-        extent, width, step = self.box.extents[plan.lane], plan.width, plan.width * plan.copies
-        if isinstance(extent, Size):
-            return self._open_runs(extent)
-        start, stop, longest = "0", str(extent), extent
-        is_fixed = True
-        if plan.kind == "elements":
-            start, longest = self._first, min(plan.block, extent)
-            if extent > plan.block:
-                is_fixed = extent % plan.block == 0
-                stop = code.emit(scope, f"add nuw nsw i64 {start}, {plan.block}")
-                if not is_fixed:
-                    stop = code.call(scope, "i64", "llvm.umin.i64", ("i64", stop), ("i64", str(extent)))
-        runs: list[Run] = []
-        position, left = start, longest
-
-        def cut(size: int, copies: int, is_masked: bool) -> None:
-            nonlocal position, left
-            unit = copies * size
-            # What is left over here in every item, or (not fixed) perhaps in the last.
-            rest = extent % unit
-            if is_masked or not rest:
-                end = stop
-            elif is_fixed:
-                whole = left // unit * unit
-                end = (
-                    str(int(position) + whole)
-                    if position.isdigit()
-                    else code.emit(scope, f"add nuw nsw i64 {position}, {whole}")
-                )
-            else:
-                length = code.emit(scope, f"sub i64 {stop}, {position}")
-                whole = code.emit(scope, f"and i64 {length}, {-unit}")
-                end = code.emit(scope, f"add nuw nsw i64 {position}, {whole}")
-            trips = -(-left // unit) if is_masked or not rest else left // unit
-            if trips:
-                runs.append(Run(position, end, trips, copies, size, is_masked, not is_fixed))
-            position = end
-            left = 0 if is_masked or not rest else left % unit if is_fixed else unit - 1
-
-        has_rest = bool(extent % width)
-        if plan.copies > 1:
-            cut(width, plan.copies, False)
-        if left and (extent % step or plan.copies == 1):
-            cut(width, 1, has_rest and self.host.has_masks)
-        if left and has_rest and not self.host.has_masks:
-            cut(1, 1, False)
-        return runs
-
-    def _open_runs(self, extent: Size) -> list[Run]:
-        """The same for an extent told at run time: whole turns, then what is left over, if anything is."""
-        plan, scope, code = self.plan, self.code.here, self.code
-        width, step = plan.width, plan.width * plan.copies
-        start, stop, longest = "0", str(extent), most(extent)
-        if plan.kind == "elements":
-            start, longest = self._first, plan.block
-            reach = code.emit(scope, f"add nuw nsw i64 {start}, {plan.block}")
-            stop = code.call(scope, "i64", "llvm.umin.i64", ("i64", reach), ("i64", str(extent)))
-        length = code.emit(scope, f"sub i64 {stop}, {start}")
-        runs: list[Run] = []
-
-        def whole(unit: int, copies: int, size: int) -> None:
-            nonlocal start
-            even = code.emit(scope, f"and i64 {length}, {-unit}")
-            end = code.emit(scope, f"add nuw nsw i64 {self._first if plan.kind == 'elements' else 0}, {even}")
-            runs.append(Run(start, end, max(longest // unit, 1), copies, size, False, True))
-            start = end
-
-        whole(step, plan.copies, width)
-        if plan.copies > 1:
-            whole(width, 1, width)
-        if width > 1 and self.host.has_masks:
-            runs.append(Run(start, stop, 1, 1, width, True, True))
-        elif width > 1:
-            runs.append(Run(start, stop, width, 1, 1, False, True))
-        return runs
 
     def _run(self, stage: Stage, run: Run, slots: list[Slot], accumulators: list[Accumulator]) -> list[Accumulator]:
         plan, values, count = self.plan, self.values, len(stage.reductions)
-        # The accumulators of this run: those of its copies, or at the end the single ones.
+        # The accumulators of this run: those of its copies, or the scalar ones after them.
         first = plan.copies * count if run.width == 1 and plan.width > 1 else 0
         mine = slice(first, first + run.copies * count)
 
@@ -489,7 +337,8 @@ class LoopPrinter:
 
         values.width = run.width
         after = list(accumulators)
-        after[mine] = self._count(
+        after[mine] = accumulate(
+            self.code,
             run.start,
             run.stop,
             run.copies * run.width,
@@ -506,7 +355,7 @@ class LoopPrinter:
     def _body(
         self, stage: Stage, slots: list[Slot], accumulators: list[Accumulator], copies: int, mask: str | None
     ) -> list[Accumulator]:
-        """One turn: values are taken into the accumulators, elements are stored."""
+        """One iteration: accumulate values, store elements."""
         result: list[Accumulator] = []
         for number, (slot, a) in enumerate(zip(slots, accumulators, strict=True)):
             copy, reduction = number // len(stage.reductions), slot.reduction
@@ -529,11 +378,11 @@ class LoopPrinter:
         return result
 
     def _is_ordered(self) -> bool:
-        """Whether each lane meets its elements in row-major order."""
+        """Whether each lane visits its elements in row-major order."""
         return self.plan.kind != "inner" or self.plan.lane == len(self.box.extents) - 1
 
     def _position(self, copy: int) -> str:
-        """Of the element among those of its row, in row-major order."""
+        """The position of the element in its row, in row-major order."""
         scope, box = self.code.here, self.box
         total = "0"
         for k in box.inner:
@@ -550,7 +399,7 @@ class LoopPrinter:
 
     def _stores(self, stores: tuple[Store, ...], copies: range, is_wide: bool) -> None:
         for copy in copies:
-            # All values before any store: an update in place reads what was there.
+            # Compute all values before any store: an in-place update reads the old ones.
             ready = []
             for store in stores:
                 assert not store.adds, "only machines with atomics are given stores that add"
@@ -560,20 +409,3 @@ class LoopPrinter:
                 ready.append((store, value))
             for store, value in ready:
                 self.values.store(store.access, store.args, value, store.value.dtype, copy, is_wide)
-
-
-def _flat(slots: list[Slot], accumulators: list[Accumulator]) -> Carried:
-    return [
-        (type, operand)
-        for slot, a in zip(slots, accumulators, strict=True)
-        for type, operand in zip(reductions.types(slot.reduction, slot.width), a, strict=True)
-    ]
-
-
-def _operands(accumulators: list[Accumulator]) -> list[str]:
-    return [operand for a in accumulators for operand in a]
-
-
-def _grouped(slots: list[Slot], operands: list[str]) -> list[Accumulator]:
-    iterator = iter(operands)
-    return [[next(iterator) for _ in reductions.types(slot.reduction, slot.width)] for slot in slots]

@@ -17,7 +17,17 @@ from .loop_invariant_scopes import Code, Scope
 
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _BOOLEAN = {"add": "or", "mul": "and", "max": "or", "min": "and", "sub": "xor", "and": "and", "or": "or", "xor": "xor"}
-_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
+_FLOAT_INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fmod": "frem", "neg": "fneg"}
+_FLOAT_INTRINSICS = {
+    "fma": "fma",
+    "abs": "fabs",
+    "sqrt": "sqrt",
+    "copysign": "copysign",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "round": "roundeven",
+}
 _LIBRARY = set(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "erf erfc lgamma pow atan2".split()
@@ -71,57 +81,44 @@ class Operations:
         return self._integer(op, dtype, args)
 
     def _float(self, op: str, dtype: str, args: list[str]) -> str:
-        type, scalar = self.type(dtype), register(dtype)
-        x = args[0]
-        match op:
-            case "add" | "sub" | "mul" | "div":
-                return self.emit(f"f{op} {type} {x}, {args[1]}")
-            case "fma":
-                return self.call("fma", scalar, *args)
-            case "neg":
-                return self.emit(f"fneg {type} {x}")
-            case "abs":
-                return self.call("fabs", scalar, x)
-            case "sqrt":
-                return self.call("sqrt", scalar, x)
-            case "floor" | "ceil" | "trunc" | "round":
-                return self.call(_ROUNDING[op], scalar, x)
-            case "ldexp" | "exponent" | "mantissa":
-                return self._parts(op, dtype, args)
-            case "copysign":
-                return self.call("copysign", scalar, *args)
-            case "min" | "max":
-                y = args[1]
-                if _is_literal(y):
-                    x, y = y, x
-                better = self.compare("lt" if op == "min" else "gt", dtype, x, y)
-                # This is the second operand if either is NaN, so only a NaN in the first is left to keep.
-                chosen = self.select(better, dtype, x, y)
-                if _is_literal(x) and "0x7FF8" not in x:
-                    return chosen
-                return self.select(self._float("is_nan", dtype, [x]), dtype, x, chosen)
-            case "is_nan":
-                return self.emit(f"fcmp uno {type} {x}, {x}")
-            case "is_inf":
-                return self.compare("eq", dtype, self._float("abs", dtype, [x]), self.constant(float("inf"), dtype))
-            case "reciprocal":
-                return self.emit(f"fdiv {type} {self.constant(1.0, dtype)}, {x}")
-            case "rsqrt":
-                return self._float("reciprocal", dtype, [self._float("sqrt", dtype, [x])])
-            case "fmod":
-                return self.emit(f"frem {type} {x}, {args[1]}")
-            case "remainder":
-                return self._remainder(dtype, x, args[1])
-            case "floor_div":
-                return self._floor_division(dtype, x, args[1])
-            case "sigmoid":
-                power = self._float("exp", dtype, [self._float("neg", dtype, [x])])
-                return self._float("reciprocal", dtype, [self.emit(f"fadd {type} {self.constant(1, dtype)}, {power}")])
+        if op in _FLOAT_INSTRUCTIONS:
+            return self.emit(f"{_FLOAT_INSTRUCTIONS[op]} {self.type(dtype)} {', '.join(args)}")
+        if op in _FLOAT_INTRINSICS:
+            return self.call(_FLOAT_INTRINSICS[op], register(dtype), *args)
         if op in _FLOAT_COMPARISONS:
-            return self.compare(op, dtype, x, args[1])
+            return self.compare(op, dtype, *args)
+        if op in _FLOAT_SEQUENCES:
+            return _FLOAT_SEQUENCES[op](self, op, dtype, args)
         if op in _LIBRARY:
-            return self._vector(op, dtype, args) or self._library(op + "f" * (dtype == "f32"), scalar, args)
+            return self._vector(op, dtype, args) or self._library(op + "f" * (dtype == "f32"), register(dtype), args)
         raise InternalError("codegen", f"no instruction for {op} of {dtype}")
+
+    def _min_max(self, op: str, dtype: str, args: list[str]) -> str:
+        x, y = args
+        if _is_literal(y):
+            x, y = y, x
+        better = self.compare("lt" if op == "min" else "gt", dtype, x, y)
+        # This is the second operand if either is NaN, so only a NaN in the first is left to keep.
+        chosen = self.select(better, dtype, x, y)
+        if _is_literal(x) and "0x7FF8" not in x:
+            return chosen
+        return self.select(self._float("is_nan", dtype, [x]), dtype, x, chosen)
+
+    def _is_nan(self, op: str, dtype: str, args: list[str]) -> str:
+        return self.emit(f"fcmp uno {self.type(dtype)} {args[0]}, {args[0]}")
+
+    def _is_inf(self, op: str, dtype: str, args: list[str]) -> str:
+        return self.compare("eq", dtype, self._float("abs", dtype, args), self.constant(float("inf"), dtype))
+
+    def _reciprocal(self, op: str, dtype: str, args: list[str]) -> str:
+        return self._float("div", dtype, [self.constant(1.0, dtype), *args])
+
+    def _rsqrt(self, op: str, dtype: str, args: list[str]) -> str:
+        return self._float("reciprocal", dtype, [self._float("sqrt", dtype, args)])
+
+    def _sigmoid(self, op: str, dtype: str, args: list[str]) -> str:
+        power = self._float("exp", dtype, [self._float("neg", dtype, args)])
+        return self._float("reciprocal", dtype, [self._float("add", dtype, [self.constant(1, dtype), power])])
 
     def _vector(self, op: str, dtype: str, args: list[str]) -> str | None:
         """Calls a vector function of this width, or of half or a quarter of it. None if there is none."""
@@ -185,9 +182,9 @@ class Operations:
             return mantissa
         return self.emit(f"fsub {type} {call('getexp', (type, x))}, {call('getexp', (type, mantissa))}")
 
-    def _remainder(self, dtype: str, x: str, y: str) -> str:
+    def _remainder(self, op: str, dtype: str, args: list[str]) -> str:
         """Rounds down, as eager: the truncated remainder, plus the divisor where the signs differ."""
-        rest = self._float("fmod", dtype, [x, y])
+        rest, y = self._float("fmod", dtype, args), args[1]
         return self.select(self._differ(dtype, rest, y), dtype, self._float("add", dtype, [rest, y]), rest)
 
     def _differ(self, dtype: str, rest: str, y: str) -> str:
@@ -197,8 +194,9 @@ class Operations:
         signs = self._boolean("xor", [self.compare("lt", dtype, rest, zero), self.compare("lt", dtype, y, zero)])
         return self._boolean("and", [some, signs])
 
-    def _floor_division(self, dtype: str, x: str, y: str) -> str:
+    def _floor_division(self, op: str, dtype: str, args: list[str]) -> str:
         """Follows c10's div_floor_floating step by step, so that results agree to the last bit."""
+        x, y = args
         zero, one = self.constant(0.0, dtype), self.constant(1.0, dtype)
         rest = self._float("fmod", dtype, [x, y])
         quotient = self._float("div", dtype, [self._float("sub", dtype, [x, rest]), y])
@@ -360,6 +358,22 @@ class Operations:
             return x
         return self.emit(f"bitcast {self.type(source)} {x} to {self.type(target)}")
 
+
+_FLOAT_SEQUENCES = {
+    "min": Operations._min_max,
+    "max": Operations._min_max,
+    "is_nan": Operations._is_nan,
+    "is_inf": Operations._is_inf,
+    "reciprocal": Operations._reciprocal,
+    "rsqrt": Operations._rsqrt,
+    "sigmoid": Operations._sigmoid,
+    "remainder": Operations._remainder,
+    "floor_div": Operations._floor_division,
+    "ldexp": Operations._parts,
+    "exponent": Operations._parts,
+    "mantissa": Operations._parts,
+}
+"""Float operations that take several instructions, or other ones on some machines."""
 
 _PLAIN = {
     (op, t): PLAIN[op](*(load(t, Access(n, 0, ())) for n in range(1 + (op == "ldexp"))))

@@ -27,6 +27,7 @@ from ...runtime.eager.random_numbers import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import restoring
 from ...settings import current, patch
+from ...tensors.compile_request import request_of
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
@@ -115,7 +116,10 @@ def drawing(gm: GraphModule) -> CompiledFn:
 
 def draws_as_eager(gm: GraphModule) -> bool:
     """As requested when the graph was recorded: it may be compiled later, under other settings."""
-    return gm.meta.setdefault("burnish_eager_random", current().eager_random)
+    request = request_of(gm)
+    if request.draws_as_eager is None:
+        request.draws_as_eager = current().eager_random
+    return request.draws_as_eager
 
 
 def may_draw(node: Node) -> bool:

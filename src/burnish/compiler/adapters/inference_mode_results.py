@@ -16,11 +16,12 @@ import torch
 from torch.fx import GraphModule
 
 from ...ir.untraceable_graph import Untraceable
+from ...tensors.compile_request import request_of
 
 
 def mode_of_results(gm: GraphModule) -> bool | None:
     """The inference mode in which the results are made; None if it is the current one."""
-    made = {is_inference for is_inference in gm.meta.get("burnish_inference", ()) if is_inference is not None}
+    made = {is_inference for is_inference in request_of(gm).outputs_are_inference if is_inference is not None}
     if len(made) > 1:
         raise Untraceable("some of its results are inference tensors, and some are not")
     return None if made <= {torch.is_inference_mode_enabled()} else made.pop()

@@ -17,6 +17,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule
 
 from ...concurrency import fork_safe_locks
+from ...tensors.compile_request import copy_request
 from ...tensors.lazy_graph_module import graph_module
 
 LIMIT = 8
@@ -80,4 +81,5 @@ def own_copy(gm: GraphModule) -> GraphModule:
     graph.output(graph.graph_copy(gm.graph, {}))
     copied = graph_module(gm, graph)
     copied.meta.update(gm.meta)
+    copy_request(gm, copied)
     return copied

@@ -1,1 +1,1 @@
-"""Passes over the graph: `Graph -> Graph`, one a file. `lower.pipeline` lists them in order."""
+"""Graph passes: `Graph -> Graph`, one in each file. `lower.pipeline` lists them in order."""

@@ -1,11 +1,11 @@
-"""Gradients of embeddings are added to the rows that they belong to.
+"""Embedding gradients: adds the gradient rows of an embedding in place to the other gradient of a shared weight.
 
     e = aten.embedding_dense_backward g, i, 50257, -1        y = aten.index_add x, 0, i, g
     y = aten.add.Tensor x, e                           =>
 
-Where a weight is embedding and last layer in one, as in most language models, eager makes a matrix of noughts for the
-few rows that are read, and adds up two matrices of the vocabulary's size. Here a few rows are added in place: `x` is
-read by nobody else (`schedule.memory.in_place_library_calls`).
+In most language models one weight is both embedding and last layer. For the few rows that are read, eager fills a
+matrix with zeros, and adds two matrices of the vocabulary's size. Here only these rows are added, in place: `x` has no
+other reader (`schedule.memory.in_place_library_calls`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADD, SPREAD = "aten.add.Tensor", "aten.embedding_dense_backward.default"
 
 
 def accumulate_embedding_gradients(graph: Graph) -> Graph:
-    """The graph itself, where there is no such sum."""
+    """Returns the graph itself where there is no such sum."""
     if not any(node.op.name == SPREAD for node in graph.nodes):
         return graph
     readers = Counter(value for node in graph.nodes for value in node.operands)
@@ -32,7 +32,7 @@ def accumulate_embedding_gradients(graph: Graph) -> Graph:
 
 
 def terms(node: Node, readers: Counter[Value]) -> tuple[Value, Node] | None:
-    """What rows are added to, and what spreads them, if it is such a sum."""
+    """The value that rows are added to, and the embedding gradient, if the node is such a sum."""
     if node.op.name != ADD or node.kwargs or len(node.args) != 2:
         return None
     for x, spread in (node.args, node.args[::-1]):

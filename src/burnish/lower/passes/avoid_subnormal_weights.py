@@ -1,13 +1,13 @@
-"""Subnormal weights, which slow processors down, become slightly larger where only a product reads them.
+"""Avoids slow subnormal numbers: softmax weights that only products read are clamped to a minimum.
 
     w = aten.div.Tensor e, sum of e           w  = aten.div.Tensor e, sum of e
     y = aten.bmm.default w, v           =>    w1 = aten.where.self w == 0, w, clamp_min(w, 2**-104)
                                               y  = aten.bmm.default w1, v
 
-A softmax over scores that a mask made smaller by 100, as windows that were shifted have it, is full of weights under
-2**-126. Each product with one takes some processors a hundred times as long; a whole product took ninety times as long.
-The weights of a row add up to 1: what is added to them is nothing beside the rounding of the sum, unless the values
-differ by more than 2**78 among each other. Nought stays nought, and no number none.
+A softmax over masked scores (lowered by 100, as in shifted-window attention) has many weights below 2**-126. On some
+processors a multiplication by one takes a hundred times as long; a whole product took ninety times as long. A row's
+weights sum to 1, so the increase is smaller than the sum's rounding error, unless values differ by more than 2**78.
+Zero stays zero, and NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...ops.burnish_primitives import REDUCE, VIEW
 from ...tensors.view_maps import Expand, Permute, Reshape
 
 LEAST = 2.0**-104
-"""Times a value it is no denormal number either, down to values of 2**-22."""
+"""Its product with a value is not subnormal either, for values down to 2**-22."""
 
 PRODUCT = "aten.bmm.default"
 
 
 def avoid_subnormal_weights(graph: Graph) -> Graph:
-    """The graph itself, where no product has such weights."""
+    """Returns the graph itself where no product has such weights."""
     found = weights(graph)
     return Weigher(graph, found).run() if found else graph
 
@@ -70,7 +70,7 @@ def is_softmax(node: Node) -> bool:
 
 
 def keeps_rows(view: Node) -> bool:
-    """Whether its rows are those of what it shows: a product adds up along them."""
+    """Whether the view keeps the rows of its source: a product sums along them."""
     shape = view.args[0].shape
     for step in view.args[1]:
         match step:

@@ -1,4 +1,4 @@
-"""Canonicalization of products: matmuls and convolutions take one form, which the libraries are asked for.
+"""Canonicalization of products: matmuls and convolutions take one form, from which library calls are chosen.
 
 t  = view w  permute[1, 0]
 y  = aten.addmm.default b, x, t       =>    y = linear x, w, b, None, None
@@ -46,7 +46,7 @@ class CallNamer(Rewriter):
 
 
 def spread(numbers: Any, x: Value) -> tuple[int, ...]:
-    """One number for each spatial dimension; torch takes one for all."""
+    """One number for each spatial dimension; torch also accepts one for all."""
     found = tuple(numbers)
     return found * (x.ndim - 2) if len(found) == 1 else found
 

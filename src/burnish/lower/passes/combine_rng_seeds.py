@@ -1,11 +1,11 @@
-"""The random seeds of a graph are drawn in one call.
+"""Combines the draws of Philox seeds in a graph into one call.
 
     s1 = random_seed @cuda:0              s1, s2 = random_seeds 2, @cuda:0
     s2 = random_seed @cuda:0       =>
 
-Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. On a CPU the numbers
-are those of single draws, in their order: where another operator draws between them, those before it and those behind
-it stay apart. A GPU's generator gives others to one draw than to many, so there they are not: attention draws in every
+Each draw is a call of torch, and on a GPU a kernel: a model with dropout in each layer has dozens. On a CPU one call
+gives the same numbers as single draws in order. Draws before and after another random operator stay separate. On a GPU,
+a combined draw gives other numbers than single draws in any case, so they are always combined: attention draws in every
 layer.
 """
 
@@ -23,7 +23,7 @@ from ...ops.random_numbers import SEED, SEEDS
 from ...tensors.tensor_types import CPU
 
 Draw = tuple[int, torch.device]
-"""Behind how many other draws, where that tells, and on which device."""
+"""The number of other random operators before it (0 where that does not matter), and its device."""
 
 
 def combine_rng_seeds(graph: Graph) -> Graph:

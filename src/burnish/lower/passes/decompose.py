@@ -1,10 +1,10 @@
-"""Decomposition: operators that have one are written in simpler operators.
+"""Decomposition: replaces operators by simpler operators, where a decomposition is known.
 
     y = aten._softmax.default x, -1, False    =>    m = max x, (1,)
                                                     e = aten.exp.default (x - m)
                                                     y = e / sum e, (1,)
 
-A decomposition may use operators that have one themselves: what it adds is taken apart in turn.
+A decomposition may use operators that have one themselves: these are decomposed in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...tensors.tensor_types import NumberType
 
 
 def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
-    """`keep` says of a node that it stays whole although it could be taken apart."""
+    """`keep` says which nodes are not decomposed although they could be."""
     return Decomposer(graph, keep).run()
 
 
@@ -39,7 +39,7 @@ class Decomposer(Rewriter):
             found = None if value is None else (value, *[None] * (len(node.results) - 1))
         if found is None:
             return None
-        # Statistics, say, are kept in the dtype that eager keeps them in, whatever they are computed in.
+        # Results such as statistics have eager's dtype, whatever dtype they are computed in.
         results = (found,) if isinstance(found, Value) else found
         return tuple(
             made if old is None or made is None else self.build.convert(made, old.dtype)
@@ -51,10 +51,10 @@ class Decomposer(Rewriter):
 
 
 class Recursive(Builder):
-    """A builder that takes apart what it is asked to add."""
+    """A builder that decomposes the operators that it adds."""
 
     def taken_apart(self, rule: Callable | None, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """What an operator's decomposition gives, or None where there is none for these arguments."""
+        """The results of an operator's decomposition, or None where there is none for these arguments."""
         if rule is None:
             return None
         position = len(self.graph.nodes)
@@ -66,7 +66,7 @@ class Recursive(Builder):
         except TypeError:
             if not any(isinstance(value.type, NumberType) for value in values_in((args, tuple(kwargs.values())))):
                 raise
-            # It computes with a number that is not known yet.
+            # It computes with a number that is unknown at compile time.
             del self.graph.nodes[position:]
             return None
 

@@ -1,4 +1,4 @@
-"""Barriers that kept recomputed nodes from common subexpression elimination are removed.
+"""Removes the barriers that kept recomputed nodes from common subexpression elimination.
 
     x1 = again x, None                    y1 = aten.sin.default x
     y1 = aten.sin.default x1        =>
@@ -8,10 +8,10 @@
     x1 = again x, h                 =>    x1 = held x, g
     y1 = aten.sin.default x1              y1 = aten.sin.default x1
 
-`again` keeps equal nodes from being joined (`lower.trace.checkpoint_recompute`). After this pass nothing may join them.
-Where forward and backward are one program, `held` stays: kernels of forward do not take in what depends on backward, so
-that the memory of what is computed again is needed twice for a short while, and not for long once. What it waits for is
-a library call, whose result lies in memory anyway.
+`again` keeps equal nodes from being merged (`lower.trace.checkpoint_recompute`). After this pass, no pass may merge
+them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of forward's kernels.
+So its memory is in use twice for a short while, not once for long. It waits for a library call, whose result is in
+memory anyway.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rejoiner(Rewriter):
         return None
 
     def call_before(self, after: Value) -> Value | None:
-        """The last library call that a value comes from."""
+        """The last library call that a value depends on."""
         if after not in self.calls:
             self.calls[after] = self.found_before(after)
         return self.calls[after]

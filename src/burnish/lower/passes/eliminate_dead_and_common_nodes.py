@@ -1,4 +1,4 @@
-"""Dead code elimination and common subexpression elimination; chains of views are joined on the way.
+"""Dead code elimination and common subexpression elimination; also merges chains of views.
 
 a = aten.exp.default x                =>    a = aten.exp.default x
 b = aten.exp.default x                      c = aten.add.Tensor a, a
@@ -54,7 +54,7 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
 
 
 def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Value) -> Value:
-    """A view of a view is a view of the first source, where that has the same strides."""
+    """Merges a view of a view into one view of the first source, where that has the same strides."""
     while source.node is not None and source.node.op is VIEW:
         further, chain = source.node.args
         joined = simplified((*chain, *maps), further.shape)
@@ -86,7 +86,7 @@ def needed_nodes(graph: Graph) -> set[int]:
 
 
 def frozen(tree: Any) -> Any:
-    """A key for arguments: lists become tuples, and 1, 1.0 and True are three things, as are 0.0 and -0.0."""
+    """A key for arguments: lists become tuples; 1, 1.0 and True are distinct, and so are 0.0 and -0.0."""
     kind = type(tree)
     if kind is Value or kind is str:
         return tree
@@ -98,4 +98,4 @@ def frozen(tree: Any) -> Any:
 
 
 EXACT = frozenset((int, bool, type(None), torch.dtype))
-"""What is equal to nothing else of its kind."""
+"""Types whose equal values are interchangeable."""

@@ -1,12 +1,12 @@
-"""Batch norm folding: scales and shifts of channels go into the weight and bias of a product.
+"""Batch norm folding: multiplies channel scales into the weight of a product, and adds shifts to its bias.
 
-    c = conv x, w, b, ...           =>    w1 = w * s        computed once, as long as the state stays the same
+    c = conv x, w, b, ...           =>    w1 = w * s        computed once, until the state changes
     m = c * s  (s: [1, C, 1, 1])          b1 = b * s + t
     y = m + t                             y  = conv x, w1, b1, ...
 
 or, rounded once, y = addcmul t, c, s.
 
-That is what remains of a batch norm in evaluation.
+This is what a batch norm in evaluation mode becomes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...ops.burnish_primitives import CONV, LINEAR
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """The graph itself, where no product is scaled or shifted by anything of the state."""
+    """Returns the graph itself where no product is scaled or shifted by a frozen value."""
     folder = Folder(graph)
     return folder.run() if any(map(folder.may_go_in, graph.nodes)) else graph
 
@@ -62,7 +62,7 @@ class Folder(Rewriter):
         return None
 
     def both(self, node: Node, old: tuple, args: tuple) -> Any:
-        """shift + product * scale."""
+        """Folds shift + product * scale."""
         shift, made_shift = old[0], args[0]
         for product, scale, made_scale in ((old[1], old[2], args[2]), (old[2], old[1], args[1])):
             if (
@@ -75,9 +75,9 @@ class Folder(Rewriter):
         return None
 
     def takes(self, node: Node, product: Value, factor: Value) -> bool:
-        """Whether the factor has one number for each channel of a product that nobody else reads."""
+        """Whether the factor has one number for each channel of a product without other readers."""
         if product.type.device.type != "cpu":
-            return False  # nothing is computed beforehand there (`compiler.compile_graph`)
+            return False  # there is no prologue on other devices (`compiler.compile_graph`)
         call = product.node
         made = self.env[product].node if call is not None else None
         if made is None or made.op not in (CONV, LINEAR) or self.uses[product] != 1 or factor not in self.state:
@@ -102,7 +102,7 @@ class Folder(Rewriter):
         return all(n == 1 or k == channel for k, n in enumerate(padded))
 
     def is_state(self, made: Value | None) -> bool:
-        """Of a value of the new graph."""
+        """Whether a value of the new graph depends on frozen values only."""
         if made is None or made.is_state:
             return True
         return (
@@ -127,7 +127,7 @@ class Folder(Rewriter):
         return g.apply_typed(call.op, (call.args[0], weight, bias, *call.args[3:]), {}, (call.results[0].type,))[0]  # type: ignore
 
     def along_channels(self, call: Node, weight: Value, factor: Value) -> Value:
-        """The factors in the shape that meets the weight's channels of the result."""
+        """The factors, reshaped to broadcast along the weight's output channels."""
         if call.op is LINEAR or not call.args[8]:
             return self.build.reshape(factor, (weight.shape[0], *(1,) * (weight.ndim - 1)))
         groups, per_group = call.args[10], weight.shape[1]

@@ -1,4 +1,4 @@
-"""Functionalization: mutation and aliasing become values.
+"""Functionalization: replaces mutation and aliasing by new values.
 
     aten.relu_.default x                     r = aten.relu.default x
     v = aten.select.int x, 0, 1         =>   a = aten.add.Tensor (view r slice[0: 1, 1, 1] ...), 1
@@ -6,10 +6,10 @@
     return x                                 write x <- x1
 
 Each tensor of the trace is a chain of view maps on a root: an input, or the fresh result of a node. A root has a
-current value. An operator in place becomes its functional form, and the root gets a new current value; a view that is
-read later is taken from that one. Inputs that were written are given their last value at the end.
+current value. An in-place operator becomes its functional form, which gives the root a new current value. Views that
+are read later are taken from that one. Inputs that were written get their last value at the end.
 
-What is copied in another order of elements, `flip` for one, is such a view too, and a root of its own.
+A copy in another order of elements, such as `flip`, is treated as a view too, and gets its own root.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from ..trace.overlapping_memory import share_elements
 class Root:
     current: Value
     type: TensorType
-    """As eager lays it out. What is current may lie otherwise."""
+    """As in eager. The layout of `current` may differ."""
     input: int | None = None
     is_written: bool = False
     is_announced: bool = False
-    """Whether autograd is told that it is written to."""
+    """Whether autograd is informed of the write."""
     shows: Root | None = None
-    """What this is a view of without maps, `view.dtype` say. It may be read, but nothing may be written through it."""
+    """The root of which this is a view without maps, such as `view.dtype`. It may be read, but not written through."""
     again: Callable[[], Value] | None = None
-    """Shows that again, as it is now."""
+    """Makes that view again, of the root's present value."""
     version: int = 0
-    """How often it has become another value."""
+    """How often its value has changed."""
     shown_version: int = 0
-    """Which one of `shows` it has been made of."""
+    """The version of `shows` that it was made of."""
     is_whole: bool = False
-    """Whether it is all that lies in its memory, from its beginning on. Of several results others may lie before it."""
+    """Whether it fills its memory from the beginning. One of several results may share memory with others before it."""
     is_reordered: bool = False
-    """A copy of something in another order, which is a view of that here."""
+    """A copy of another root in another order, represented as a view of it."""
     views: dict[Maps, Value] = field(default_factory=dict)
-    """What was taken from the current value."""
+    """Views taken of the current value."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,15 +70,15 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class RootView:
-    """Where a tensor of the trace lives: `maps` of a root."""
+    """The location of a tensor of the trace: `maps` of a root."""
 
     root: Root
     maps: Maps
 
 
 SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
-"""What batch norms are declared as (`lower.trace.trace_to_aten`). Eager's kernels do not tell autograd of running
-statistics."""
+"""Batch norms as `lower.trace.operator_signature` records them. Eager's kernels do not inform autograd that they write
+running statistics."""
 
 
 def functionalize(graph: Graph) -> Graph:
@@ -125,7 +125,7 @@ class Functionalizer:
         return self.new
 
     def keep(self, node: Node) -> None:
-        """An operator that makes something fresh, as it stands."""
+        """Adds an operator with a fresh result unchanged."""
         source = aliased_argument(node)
         if source is not None:
             self.show_kept(node, source)
@@ -145,12 +145,12 @@ class Functionalizer:
                 self.places[old] = RootView(Root(made, old.type, is_whole=len(results) == 1), ())
 
     def note_layouts(self, node: Node) -> None:
-        """On the node that was added for one of the trace, where its kernel takes no other layouts."""
+        """Records eager's strides on the added node, where its kernel takes no other layouts."""
         if not takes_any(node.op):
             self.new.nodes[-1].given = tuple([value.type.stride for value in node.operands])
 
     def show_kept(self, node: Node, source: Value) -> None:
-        """A view without maps."""
+        """Adds a view that no maps express."""
         root = self.places[source].root
 
         def again(position: int) -> Value:
@@ -176,7 +176,7 @@ class Functionalizer:
         self.places[value] = RootView(Root(made, value.type, shows=root, again=again, shown_version=root.version), ())
 
     def refresh(self, root: Root) -> None:
-        """What shows another root without maps is made again after a write to that."""
+        """Makes a view without maps again, after a write to its source."""
         if root.shows is not None and root.again is not None:
             self.refresh(root.shows)
             if root.shown_version != root.shows.version:
@@ -189,8 +189,8 @@ class Functionalizer:
         root.views.clear()
 
     def take_strides(self, node: Node) -> bool:
-        """`as_strided` of what a node has made, which says where everything lies. It is told by where that is in eager.
-        An input may begin anywhere in its memory: only steps from where a view of it begins are known.
+        """`as_strided` of a fresh tensor, expressed as maps of its elements in eager's layout. An input may start
+        anywhere in its memory: there, only offsets relative to the start of a view of it are known.
         """
         if not node.op.name.startswith(("aten.as_strided.", "aten.as_strided_copy.")):
             return False
@@ -240,19 +240,19 @@ class Functionalizer:
         )
 
     def lay_out(self, root: Root) -> None:
-        """Before anyone looks at strides: what is current gets those that eager gives it."""
+        """Before strides are observed: gives the current value the strides that it has in eager."""
         self.refresh(root)
         if root.current.type.stride != root.type.stride:
             root.current = self.build.restride(root.current, root.type.stride)
             root.views.clear()
 
     def make_once(self, root: Root) -> None:
-        """Several outputs share its memory: there is one copy, of which they are views."""
+        """Several outputs share its memory: makes one copy, of which they are views."""
         root.current, root.is_reordered = self.build.copy(root.current), False
         root.views.clear()
 
     def read(self, value: Value) -> Value:
-        """What the tensor holds now."""
+        """The tensor's current value."""
         return self.read_place(self.places[value])
 
     def read_place(self, place: RootView) -> Value:
@@ -295,7 +295,7 @@ class Functionalizer:
             self.store(self.places[target], self.build.convert(value, target.dtype))
 
     def is_read_while_written(self, value: Value, target: Value, node: Node, functional: Op | None) -> bool:
-        """Whether an operand has elements of the target that may be written before they are read."""
+        """Whether an operand shares elements with the target that may be written before they are read."""
         place, written = self.places[value], self.places[target]
         root = place.root
         while root.shows is not None and root is not written.root:
@@ -311,7 +311,7 @@ class Functionalizer:
         return share_elements(value.type, next(offsets), target.type, next(offsets))
 
     def new_values(self, node: Node, functional: Op | None) -> tuple[Value, ...]:
-        """Of an operator that writes to several: fresh results first, then what it writes."""
+        """For an operator that writes to several tensors: fresh results first, then the written values."""
         if functional is None:
             raise Untraceable(f"{node.op} has no form that leaves its arguments alone")
         outs = {a.name for a in node.op.target._schema.arguments if a.is_out}
@@ -325,7 +325,7 @@ class Functionalizer:
             case "aten.copy_.default" if isinstance(args[1], Value):
                 return args[1]
             case "aten.copy_.default":
-                # Converted as tensors are, where a number that does not fit would be refused.
+                # Converted as a tensor: full() would reject a number that does not fit the dtype.
                 number = torch.tensor(args[1])
                 return self.build.full((), args[1], target.type, number.dtype)
             case "aten.zero_.default":
@@ -370,14 +370,14 @@ class Functionalizer:
             raise Untraceable("an output shows an input that was written to, through strides of its own")
         made = self.read(value)
         if made.type.stride != value.type.stride and has_stride(made.type, value.type.stride):
-            # Strides that mean nothing, but that programs can read.
+            # Strides of dimensions that do not affect addressing, but that programs can read.
             made = self.build.apply_typed(VIEW, (place.root.current, place.maps), {}, (value.type,))[0]
             assert made is not None
         return made
 
 
 def draws_in_order(functional: Op | None, node: Node) -> bool:
-    """Whether numbers are drawn from eager's stream, in the order in which elements lie."""
+    """Whether numbers are drawn from eager's generator, in the memory order of the elements."""
     if node.op.target is None or not is_random(node):
         return False
     dtype = next((value.dtype for value in values_in((node.args, node.results))), torch.float32)
@@ -385,7 +385,7 @@ def draws_in_order(functional: Op | None, node: Node) -> bool:
 
 
 def is_detached(value: Value) -> bool:
-    """Whether a view of an input was taken through `detach`."""
+    """Whether a view of an input goes through `detach`."""
     while value.node is not None:
         if value.node.op.name == "aten.detach.default":
             return True
@@ -394,7 +394,7 @@ def is_detached(value: Value) -> bool:
 
 
 def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
-    """For each result the maps that say where its elements come from; None where no maps say it."""
+    """The maps to each result's elements; None where no maps express them."""
     rule = node.op.rule
     is_view = isinstance(rule, View) or "maps" in node.op.notes
     if is_view and any(True for _ in values_in((node.args[1:], tuple(node.kwargs.values())))):
@@ -410,7 +410,7 @@ def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
 
 
 def overlaps_itself(type: TensorType) -> bool:
-    """Whether two elements may lie in one place. Sorted by strides, each dimension must step over those before it."""
+    """Whether two elements may share an address. In order of stride, each must exceed the reach of those before it."""
     if 0 in type.shape:
         return False
     reach = 0
@@ -422,7 +422,7 @@ def overlaps_itself(type: TensorType) -> bool:
 
 
 def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | None:
-    """Eager would raise, or make the tensor another one."""
+    """Why eager would raise or resize the target."""
     is_copy = node.op.name.startswith(("aten.copy_.", "aten.fill_."))
     if not is_copy and not torch.can_cast(value.dtype, target.dtype):
         return f"{value.dtype} does not go into {target.dtype}"
@@ -435,7 +435,7 @@ def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | N
 
 
 def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
-    """The tensors an operator writes to, and the operator that computes what it writes."""
+    """The tensors that an operator writes to, and the functional operator that computes the written values."""
     if node.op.target is None:
         return None
     places, functional = _in_place(node.op.target)
@@ -446,7 +446,7 @@ def written_arguments(node: Node) -> tuple[list[Value], Op | None] | None:
 
 
 def read_arguments(node: Node) -> list[Value]:
-    """The tensors that an operator is given besides those it writes to."""
+    """The tensor operands that it does not write to."""
     places, _ = _in_place(node.op.target)
     rest = [arg for k, arg in enumerate(node.args) if k not in places]
     return values_in((rest, [arg for name, arg in node.kwargs.items() if name not in places]))
@@ -466,7 +466,7 @@ def functional_form(func: Any) -> Any:
     """The overload with the same arguments that writes to none of them."""
     name = func._schema.name.split("::")[1]
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    # Of `x <<= 1` it is `x << 1`; every other in-place operator has one underscore more than its functional form.
+    # `x <<= 1` becomes `x << 1`; other in-place operators have a trailing underscore that the functional form lacks.
     plain = name.replace("__i", "__", 1) if name.endswith("__") else name.removesuffix("_")
     for base in (plain, f"{plain}_functional"):
         packet = getattr(torch.ops.aten, base, None)
@@ -483,7 +483,7 @@ def functional_form(func: Any) -> Any:
 
 
 def same_arguments(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> bool:
-    """What is optional in one may be required in the other."""
+    """An optional argument in one may be required in the other."""
     return len(found) == len(wanted) and all(
         a == b and s.removeprefix("Optional[").rstrip("]") == t.removeprefix("Optional[").rstrip("]")
         for (a, s), (b, t) in zip(found, wanted, strict=True)

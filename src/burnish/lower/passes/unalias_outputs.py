@@ -1,12 +1,12 @@
-"""Outputs share memory exactly where they do in eager; others are copied.
+"""Output aliasing: outputs share memory exactly where they do in eager; others are copied.
 
     s = sum x, (), for x without dimensions, is x itself         s = restride x
     return s                                               =>    return s
 
     a = exp x;  return a, a                                =>    b = restride a;  return a, b
 
-Values never change inside the graph, so passes may let one stand for another. Outside the graph tensors are written to:
-outputs share memory with each other, and with inputs, exactly where they do in eager.
+Values never change inside the graph, so passes may replace one value by another. Outside the graph, tensors are written
+to. So outputs must share memory with each other, and with inputs, exactly where they do in eager.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ...ir.rewriter import Rewriter
 
 
 def unalias_outputs(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
-    """`traced` tells what shares memory. So many of the inputs, the last ones, are constants that the graph brought
-    along: eager makes new ones each time. Outputs from `first_gradient` on are gradients."""
+    """`traced` shows what shares memory. The last `constants` inputs are constants of the graph: eager makes new ones
+    in each call. Outputs from `first_gradient` on are gradients."""
     return Separator(graph, traced, constants, first_gradient).run()
 
 
 def owners(traced: Graph) -> list[Value | None]:
-    """For each output the value of the trace that made its memory; None where it is no tensor."""
+    """For each output the value of the trace that owns its memory; None where it is not a tensor."""
     root: dict[Value, Value] = {value: value for value in traced.inputs}
     for node in traced.nodes:
         source = aliased_argument(node)
@@ -36,8 +36,8 @@ def owners(traced: Graph) -> list[Value | None]:
 
 
 def why_not_unaliased(graph: Graph, traced: Graph) -> str | None:
-    """What two outputs share that they do not share in eager. One tensor of eager's may be one value, or two in memory
-    of their own, but not two values in one memory: autograd takes over a gradient that nothing else holds."""
+    """Names outputs that share memory but do not in eager. One eager tensor may be one value, or two in separate
+    memory, but not two values in one memory: autograd takes over a gradient without other references."""
     first: dict[Value, tuple[Value, Value, Value | None]] = {}
     for out, eager, owner in zip(graph.outputs, traced.outputs, owners(traced), strict=True):
         if not isinstance(out, Value) or not isinstance(eager, Value):
@@ -57,7 +57,7 @@ class Separator(Rewriter):
         self.traced_gradients = first_gradient
 
     def run(self) -> Graph:
-        """No node is another one afterwards: some are added behind them."""
+        """Keeps all nodes, and only adds copies after them."""
         self.new.inputs, self.new.nodes, self.new.names = self.old.inputs, list(self.old.nodes), dict(self.old.names)
         self.env = {value: value for value in self.old.inputs}
         self.env.update((value, value) for node in self.old.nodes for value in node.results if value is not None)
@@ -72,7 +72,7 @@ class Separator(Rewriter):
         self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
 
     def without_constant(self, out: object) -> object:
-        """An output that shows a constant is an output that may be copied, as the program left it."""
+        """Replaces an output that is a view of a constant by a copy of the constant's final value."""
         if isinstance(out, Alias) and out.input >= self.first_constant:
             input = self.new.inputs[out.input]
             held = next((write.value for write in self.new.writes if write.input == out.input), input)
@@ -93,14 +93,14 @@ class Separator(Rewriter):
             if shared[base, owner] == 1:
                 self.new.outputs[k] = self.build.copy(out)
                 continue
-            # Several outputs of one storage: it is copied whole, so that it stays one storage.
+            # Several outputs share this storage: copy it once, so that they still do.
             again = copies.get((base, owner))
             if again is None:
                 again = copies[base, owner] = {base: self.build.copy(base)}
             self.new.outputs[k] = self.shown_again(out, again)
 
     def separate_views(self) -> None:
-        """A gradient that is a view of another one: eager's autograd copies the other, for the view holds it."""
+        """Copies a gradient that is a view of another one: eager's autograd copies the other, which the view holds."""
         if self.traced_gradients is None:
             return
         found = list(zip(self.traced.outputs, owners(self.traced), strict=True))
@@ -111,8 +111,8 @@ class Separator(Rewriter):
                 self.new.outputs[k] = self.build.copy(out)
 
     def shown_again(self, value: Value, again: dict[Value, Value]) -> Value:
-        """The same view of the copy: one value for one, for gradients that are one tensor stay one. `again` is what
-        has been shown so far, the copy first."""
+        """The same view of the copy, one for each value: gradients that are one tensor stay one. `again` has the views
+        made so far, starting with the copy."""
         if value not in again:
             source, node = source_of(value), value.node
             assert source is not None and node is not None
@@ -125,7 +125,7 @@ class Separator(Rewriter):
         return again[value]
 
     def separated(self, write: Write) -> Write:
-        """Inputs are written one after the other: none may be read after it was written."""
+        """Inputs are written in order: none may be read after it was written."""
         written = {self.new.inputs[other.input] for other in self.new.writes}
         if storage_of(write.value) in written and write.value is not self.new.inputs[write.input]:
             return write.of(self.build.copy(write.value))

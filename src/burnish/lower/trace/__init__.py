@@ -1,1 +1,1 @@
-"""From torch calls to ATen calls: the trace, and autograd on the tensors of the trace."""
+"""Tracing: from torch calls to ATen calls, and autograd on the tensors of the trace."""

@@ -1,4 +1,4 @@
-"""Activation checkpointing in the trace: nodes of their own recompute for backward what a region computed.
+"""Activation checkpointing in the trace: a region's nodes are added a second time, to recompute values for backward.
 
     region 0:   y = aten.sin.default x             y  = aten.sin.default x
                 z = aten.cos.default y       =>    z  = aten.cos.default y
@@ -6,20 +6,19 @@
                                                    y1 = aten.sin.default x1
                                                    n  = aten.sin.default y1
 
-Autograd saves nothing while the nodes of a region run (`tensors/checkpoint_hooks.py`); when backward asks, they run
-once more. `again` is the identity. It keeps apart what is equal, until `lower.passes.drop_recompute_barriers`; in a
-program that goes forward and backward at once, what is computed again must also wait until backward has come there, and
-that is its second operand. What a region draws is drawn once: the seed is kept, and where eager's own stream was asked
-for, the numbers themselves.
+Autograd saves nothing while the nodes of a region run (`tensors/checkpoint_hooks.py`). When backward needs a value,
+they run again. `again` is the identity: it keeps equal nodes apart until `lower.passes.drop_recompute_barriers`. In a
+program with both forward and backward, recomputation must also wait until backward has reached the region: that is the
+second operand of `again`. Random numbers are drawn once. The seed is saved or, with eager's own generator, the numbers.
 
-What a region writes, running statistics say, it writes once more. Where backward is a program of its own, which runs
-later, it is given those inputs as they are by then: `Gradients.again`.
+A region's writes, such as running statistics, are repeated. Where backward is a separate program, which runs later, it
+gets those inputs in their state at that time: `Gradients.again`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -30,19 +29,19 @@ from ...ops.burnish_primitives import AGAIN
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
+from ...tensors.compile_request import facts_of_input
 from ..passes.functionalize import functional_form
-
-if TYPE_CHECKING:
-    from .trace_to_aten import AtenTracer
+from .aten_tracer import AtenTracer
+from .run_captured_node import run_node
 
 CLONE = torch.ops.aten.clone.default
 
 
 class Regions:
-    """Of a graph that is being traced."""
+    """The checkpointed regions of a graph that is being traced."""
 
     def __init__(self, tracer: AtenTracer, gm: GraphModule, env: dict[Node, Any]):
-        self.tracer, self.gm, self.env = tracer, gm, env
+        self.tracer, self.env = tracer, env
         self.current: TracedRegion | None = None
         self.nodes: dict[int, list[Node]] = {}
         for node in gm.graph.nodes:
@@ -50,7 +49,7 @@ class Regions:
                 self.nodes.setdefault(node.meta[MARK].number, []).append(node)
 
     def before(self, node: Node) -> None:
-        """A node is about to run."""
+        """Called before each node: enters or leaves a region."""
         mark: Mark | None = node.meta.get(MARK)
         now = None if self.current is None else self.current.number
         if now == (None if mark is None else mark.number):
@@ -68,7 +67,7 @@ class Regions:
 
 
 class TracedRegion:
-    """One region, and the times it is computed."""
+    """One region, and its recomputations."""
 
     def __init__(self, regions: Regions, number: int, nodes: list[Node]):
         self.regions, self.tracer, self.number, self.nodes = regions, regions.tracer, number, nodes
@@ -77,11 +76,11 @@ class TracedRegion:
         self.versions = [version_of(regions.env[n]) if number in n.meta.get(GIVEN, ()) else None for n in self.inputs]
         self.switches = Switches()
         self.drawn: list[Any] = []
-        """Seeds, and numbers that came from eager's stream, in order."""
+        """Seeds, and numbers from eager's generator, in order."""
         self.at: int | None = None
-        """How many of them have been drawn again; None while it runs for the first time."""
+        """How many of them the recomputation has used; None during the first run."""
         self.after: Value | None = None
-        """What has just been computed when it is computed again, where backward is a part of the same program."""
+        """The last value before a recomputation, where backward is part of the same program."""
         self.recomputation = Recomputation(self.again)
         self.hooks = self.recomputation.saving()
 
@@ -98,23 +97,23 @@ class TracedRegion:
         try:
             with self.switches.again():
                 for node in self.nodes:
-                    values[node] = tracer.call(self.regions.gm, node, values)
+                    values[node] = run_node(tracer, node, values)
                     if is_done():
                         break
         finally:
             tracer.region, self.at, tracer.line = before, None, line
 
     def waiting(self) -> set[Node]:
-        """The inputs that are there when backward has come to the region. Parameters need not be among them."""
+        """The inputs that must wait until backward has reached the region: parameters only if there are no others."""
         kinds = (
             [n for n in self.inputs if n.op != "placeholder"],
-            [n for n in self.inputs if not n.meta.get("burnish_state")],
+            [n for n in self.inputs if not facts_of_input(n).is_module_state],
             self.inputs,
         )
         return set(next(filter(None, kinds), ()))
 
     def given(self, x: Any, waits: bool) -> Any:
-        """What went into the region, for the second time."""
+        """An input of the region, for the recomputation."""
         if isinstance(x, (tuple, list)):
             return type(x)(self.given(part, waits) for part in x)
         tracer = self.tracer
@@ -133,7 +132,7 @@ class TracedRegion:
     # ---- random numbers
 
     def draw(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """An operator that draws random numbers."""
+        """Traces an operator that draws random numbers."""
         written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         functional = functional_form(func) if written else func
         op = None if functional is None else lookup(functional)
@@ -169,7 +168,7 @@ class TracedRegion:
         return made
 
     def kept(self, x: Any) -> Any:
-        """A copy: what was drawn may be written to. A number is as it is."""
+        """A copy, because drawn tensors may be written to. A number is returned unchanged."""
         return x if not isinstance(x, torch.Tensor) else self.tracer.perform(CLONE, (x,), {})
 
     def seed(self, args: tuple) -> Any:

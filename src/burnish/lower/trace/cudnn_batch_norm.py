@@ -1,12 +1,12 @@
-"""Batch norms of cuDNN, which torch chooses on a GPU, become those that all devices have, which take part in fusion.
+"""Replaces cuDNN's batch norms, which torch chooses on a GPU, by the generic operators, which can be fused.
 
     y, mean, rstd, reserve = aten.cudnn_batch_norm.default x, w, b, running_mean, running_var, True, 0.1, 1e-05
         =>
     y, mean, rstd = aten._native_batch_norm_legit.default x, w, b, running_mean, running_var, True, 0.1, 1e-05
     reserve       = aten.empty.memory_format [0]
 
-It is done while the trace is made. Their schemas do not say that they write running statistics, either. What cuDNN
-would keep for the gradient is nothing here.
+This happens during the trace, because cuDNN's schemas also do not declare the write of running statistics. The reserve
+space that cuDNN would keep for the gradient is empty.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ CUDNN: dict[Any, Callable] = {
     aten.cudnn_batch_norm.default: batch_norm,
     aten.cudnn_batch_norm_backward.default: batch_norm_backward,
 }
-"""What is done in place of an operator."""
+"""The replacement of each operator."""
 
 __all__ = ["CUDNN"]

@@ -1,13 +1,13 @@
-"""Backward joins the trace: PyTorch's own autograd runs on the tensors of the trace.
+"""The joint graph: adds backward to the trace, by running PyTorch's autograd on the tensors of the trace.
 
     y = aten.mm.default x, w              y = aten.mm.default x, w
     return y                        =>    t = aten.t.default x
                                           mm = aten.mm.default t, tangent
                                           return y, mm
 
-Each output that gradients can flow into gets an input for them, its `tangent`; the gradients of the inputs become
-further outputs. What comes out is one graph for forward and backward, which `schedule.partition.partition_joint_graph`
-takes apart.
+Each output that gradients can flow into gets an input for its gradient, the `tangent`. The gradients of the inputs
+become further outputs. The result is one graph for forward and backward, which
+`schedule.partition.partition_joint_graph` splits.
 """
 
 from __future__ import annotations
@@ -15,24 +15,21 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
+from .aten_tracer import AtenTracer
 from .shared_gradients import LeafRecord, bases_of, views_of_tangents
 
-if TYPE_CHECKING:
-    from .trace_to_aten import AtenTracer
-
 CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
-"""What torch says where the captured program has already run the backward of an output itself, and where there is none.
-"""
+"""torch's errors where the captured program has already run the backward of an output, or where there is no formula."""
 
 
 def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
-    """The outputs and the gradients behind them. `tracer.traced.gradients` tells which is which."""
+    """The outputs, followed by the gradients. `tracer.traced.gradients` describes which is which."""
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
@@ -90,7 +87,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
-    """Backward formulas of the user's may raise anything."""
+    """Catches errors of the user's backward formulas, which may raise anything."""
     try:
         yield
     except Untraceable:
@@ -102,7 +99,7 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
 
 
 class Closed(Untraceable):
-    """Backward cannot come in by an output: one of those `CLOSED` tells of."""
+    """Backward cannot start from an output, for a reason in `CLOSED`."""
 
     def __init__(self, words: str):
         super().__init__(f"its gradients cannot be traced: {words}")
@@ -122,7 +119,7 @@ def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> l
 
 
 def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
-    """Of each input: which of the outputs autograd comes to it from, a bit for each."""
+    """For each input, a bit for each output whose autograd graph reaches it."""
     found = {id(x): 0 for x in inputs}
     for bit, out in enumerate(outputs):
         stack, seen = [out.grad_fn], {None}
@@ -150,19 +147,19 @@ def is_differentiable(x: Any) -> bool:
 
 
 def is_shown_input(out: torch.Tensor, inputs: list[Any]) -> bool:
-    """An input itself or a view of one: made anew for each call, with autograd's own formula."""
+    """Whether it is an input or a view of one: such a view is made in each call, with autograd's own formula."""
     return any(out is x or out._base is x for x in inputs)
 
 
 def check_inputs(tracer: AtenTracer) -> None:
-    """What a graph writes into tensors that gradients flow through is autograd's business."""
+    """Autograd itself must handle it if the graph writes values with gradients into an input."""
     for tensor, value in zip(tracer.inputs, tracer.graph.inputs, strict=True):
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             raise Untraceable(f"it writes to {value}, an input, what gradients flow through")
 
 
 def check_shown(out: torch.Tensor) -> None:
-    """What shows another tensor is made anew with autograd's formula, so it must not have come through another one."""
+    """A view is made again with autograd's formula, so it must not have come from any other."""
     node, end = out.grad_fn, None if out._base is None else out._base.grad_fn
     while node is not None and node is not end:
         before = node.next_functions[0][0] if node.next_functions else None
@@ -177,8 +174,8 @@ def check_shown(out: torch.Tensor) -> None:
 
 
 def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:
-    """A write to one of two views changes the gradient of the other, and only autograd keeps count of that. So views of
-    one tensor are made anew for each call, of that tensor: the positions of such outputs, and what they show."""
+    """The positions of outputs that are views of one tensor, and that tensor. A write to one of two views changes the
+    gradient of the other, which only autograd tracks. So these views are made of their base in each call."""
     groups: dict[int, list[int]] = {}
     for k in flows:
         base = outputs[k] if outputs[k]._base is None else outputs[k]._base

@@ -1,14 +1,14 @@
-"""Operators over lists of tensors become operators over one tensor each, while the trace is made.
+"""Expands operators over lists of tensors into operators over single tensors during the trace.
 
     aten._foreach_mul_.Scalar [a, b], 0.9      =>      aten.mul_.Scalar a, 0.9
                                                        aten.mul_.Scalar b, 0.9
 
-`_foreach_` operators are what optimizers with `foreach=True` call, and clipping, and averages of weights. They do no
-more than their namesakes do to each tensor. The `_fused_` steps of optimizers (`fused=True`) and the two operators of
-`torch.amp.GradScaler` have rules of their own below, which compute what the eager kernels compute. In a graph all of
-them take part in fusion, as the same steps written out do.
+Optimizers with `foreach=True`, gradient clipping and weight averaging call `_foreach_` operators, which do the same as
+the operators of that name on each tensor. The `_fused_` optimizer steps (`fused=True`) and the two operators of
+`torch.amp.GradScaler` have their own rules below, which compute what the eager kernels compute. In the graph all of
+them can be fused, like steps written with single tensors.
 
-An operator that is not known here is left to the trace, which calls its eager kernel or says why it cannot.
+The trace handles unknown operators: it calls their eager kernel or says why that is not supported.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ NAMESAKES = {
     "maximum.ScalarList": "clamp_min",
     "minimum.ScalarList": "clamp_max",
 }
-"""Where the operator over one tensor goes by another name."""
+"""Names of single-tensor operators that differ."""
 WITHOUT = {"powsum", "mm"}
-"""These have none, or one whose sums are others."""
+"""Operators without a single-tensor counterpart, or with one that sums differently."""
 BY_NAME = {
     "addcmul": {"value": "value", "scalars": "value"},
     "addcdiv": {"value": "value", "scalars": "value"},
     "norm": {"dtype": "dtype"},
 }
-"""Arguments that the namesake takes by name only, and their names there."""
+"""Keyword-only arguments of the single-tensor operator, and their names there."""
 
 
 @functools.cache
 def rule_for(func: torch._ops.OpOverload) -> Callable | None:
-    """What to do in place of an operator over lists of tensors; None for any other operator."""
+    """The replacement of an operator over lists of tensors; None for any other operator."""
     name, _, overload = func.name().removeprefix("aten::").partition(".")
     if name in RULES:
         return RULES[name]
@@ -50,7 +50,7 @@ def rule_for(func: torch._ops.OpOverload) -> Callable | None:
     base = name.removeprefix(PREFIX)
     is_written, base = base.endswith("_"), base.removesuffix("_")
     if base in WITHOUT or (base, overload) in (("addcdiv", "Tensor"), ("addcmul", "Tensor")):
-        return None  # the latter read numbers from a tensor
+        return None  # these two overloads read numbers from a tensor
     namesake = NAMESAKES.get(f"{base}.{overload}", NAMESAKES.get(base, base))
     packet = getattr(aten, namesake + "_" * is_written, None)
     if packet is None and is_written and hasattr(aten, namesake):
@@ -61,8 +61,7 @@ def rule_for(func: torch._ops.OpOverload) -> Callable | None:
 def for_each(
     func: torch._ops.OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
 ) -> Any:
-    """Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all.
-    Call `one` with the first of each list, with the second of each, and so on. What is no list is the same for all."""
+    """Calls `one` with the first element of each list, then the second, and so on. Other arguments are shared."""
     arguments = func._schema.arguments
     named = dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
     lists = {a.name for a in arguments if "List[" in str(a.type)}
@@ -77,11 +76,11 @@ def for_each(
 
 
 def stored(function: Callable, tensor: Any, *args: Any, **kwargs: Any) -> None:
-    """An operator that has no form of its own that writes."""
+    """Writes the result of an operator that has no in-place form."""
     aten.copy_(tensor, function(tensor, *args, **kwargs))
 
 
-# ---- the steps of optimizers, as the eager kernels compute them
+# ---- optimizer steps, as the eager kernels compute them
 
 
 def fused_sgd(
@@ -132,7 +131,7 @@ def fused_adam(
     grad_scale: Any = None,
     found_inf: Any = None,
 ) -> None:
-    """Adam, and AdamW where the decay `is_decoupled`. Counts have been counted up already."""
+    """Adam, and AdamW where the decay `is_decoupled`. Counts are already incremented."""
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
         change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
@@ -179,7 +178,7 @@ def fused_adagrad(
 
 
 class Guarded:
-    """The writes of one step, which do nothing where `GradScaler` found an infinite gradient."""
+    """The writes of one step, which are skipped where `GradScaler` found an infinite gradient."""
 
     def __init__(self, found_inf: Any):
         self.skips = None if found_inf is None else aten.eq(aten.squeeze(found_inf), 1)
@@ -190,7 +189,7 @@ class Guarded:
 
 
 def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
-    """The gradient to follow. A scaled one is left as it is without the scale, as eager leaves it."""
+    """The gradient to follow. As in eager, a scaled gradient is stored unscaled."""
     change = wide(grad)
     if grad_scale is not None:
         change = aten.div(change, aten.squeeze(grad_scale))
@@ -199,17 +198,17 @@ def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
 
 
 def wide(x: Any) -> Any:
-    """What the kernels compute in: half precisions are only stored."""
+    """The dtype that the kernels compute in: half precisions are only for storage."""
     return aten.to(x, torch.float32) if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def left_to_come(beta: float, count: Any) -> Any:
-    """How much of a running mean of `count` values has come, in double precision: `1 - beta ** count`."""
+    """The bias correction of a running mean after `count` values, in double precision: `1 - beta ** count`."""
     return aten.rsub(aten.pow(beta, aten.to(count, torch.float64)), 1)
 
 
 def times(x: Any, rate: Any) -> Any:
-    """Of a tensor in double precision. A rate may be a number that is another one in the next call."""
+    """The product with a tensor in double precision. The rate may be a live scalar."""
     return aten.mul(x, aten.to(rate, torch.float64) if isinstance(rate, torch.Tensor) else rate)
 
 

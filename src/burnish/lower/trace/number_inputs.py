@@ -1,17 +1,17 @@
-"""Python numbers that differ from call to call, in a trace through C++ that wants to see a number.
+"""Live scalars in the trace: Python numbers that change from call to call, passed through C++ that needs a number.
 
     y = x * lr        =>        y = aten.mul.Tensor x, lr          lr: number f64
 
-While the trace runs, such a number is a float of its own that nothing else is equal to. Where it comes out again, in
-the arguments of an ATen call, it is recognised. What C++ computes with it on the way is not: then another number comes
-out, which would be taken for a constant. So the graph is traced twice, with other stand-ins, and what is not the same
-both times shows where a number was lost.
+During the trace, such a number is a float that no other number equals (a stand-in). It is recognised when it appears in
+the arguments of an ATen call. If C++ computes with it on the way, the result is another number, which would become a
+constant. So the graph is traced twice with different stand-ins: a difference between the graphs shows that a number was
+lost.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,19 +21,16 @@ from ...ops.elementwise.python_numbers import NUMBER, name_of
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
 
-if TYPE_CHECKING:
-    from .trace_to_aten import Traced
-
 APART = 1e-7
-"""How far, relatively, stand-ins are from the numbers they stand for: what C++ decides by them stays the same."""
+"""Relative distance of stand-ins from their numbers: small, so that C++ makes the same decisions."""
 
 LARGE = 1 << 40
-"""Stand-ins for whole numbers are beyond what programs use; below zero in the other trace. So what C++ makes of them as
-sizes and positions, if it does not refuse them, is not the same both times."""
+"""Integer stand-ins are larger than any number in programs, and negative in the other trace. So if C++ accepts them as
+sizes and positions, the two graphs differ."""
 
 
 class Numbers:
-    """The numbers of one trace. `salt` tells its stand-ins from those of the other trace."""
+    """The numbers of one trace. `salt` makes its stand-ins differ from those of the other trace."""
 
     def __init__(self, graph: Graph, salt: int):
         self.graph, self.salt = graph, salt
@@ -41,7 +38,7 @@ class Numbers:
 
     def input(self, example: float, name: str) -> float:
         if isinstance(example, int):
-            example += self.salt  # so that a type that is made of it, a size, is not the same in the other trace
+            example += self.salt  # so that a type made of it, such as a size, differs in the other trace
         value = Value(NumberType.of(example), self.graph.fresh_name(name))  # type: ignore[arg-type]
         self.graph.inputs.append(value)
         return self.stand_in(value)
@@ -76,14 +73,14 @@ class Numbers:
         return x if not self.known else self.known[x] if self.is_known(x) else x
 
     def item(self, tensor: Value, line: str | None) -> Any:
-        """What `item()` answers."""
+        """The result of `item()`."""
         op = lookup(torch.ops.aten._local_scalar_dense.default)
         if tensor.dtype is torch.bool or tensor.dtype.is_complex:
             raise Untraceable(f"a number of {tensor.dtype} is read")
         return self.stand_in(self.graph.add(op, (tensor,), {}, op.shape(tensor.type), line, "item"))  # type: ignore
 
     def call(self, target: Any, args: tuple, kwargs: dict) -> Any:
-        """Arithmetic of numbers alone: its stand-in, or None where it is something else."""
+        """Records arithmetic of numbers only, and returns a stand-in; None for other calls."""
         if kwargs or any(isinstance(arg, torch.Tensor) for arg in args):
             if "dropout" in getattr(target, "__name__", ""):
                 raise NumberLost("dropout decides by its probability what it does")
@@ -97,12 +94,3 @@ class Numbers:
         if type(found) not in (float, int):
             raise NumberLost(f"{name} makes something that is no number")
         return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore
-
-
-def check_numbers(first: Traced, second: Traced) -> None:
-    same = len(first.constants) == len(second.constants) and all(
-        a.dtype is b.dtype and a.shape == b.shape and torch.equal(a, b)
-        for a, b in zip(first.constants, second.constants, strict=True)
-    )
-    if not same or str(first.graph) != str(second.graph):
-        raise NumberLost("a number that may be another in the next call becomes a constant")

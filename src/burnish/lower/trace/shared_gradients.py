@@ -1,4 +1,4 @@
-"""Which gradients eager's autograd returns in one memory, and in which order they reach the leaves.
+"""Gradients that share memory in eager's autograd, and the order in which they reach the leaves.
 
     y = p.view(-1) + q                 gradients: view_1, tangent        =>    gradients: tangent, tangent
     view_1 = aten.view tangent, [3]                                            shown: {0: Shown(shape, stride, offset)}
@@ -25,8 +25,8 @@ from .storage_offsets import beginnings
 
 
 def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, ShownGradient], ...]]:
-    """Each gradient that is a view in memory of another one is replaced by its base. The second result says how to make
-    it, by its position."""
+    """Replaces each gradient that shares its base with another gradient by that base. The second result describes how
+    to make these views, by position."""
     bases = [x if x._base is None or x._base.dtype != x.dtype else x._base for x in gradients]
     base_of = {id(x): id(base) for x, base in zip(gradients, bases, strict=True)}
     tensors = Counter(base_of.values())
@@ -46,7 +46,7 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
 
 
 def offset_in(base: Value, view: Value) -> int:
-    """How many elements behind the base a view of it begins."""
+    """The element offset of a view in its base."""
     offset = 0
     for shown in chain_of(base, view):
         assert shown.node is not None
@@ -66,7 +66,7 @@ def chain_of(base: Value, view: Value) -> list[Value]:
 
 
 def views_up_to(view: Any) -> dict[Value, set[Value]]:
-    """A view and those on the way to it, with all that each was made of."""
+    """A view and those on the way to it, each with everything it was made of."""
     if view._base is None:
         return {}
     chain = [view._base.value, *chain_of(view._base.value, view.value)]
@@ -74,8 +74,7 @@ def views_up_to(view: Any) -> dict[Value, set[Value]]:
 
 
 def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tuple[TangentView, ...]:
-    """How the gradients that are views of tangents are made of them. Tangents may be laid out in any way, and the views
-    with them."""
+    """How to make the gradients that are views of tangents. Tangents may have any layout, and their views follow it."""
     places = {id(x): k for k, x in enumerate(tangents)}
     found = []
     for k, x in enumerate(gradients):
@@ -94,8 +93,8 @@ def plain(tree: Any) -> Any:
 
 
 class LeafRecord:
-    """How autograd reaches some leaves in a trace: in which order, and which of them find a gradient that something
-    else holds at that time. A leaf copies such a gradient."""
+    """How autograd reaches some leaves in a trace: in which order, and which of them receive a gradient with another
+    reference at that time. A leaf copies such a gradient."""
 
     def __init__(self, leaves: dict[int, torch.Tensor], tangents: Sequence[torch.Tensor]):
         self.leaves, self.reached = leaves, list[int]()
@@ -110,24 +109,24 @@ class LeafRecord:
         self.reached.append(k)
         if not hasattr(gradient, "value"):  # a custom backward returned None, or a tensor from outside
             return
-        before = self.captured.setdefault(id(gradient), [])  # torch.autograd.grad holds the gradients of these
+        before = self.captured.setdefault(id(gradient), [])  # torch.autograd.grad references the gradients of these
         references = gradient._use_count() - len(before) - self.references_of_views(gradient)
         self.is_held[k] = references > self.fewest[id(gradient) in self.tangents]
         before.append(k)
         self.views.update(views_up_to(gradient))
 
     def references_of_views(self, gradient: Any) -> int:
-        """Of the views that leaves got before: in eager they are gone. In a trace each refers to all that it was made
-        of, and to its base once more."""
+        """References from views that leaves received before: in eager these views no longer exist. In a trace each
+        refers to everything it was made of, and once more to its base."""
         found = sum(gradient.value in sources for sources in self.views.values())
         return found if gradient._base is not None else 2 * found
 
     def held(self) -> tuple[int, ...]:
-        """The leaves that copy their gradient. Of several that share one, all but the last do in any case."""
+        """The leaves that copy their gradient. Of several that share one, all but the last copy it in any case."""
         return tuple(k for group in self.captured.values() if self.is_held[group[-1]] for k in group)
 
     def edges(self) -> tuple[int, ...]:
-        """The order of the edges of one node from which autograd reaches these leaves in the same order."""
+        """The order of one node's edges for which autograd reaches these leaves in the same order."""
         wanted = list(dict.fromkeys([*self.reached, *self.leaves]))
         edges = [0] * len(wanted)
         for k, place in zip(wanted, taken_from_heap(len(wanted)), strict=True):
@@ -137,8 +136,8 @@ class LeafRecord:
 
 @functools.cache
 def fewest_references(has_several: bool) -> tuple[int, int]:
-    """The references to a gradient that one leaf alone gets, as a hook of that leaf counts them: to one that was made
-    on the way, and to a tangent."""
+    """The number of references to a gradient that only one leaf receives, as counted in a hook of that leaf: for an
+    intermediate gradient, and for a tangent."""
     found: list[int] = []
     with torch._C._DisableTorchDispatch(), torch.enable_grad():
         for through in (lambda x: x * 2, lambda x: x + 0):
@@ -150,8 +149,8 @@ def fewest_references(has_several: bool) -> tuple[int, int]:
 
 
 def taken_from_heap(count: int) -> list[int]:
-    """The order in which autograd's queue returns nodes of equal priority that one node has put there. It is a binary
-    heap (`std::priority_queue`): the last entry replaces the first one, and sinks along the right children."""
+    """The order in which autograd's queue returns nodes of equal priority that one node has added. It is a binary heap
+    (`std::priority_queue`): the last entry replaces the first one, and sinks along the right children."""
     heap, found = list(range(count)), []
     while heap:
         found.append(heap[0])

@@ -1,6 +1,6 @@
 """Storage offsets of views: a trace has no memory, but the gradient of `as_strided` depends on them.
 
-y = x * 2; v = y[1:]; v.as_strided((2,), (1,), 0)      v begins at 1, and shows what lies one before it
+y = x * 2; v = y[1:]; v.as_strided((2,), (1,), 0)      v starts at 1, and the result at 0, before it
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AS_STRIDED = torch.ops.aten.as_strided.default
 
 
 def beginnings(node: Node, offset: int) -> Sequence[int]:
-    """Of the results of a view of something that begins at `offset`."""
+    """The offsets of a view's results, whose source starts at `offset`."""
     x = node.args[0]
     if node.op.target is AS_STRIDED:
         given = node.kwargs.get("storage_offset", node.args[3] if len(node.args) > 3 else None)
@@ -31,6 +31,6 @@ def beginnings(node: Node, offset: int) -> Sequence[int]:
 
 
 def check_offset(x: Value, offset: int | Value | None) -> None:
-    """An input may begin elsewhere in the next call, and its gradient would go elsewhere."""
+    """An input may have another offset in the next call, and its gradient would go elsewhere."""
     if offset is not None and storage_of(x).node is None:
         raise Untraceable("gradients flow into as_strided() of an input with an offset in its memory")

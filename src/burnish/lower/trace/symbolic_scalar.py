@@ -1,11 +1,11 @@
-"""Symbolic scalars: Python numbers that code computes with while it is traced, and that may differ in the next call.
+"""Symbolic scalars: Python numbers with which user code computes during the trace, and that may change between calls.
 
     -ctx.strength * grad        =>        number = number 'operator.neg', strength
                                           mul    = aten.mul.Tensor grad, number
 
-`lower.trace.number_inputs` has stand-ins for such numbers, plain floats. Code of the user's that is traced (a custom
-autograd function) is given these in their place: arithmetic on them is written down, and where the number itself
-decides something (a branch, a size, a text) the trace ends with `NumberLost`.
+`lower.trace.number_inputs` has stand-ins for such numbers, plain floats. Traced user code (a custom autograd function)
+gets these instead: arithmetic on them is recorded. Where the number itself decides something (a branch, a size, a
+text), the trace ends with `NumberLost`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Reckoned(float):
-    """A stand-in that knows the trace it belongs to."""
+    """A stand-in that refers to its trace."""
 
     __slots__ = ("numbers",)
     numbers: Numbers
 
 
 def reckoned(numbers: Numbers, tree: Any) -> Any:
-    """The arguments of a call, their stand-ins as `Reckoned`."""
+    """The arguments of a call, with stand-ins as `Reckoned`."""
     if isinstance(tree, (tuple, list)):
         return type(tree)(reckoned(numbers, part) for part in tree)
     if isinstance(tree, dict):

@@ -1,1 +1,1 @@
-"""Operators that compute each element by itself."""
+"""Element-wise operators."""

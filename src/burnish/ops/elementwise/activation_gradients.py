@@ -1,4 +1,4 @@
-"""Gradients of activation functions, each in the formula of eager's kernel.
+"""Gradients of activation functions, with the formulas of eager's kernels.
 
 >>> print(threshold_backward(grad, x, 0))
 select(le(x, 0.0), 0.0, grad)

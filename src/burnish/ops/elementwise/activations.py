@@ -1,9 +1,9 @@
-"""Activation functions, each in the formula of eager's kernel.
+"""Activation functions, with the formulas of eager's kernels.
 
     >>> print(silu(x))
     div(x, add(exp(neg(x)), 1.0))
 
-Numbers such as slopes and bounds are used in the dtype that is computed in, f32 for half precisions, as eager does.
+Numbers such as slopes and bounds are used in the compute dtype (f32 for half precisions), as in eager.
 """
 
 from __future__ import annotations
@@ -136,20 +136,20 @@ def hardshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
 
 @functools.cache
 def rounds_bound() -> bool:
-    """Whether eager rounds the bound of a softshrink of halves to a half too. Older torch (2.11) does not on CPUs."""
+    """Whether eager's softshrink of a half precision rounds its bound to that dtype. torch 2.11 does not on CPUs."""
     return not torch.nn.functional.softshrink(torch.tensor(0.1, dtype=torch.bfloat16, device="cpu"), 0.1).item()
 
 
 @elementwise("aten.softshrink.default", promotion="first", takes="f", cost=4)
 def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
-    """NaN stays."""
+    """NaN stays NaN."""
     bound = operand(lambd, x.dtype, site)
     if site is not None and site.dtype in HALF and bound.payload != lambd and not rounds_bound():
         raise NoRule(f"{lambd} is no {site.dtype}")
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
 
-# -- several results, or halves of one tensor --------------------------------------------------------------------------
+# -- several results, and glu ------------------------------------------------------------------------------------------
 
 
 def log_sigmoid(x: Scalar) -> Scalar:
@@ -158,7 +158,7 @@ def log_sigmoid(x: Scalar) -> Scalar:
 
 @decomposition("aten.log_sigmoid_forward.default")
 def log_sigmoid_forward(g: Any, x: Any) -> tuple[Any, Any]:
-    """The second result, exp(-|x|), is kept for the gradient."""
+    """The second result, exp(-|x|), is saved for the gradient."""
     wide = g.convert(x, compute_dtype(x.dtype))
     kept = g("exp", g("neg", g("abs", wide)))
     found = g("sub.Tensor", g("clamp_max", wide, 0), g("log1p", kept))
@@ -174,7 +174,7 @@ def log_sigmoid_forward_type(x: TensorType) -> tuple[TensorType, TensorType]:
 
 @decomposition("aten.glu.default")
 def glu(g: Any, x: Any, dim: int = -1) -> Any:
-    """One half of the tensor, let through as the other says."""
+    """One half of the tensor, multiplied by the sigmoid of the other half."""
     dim = wrapped_dim(dim, x.ndim)
     half = x.shape[dim] // 2
     kept, gate = (g.convert(g.view(x, Slice(dim, start, 1, half)), compute_dtype(x.dtype)) for start in (0, half))

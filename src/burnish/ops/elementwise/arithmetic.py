@@ -5,7 +5,7 @@
     >>> print(power(x, 2))
     mul(x, x)
 
-Dividing integers by a tensor has no rule: eager raises where it holds a zero.
+Division of integers by a tensor has no rule: eager raises if the tensor contains a zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Operand = Scalar | Number
 
 
 def why_not_alpha(x: TensorType | Number, y: TensorType | Number, alpha: Number = 1) -> str | None:
-    """Of integers eager takes no fractions, of bools no numbers."""
+    """Eager rejects a float `alpha` for integers and bools, and a bool `alpha` for everything except bools."""
     level = kind(common_dtype([x, y]))
     if isinstance(alpha, complex):
         return None if level == 3 else "a complex factor"
@@ -100,7 +100,7 @@ def why_not_lerp(x: TensorType, end: TensorType, weight: TensorType | Number) ->
 
 @elementwise("aten.lerp.Scalar", "aten.lerp.Tensor", promotion="first", takes="fc", cost=4, why_not=why_not_lerp)
 def lerp(x: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
-    """From the end that is nearer, so that both are met exactly."""
+    """Computed from the nearer end, so that both ends are exact."""
     way = end - x
     if not isinstance(weight, Scalar):
         weight = operand(weight, x.dtype)
@@ -134,7 +134,7 @@ def div_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Scalar
 
 @shape("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode_type(x: TensorType, y: TensorType | Number, rounding_mode: str | None = None) -> TensorType:
-    """Without a mode integers give fractions; with one, complex numbers and bools are refused."""
+    """Without a mode, integers give floats. With a mode, complex numbers and bools are rejected."""
     return true_quotient(x, y) if rounding_mode is None else rounded_quotient(x, y)
 
 
@@ -144,7 +144,7 @@ rounded_quotient = elementwise_shape(takes="if", wraps=True)
 
 @elementwise("aten.floor_divide.default", "aten.floor_divide.Scalar", takes="if", cost=8, wraps=True, wide=1)
 def floor_divide(x: Operand, y: Operand) -> Scalar:
-    """Of floats as Python has it: exact where the quotient is an integer, though x / y rounds up to one."""
+    """For floats as in Python: the true quotient's floor, even if x / y rounds up to an integer."""
     x, y = paired(x, y)
     if not is_float(x):
         refuse_integer_divisor(y)
@@ -200,7 +200,7 @@ def why_not_power(x: TensorType | Number, exponent: TensorType | Number) -> str 
 @elementwise("aten.pow.Scalar", takes="bifc", cost=25, contiguous=True, why_not=why_not_power)
 @elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", takes="bifc", cost=25, why_not=why_not_power)
 def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
-    """The exponents that eager knows are multiplied out; its sqrt gives NaN where pow(-inf, 0.5) is infinite."""
+    """Exponents with a shortcut in eager use the same one: sqrt(-inf) is NaN, while pow(-inf, 0.5) is infinite."""
     if isinstance(exponent, Scalar):
         if not is_float(exponent):
             raise NoRule("an integer to a power known only when it runs")
@@ -235,7 +235,7 @@ def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
 
 
 def multiplied_out(x: Scalar, exponent: int) -> Scalar:
-    """An integer's power: a product of the squares that the exponent's bits name."""
+    """A power of an integer by repeated squaring."""
     if exponent < 0:
         raise NoRule("integers to a negative power")
     product, square = None, x
@@ -258,7 +258,7 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
 
 @elementwise("aten.hypot.default", takes="f", cost=8)
 def hypot(x: Scalar, y: Scalar) -> Scalar:
-    """Squares of f32 fit into f64; those of f64 must be kept from overflowing."""
+    """f32 is squared in f64. For f64 the larger operand is factored out against overflow."""
     if x.dtype == "f32":
         a, b = cast(x, "f64"), cast(y, "f64")
         size = cast((a * a + b * b).sqrt(), "f32")

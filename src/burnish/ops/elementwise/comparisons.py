@@ -1,4 +1,4 @@
-"""What answers true or false, and what works on bits: comparisons, logic, classes of numbers, shifts.
+"""Comparisons, logic, bit operations, shifts, and classification of numbers (isnan, isinf, signbit).
 
 >>> print(logical_and(x, y))                      # x, y: f32
 and(ne(x, 0.0), ne(y, 0.0))
@@ -35,7 +35,7 @@ for name in ("lt", "le", "gt", "ge"):
     register_comparison(name, "bif")
 
 
-# -- classes of numbers ------------------------------------------------------------------------------------------------
+# -- classification of numbers -----------------------------------------------------------------------------------------
 
 
 @elementwise("aten.isnan.default", promotion="bool", takes="bifc")
@@ -50,7 +50,7 @@ def isinf(x: Scalar) -> Scalar:
 
 @shape("aten.isinf.default")
 def isinf_type(x: TensorType) -> TensorType:
-    """Eager compares the absolute value to a number."""
+    """Strides are those of eager's comparison of the absolute value with a number."""
     if KINDS.get(NAMES.get(x.dtype, ""), "c") == "c":
         raise NoRule("complex numbers")
     if not x.dtype.is_floating_point:
@@ -77,7 +77,7 @@ def isneginf(x: Scalar) -> Scalar:
 
 @elementwise("aten.signbit.default", promotion="bool")
 def signbit(x: Scalar) -> Scalar:
-    """Of -0.0 and of NaN too."""
+    """The sign bit, also of -0.0 and NaN."""
     if not is_float(x):
         return const(False, "b8") if x.dtype in ("b8", "u8") else x < 0
     return bitcast(x, f"i{BITS[x.dtype]}") < 0
@@ -132,7 +132,7 @@ def bitwise_not(x: Scalar) -> Scalar:
     wraps=True,
 )
 def left_shift(x: Operand, y: Operand) -> Scalar:
-    """Shifting out all bits, or by a negative number, leaves nothing."""
+    """Shifting out all bits, or by a negative number, gives 0."""
     x, y = paired(x, y)
     most = BITS[x.dtype] - 1
     return select(in_range(y, most), binary("shl", x, bounded(y, most)), 0)
@@ -163,7 +163,7 @@ def in_range(y: Scalar, most: int) -> Scalar:
 
 
 def bounded(y: Scalar, most: int) -> Scalar:
-    """A number of bits that a shift is defined for."""
+    """The shift amount, or `most` if it is out of range."""
     if y.op == "const":
         return y if 0 <= y.payload <= most else const(most, y.dtype)
     return select(in_range(y, most), y, most)

@@ -1,8 +1,8 @@
-"""Copies: to another dtype, in another memory format, into the place of another tensor.
+"""Copies and casts: clone, _to_copy, copy, fill.
 
     _to_copy(f32[2, 3]{1, 2}, dtype=torch.float64)     f64[2, 3]{1, 2}
 
-Their element is the operand's; casting to the result's dtype is the caller's part of every element-wise rule.
+Their rules return the operand's element: the caller of an element-wise rule casts to the result's dtype.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def copy_type(x: TensorType, source: TensorType, non_blocking: bool = False) -> 
         raise NoRule("the source is larger")
     if any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True)):
         return copied(x)
-    return x  # even its gaps
+    return x  # the strides of x, with its gaps
 
 
 def why_not_filled(x: TensorType, value: TensorType | float) -> str | None:

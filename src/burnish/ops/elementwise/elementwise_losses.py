@@ -1,9 +1,9 @@
-"""Losses that compare element by element, and their gradients.
+"""Element-wise losses (mse, smooth l1, huber, binary cross entropy) and their gradients.
 
     mse_loss(x, y, reduction=1)     =>     each = mse_loss(x, y, reduction=0)     mean each
 
-`reduction` is 0 for none, 1 for the mean, 2 for the sum. Without one a loss is element-wise; with one it is taken apart
-into its elements and a sum or mean of them.
+`reduction` is 0 for none, 1 for the mean, 2 for the sum. A loss with a reduction is decomposed into the element-wise
+loss and a sum or mean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NONE, MEAN, SUM = 0, 1, 2
 def loss(
     name: str, takes: str, cost: int, like: int | None = None, why_not: Callable[..., str | None] | None = None
 ) -> Callable:
-    """Register a loss by the rule for its elements, which takes the two tensors and what follows `reduction`."""
+    """Register a loss by its element rule, which takes the two tensors and the arguments after `reduction`."""
 
     def register(rule: Callable) -> Callable:
         def each(x: Any, y: Any, reduction: int = MEAN, *options: float) -> Scalar:
@@ -95,7 +95,7 @@ def logits_loss_type(
     pos_weight: TensorType | None = None,
     reduction: int = MEAN,
 ) -> TensorType:
-    """Its sum grows in place of the target's complement."""
+    """Eager accumulates in place in `1 - target`, so the result has the target's strides."""
     given = [tensor for tensor in (x, target, weight, pos_weight) if tensor is not None]
     if broadcast_shape([tensor.shape for tensor in given]) != target.shape or why_not_alike(*given) is not None:
         raise NoRule("operands of several types")
@@ -119,7 +119,7 @@ def reduced_logits_loss(
 
 
 def share(reduction: int, site: Site | None) -> float:
-    """What the gradient of the loss comes to for one element."""
+    """The reduction's factor in the gradient of each element."""
     if reduction != MEAN:
         return 1.0
     if site is None:

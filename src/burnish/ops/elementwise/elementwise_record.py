@@ -1,14 +1,14 @@
-"""Element-wise records that know which dtypes eager takes, and the one way to apply their rules.
+"""Registration of element-wise operators with the dtypes that eager accepts, and application of their rules.
 
     @elementwise("aten.hardswish.default", takes="f", cost=6)
     def hardswish(x):
         return x * clamped(x + 3, 0, 6) / 6
 
-`pointwise` with two things more. What eager refuses (a bool subtracted, a float shifted) has no shape either: asking
-torch then raises eager's own error. And a rule with a parameter `site` is told where it is used: half precisions are
-computed in f32, but a number that meets them is rounded to them first, and the mean of a loss divides by a count.
+This extends `pointwise`. Operands that eager rejects (a bool subtracted, a float shifted) have no shape rule, so the
+eager kernel is called and raises its own error. A rule with a parameter `site` gets its context: half precisions are
+computed in f32 with numbers rounded to half first, and the mean of a loss divides by a count.
 
-`element` is how passes get from elements of operands to the element of the result:
+Passes call `element` to compute the element of the result from the elements of the operands:
 
     stored operand ── common dtype ── compute dtype ── rule ── dtype of the result
 """
@@ -42,7 +42,7 @@ from ..operator_record import (
 from ..scalar_ir import BITS, FLOATS, INTEGERS, Scalar, cast, const, select
 
 KINDS = {"b8": "b", "c64": "c", "c128": "c"} | dict.fromkeys(INTEGERS, "i") | dict.fromkeys(FLOATS, "f")
-"""The letter of a dtype in `takes`: b bool, i integer, f floating, c complex."""
+"""The letter for a dtype in `takes`: b bool, i integer, f floating, c complex."""
 
 HALF = frozenset(("f16", "bf16"))
 SMALL_INTEGERS = frozenset(("u8", "i8", "i16"))
@@ -51,30 +51,30 @@ LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One use of a rule. A rule that is used without one takes its operands to be stored as they are computed."""
+    """The context of one use of a rule. Without it, a rule assumes that operands are stored in their compute dtype."""
 
     dtype: str
-    """What the operands are converted to; the rule sees f32 where this is a half precision."""
+    """The dtype that operands are converted to. If it is a half precision, the rule computes in f32."""
     numel: int
     """The number of elements of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultType:
-    """The shape rule of an element-wise operator: its result's type, or `NoRule` where eager would raise."""
+    """The shape rule of an element-wise operator: the type of its result, or `NoRule` if eager would raise."""
 
     pointwise: Pointwise
     takes: str
-    """The letters of the dtypes that it is computed in."""
+    """The letters of the accepted dtypes."""
     order: Sequence[int] | None
-    """In which order the tensors decide the layout, where it is not that of the arguments."""
+    """The order of precedence of the tensors for the result's strides, if it differs from the argument order."""
     like: int | None
-    """The tensor that the result is a copy of, layout and all, where the operands do not decide together."""
+    """The tensor whose layout the result copies, if the layout does not depend on all operands."""
     contiguous: bool
     wraps: bool
-    """Numbers that stand for operands count as tensors without dimensions, as eager makes them; the layout shows it."""
+    """Whether eager wraps number operands into tensors without dimensions, which affects the result's strides."""
     why_not: Callable[..., str | None] | None
-    """Sees types and numbers and says what else eager will complain of."""
+    """Takes types and numbers and returns why else eager would raise."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> TensorType:
         dtype = operand_dtype(self.pointwise, args, kwargs)
@@ -119,10 +119,10 @@ def elementwise(
     wide: int | None = None,
     why_not: Callable[..., str | None] | None = None,
 ) -> Callable[[Callable], Callable]:
-    """Register an element-wise operator; what the options say of its result stands at `ResultType`.
+    """Register an element-wise operator. The options are those of `ResultType`.
 
-    `wide` is the position of an operand that is not rounded to a half precision if it is a number, or has no
-    dimensions. The other one is, on a CPU, also where it is a number.
+    `wide` is the position of an operand that is not rounded to a half precision if it is a number or has no
+    dimensions. On a CPU the other operand is rounded even if it is a number.
     """
 
     def register(rule: Callable) -> Callable:
@@ -146,7 +146,7 @@ def elementwise_shape(
     wraps: bool = False,
     why_not: Callable[..., str | None] | None = None,
 ) -> Callable[..., TensorType]:
-    """The shape rule of an element-wise operator whose element no scalar expression gives."""
+    """Register and return the shape rule of an element-wise operator that has no scalar expression."""
     made = ResultType(Pointwise(no_rule, promotion, frozenset(apart)), takes, None, None, False, wraps, why_not)
     shape(*names)(made)
     return made
@@ -164,11 +164,11 @@ def element(
     result: TensorType,
     numbers: Sequence[str] = (),
 ) -> Scalar:
-    """The element of the result, from a `Scalar` in its stored dtype for each tensor of the arguments.
+    """The element of the result. For each tensor, the arguments have a `Scalar` in its stored dtype.
 
-    `types` are the positional arguments once more, with types for tensors. Tensors among `kwargs` keep their dtype.
-    Python numbers may be scalars as well: their type is a number, or `numbers` names them. They are seen in the dtype
-    of the computation.
+    `types` are the positional arguments with types in place of tensors. Tensors among `kwargs` keep their dtype.
+    Live scalars may be `Scalar`s as well: their entry in `types` is a number, or `numbers` names them. They are
+    converted to the compute dtype.
     """
     rule = op.rule
     assert isinstance(rule, Pointwise)
@@ -178,7 +178,7 @@ def element(
         raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
     operands, wide = list(args), op.notes.get("wide")
-    rounds_first = wide is not None and result.device.type == "cpu"  # a GPU's kernels round neither number
+    rounds_first = wide is not None and result.device.type == "cpu"  # GPU kernels round neither operand
     for k, arg in enumerate(args):
         if isinstance(arg, Scalar) and not isinstance(types[k], TensorType):
             is_rounded = op.notes.get("site") or rounds_first and k != wide
@@ -195,9 +195,9 @@ def element(
 
 
 def holds(dtype: str, number: float) -> bool:
-    """Whether a dtype has room for a number; where it has not, some kernels wrap around and some raise.
+    """Whether a number is in the range of a dtype. If not, some kernels wrap around and others raise.
 
-    Eager lets integers below zero wrap around in u8, and infinities of any dtype pass.
+    Eager lets negative integers wrap around in u8, and accepts infinities for float dtypes.
     """
     if dtype in INTEGERS:
         if not math.isfinite(number):
@@ -210,19 +210,19 @@ def holds(dtype: str, number: float) -> bool:
 
 
 def why_not_alike(*operands: Any, **options: Any) -> str | None:
-    """For kernels that take operands of one dtype only."""
+    """For kernels whose operands must all have the same dtype."""
     dtypes = {operand.dtype for operand in operands if isinstance(operand, TensorType)}
     return "operands of several dtypes" if len(dtypes) > 1 else None
 
 
 def why_not_half(*operands: Any) -> str | None:
-    """For kernels that half precisions have none of."""
+    """For kernels that do not support half precisions."""
     dtype = common_dtype([operand for operand in operands if operand is not None])
     return f"{dtype} operands" if NAMES.get(dtype) in HALF else None
 
 
 def converted(x: Scalar, dtype: str) -> Scalar:
-    """The cast as eager does it: halves through f32, floats to small integers through i32, which wraps."""
+    """The cast as in eager: to half precisions through f32, from floats to small integers through i32, which wraps."""
     if dtype in HALF and x.dtype not in (dtype, "f32"):
         x = cast(x, "f32")
     elif dtype in SMALL_INTEGERS and x.dtype in FLOATS:
@@ -231,7 +231,7 @@ def converted(x: Scalar, dtype: str) -> Scalar:
 
 
 def rounded(value: float, dtype: str) -> float:
-    """A number as a tensor of the dtype would hold it."""
+    """A number rounded to the precision of the dtype."""
     if dtype not in HALF and dtype != "f32":
         return value
     value = float(value)
@@ -244,13 +244,13 @@ def rounded(value: float, dtype: str) -> float:
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
     bits = struct.unpack("<I", single)[0]
-    if value == value:  # of a NaN the upper half alone could be an infinity
+    if value == value:  # for NaN the carry could turn the upper half into an infinity
         bits += 0x7FFF + (bits >> 16 & 1)
     return struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
 
 
 def operand(value: Scalar | float, dtype: str, site: Site | None = None) -> Scalar:
-    """A number as a constant beside operands of `dtype`; at a site, rounded as a tensor there would hold it."""
+    """A number as a constant of `dtype`; with a site, rounded first to the site's dtype."""
     if isinstance(value, Scalar):
         return value
     if isinstance(value, complex):
@@ -259,13 +259,13 @@ def operand(value: Scalar | float, dtype: str, site: Site | None = None) -> Scal
 
 
 def paired(x: Scalar | float, y: Scalar | float, site: Site | None = None) -> tuple[Scalar, Scalar]:
-    """Two operands, of which one may be a number."""
+    """Two operands as scalars. One of them may be a number."""
     dtype = x.dtype if isinstance(x, Scalar) else y.dtype  # type: ignore[union-attr]
     return operand(x, dtype, site), operand(y, dtype, site)
 
 
 def clamped(x: Scalar, low: Scalar | float | None, high: Scalar | float | None) -> Scalar:
-    """Between two bounds that are not NaN, the upper one winning. NaN and -0.0 stay what they are, as in eager."""
+    """Clamp between bounds that are not NaN; the upper bound wins. NaN and -0.0 are unchanged, as in eager."""
     if low is not None:
         x = select(x < low, low, x)
     if high is not None:
@@ -278,5 +278,5 @@ def is_float(x: Scalar) -> bool:
 
 
 def truth(x: Scalar) -> Scalar:
-    """Whether it is not zero."""
+    """Whether x is not zero."""
     return x if x.dtype == "b8" else x.ne(0)

@@ -1,11 +1,11 @@
-"""What torch computes lazily: conjugates and negatives that are views with a mark, until somebody reads them.
+"""Lazy conjugation and negation: decomposes torch's views with a conj or neg bit into computed results.
 
     aten._conj.default x           =>    aten.conj_physical.default x
     aten._neg_view.default x       =>    aten.neg.default x
 
-In a graph they are computed: kernels read memory, and there stands what was not conjugated. In the trace tensors bear
-the mark (`lower.trace.trace_to_aten`), so that torch's C++ decides as ever. Through such a view nothing is written, and
-none leaves a graph.
+A graph computes them, because kernels read memory, which contains the values before conjugation. Tensors in the trace
+have the bit (`lower.trace.trace_tensor`), so that torch's C++ code makes the same decisions as in eager. A graph never
+writes through such a view and never returns one.
 """
 
 from __future__ import annotations

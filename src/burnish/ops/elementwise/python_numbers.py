@@ -1,10 +1,10 @@
-"""Python numbers inside a graph: what `item()` answers, and arithmetic on it.
+"""Live scalars in a graph: results of `item()` and Python arithmetic on them.
 
     step = aten._local_scalar_dense.default t           : number f64
     p    = number 'operator.pow', 0.9, step             : number f64
     y    = aten.mul.Tensor x, p
 
-The driver computes them as Python does, so they are exactly what the program would see. Kernels read them.
+The driver computes them exactly as Python does, and kernels read them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUILTINS = ("abs", "min", "max", "float", "int", "round", "pow")
 
 
 def name_of(function: Any) -> str | None:
-    """The name under which a graph refers to a function of numbers; None for what is none."""
+    """The name that a graph uses for a function of numbers; None if the function is not supported."""
     module = {"_operator": "operator"}.get(found := getattr(function, "__module__", None) or "", found)
     name = getattr(function, "__name__", "")
     if module not in MODULES or module == "builtins" and name not in BUILTINS:

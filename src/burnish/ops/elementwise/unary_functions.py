@@ -1,4 +1,4 @@
-"""Functions of one number: exponentials, logarithms, trigonometry, rounding, signs.
+"""Unary functions: exponentials, logarithms, trigonometry, rounding, signs.
 
 >>> print(sinc(x))
 select(eq(x, 0.0), 1.0, div(sin(mul(x, 3.14...)), mul(x, 3.14...)))
@@ -15,7 +15,7 @@ from ..operator_record import record, shape
 from ..scalar_ir import Scalar, cast, const, is_nan, select, unary
 from .elementwise_record import elementwise, elementwise_shape, is_float, why_not_half
 
-# -- operations of the scalar language, with their costs ---------------------------------------------------------------
+# -- operations of the scalar IR, with their costs ---------------------------------------------------------------------
 
 FLOATING = {
     "sqrt": 4,
@@ -42,7 +42,7 @@ FLOATING = {
     "atanh": 18,
     "sigmoid": 14,
 }
-"""Those that ATen defines for complex numbers too; integers become floats."""
+"""The functions that ATen also defines for complex numbers; integers become floats."""
 
 REAL = {"erf": 14, "erfc": 18, "lgamma": 60}
 
@@ -58,7 +58,7 @@ for name, cost in FLOATING.items():
 for name, cost in REAL.items():
     register_operation(name, "f", cost)
 
-# No printer has these two: eager's kernels run them.
+# No printer supports these two: eager's kernels run them.
 elementwise_shape("aten.erfinv.default", "aten.digamma.default", promotion="floating", takes="f")
 
 
@@ -140,7 +140,7 @@ def angle(x: Scalar) -> Scalar:
 
 
 def register_real_part(name: str, stride: Callable[[TensorType], tuple[int, ...]]) -> None:
-    """Of complex numbers the result is real."""
+    """Extend a shape rule: the result of complex numbers is real."""
     real = record(name).shape
     assert real is not None
 
@@ -158,14 +158,14 @@ def entr(x: Scalar) -> Scalar:
     return select(is_nan(x), x, select(x > 0, -x * x.log(), select(x.eq(0), 0, const(-math.inf, x.dtype))))
 
 
-# -- no expression in the scalar language -----------------------------------------------------------------------------
+# -- no expression in the scalar IR ------------------------------------------------------------------------------------
 
 elementwise_shape(
     *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
     promotion="floating",
     takes="f",
 )
-# -- no expression in the scalar language -----------------------------------------------------------------------------
+# -- no expression in the scalar IR ------------------------------------------------------------------------------------
 
 elementwise_shape(
     *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),

@@ -1,10 +1,10 @@
-"""Choosing among operands: where, masks, bounds, the larger and the smaller, replacing what is not finite.
+"""Selection: where, masked_fill, clamp, maximum and minimum, nan_to_num.
 
     >>> print(clamp(x, 0, 1))
     select(gt(select(lt(x, 0.0), 0.0, x), 1.0), 1.0, select(lt(x, 0.0), 0.0, x))
 
-With bounds that are numbers a comparison and a choice let NaN and -0.0 pass as eager's kernels do, more cheaply than
-`max` and `min`.
+For bounds that are numbers, a comparison and a select keep NaN and -0.0 as eager's kernels do, and cost less than `max`
+and `min`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str
 
 @elementwise("aten.clamp.default", takes="if", cost=2, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
-    """A single bound that is NaN older torch (2.11) takes for none, and newer makes all NaN."""
+    """torch 2.11 ignores a single bound that is NaN; later versions return NaN for every element."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
         raise NoRule("a bound that is NaN")
     return clamped(x, low, high)
@@ -123,7 +123,7 @@ def smaller(x: Scalar, y: Scalar) -> Scalar:
 
 @elementwise("aten.fmax.default", cost=3)
 def fmax(x: Scalar, y: Scalar) -> Scalar:
-    """NaN loses."""
+    """The other operand wins over NaN."""
     if not is_float(x):
         return larger(x, y)
     return select(is_nan(x), y, select(is_nan(y), x, maximum(x, y)))
@@ -146,7 +146,7 @@ def heaviside(x: Scalar, values: Scalar) -> Scalar:
     return x | values if x.dtype == "b8" else select(x.eq(0), values, cast(x > 0, x.dtype))
 
 
-# -- what is not finite ------------------------------------------------------------------------------------------------
+# -- NaN and infinities ------------------------------------------------------------------------------------------------
 
 
 @elementwise("aten.nan_to_num.default", promotion="first", takes="bifc", cost=4, like=0)

@@ -1,1 +1,1 @@
-"""Operators that read or write at indices which are data."""
+"""Indexing operators: gather and scatter at index tensors."""

@@ -1,11 +1,11 @@
-"""Results whose elements are picked by indices that are data: embeddings, selections, gathers.
+"""Lowering of gathers (embedding, index_select, gather, index) to indirect loads in loops.
 
     @gathered("aten.index_select.default")
     def index_select(x, dim, index):
         return x, tuple(Picked(index, (dim,)) if k == dim else k for k in range(x.ndim))
 
-A rule says, for each dimension of the source, where the element's place in it comes from: from a dimension of the
-result, by its number, or from an index tensor. Loops load such elements where they need them.
+For each dimension of the source, a rule says where the index comes from: the number of a dimension of the result, or an
+index tensor. Loops load the elements where they use them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..operator_record import record
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The place is the element of `index` that `dims` of the result tell, one for each of its own dimensions."""
+    """The element of `index` at the result's dimensions `dims`, one for each of its own."""
 
     index: Any
     dims: tuple[int, ...]
     wraps: bool = False
-    """Whether places below 0 count from the end; else eager raises."""
+    """Whether negative indices count from the end; otherwise eager raises for them."""
 
 
 Picks = tuple[Any, tuple[Picked | int, ...]]
@@ -32,15 +32,15 @@ Picks = tuple[Any, tuple[Picked | int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A record's rule: the source, and for each of its dimensions a `Picked`, or the dimension of the result."""
+    """A record's rule: returns the source, and for each of its dimensions a `Picked` or a dimension of the result."""
 
     rule: Callable[..., Picks]
     is_slow: bool = False
-    """Loops are faster than eager's kernel even where nothing is computed with what is picked."""
+    """Whether loops are faster than eager's kernel even if nothing is fused with the gather."""
 
 
 def gathered(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
-    """Register what an operator picks."""
+    """Register the gather rule of an operator."""
 
     def register(rule: Callable) -> Callable:
         for name in names:

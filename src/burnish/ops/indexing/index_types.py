@@ -1,9 +1,9 @@
-"""Reading and writing at indices: the types of the results.
+"""Shape rules and gather rules of indexing operators (index, gather, scatter, index_put).
 
     index_select(f32[4, 3], 0, i64[2])                 f32[2, 3]
     index(f32[4, 5, 6], [None, i64[2, 1], i64[3]])     f32[4, 2, 3]{1, 12, 4}
 
-What is picked has a second record, for the loops.
+Gathers have a second rule, for loops (`gather_lowering`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def gather_picks(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> 
 
 @gathered("aten.index.Tensor", is_slow=True)
 def index_picks(x: Any, indices: Sequence[Any]) -> Picks:
-    """By a single tensor of whole numbers."""
+    """Covers a single index tensor of integers."""
     places = [k for k, one in enumerate(indices) if one is not None]
     if len(places) != 1:
         raise NoRule("several indices")
@@ -91,7 +91,7 @@ def take(x: TensorType, index: TensorType) -> TensorType:
 
 @shape("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(x: TensorType, indices: Indices) -> TensorType:
-    """The indexed dimensions make place for the indices' common shape: where they stand, or in front if apart."""
+    """The indices' common shape replaces the indexed dimensions, or comes first if these are not adjacent."""
     if any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
         raise NoRule("a mask: the result's shape depends on its data")
     places = [k for k, one in enumerate(indices) if one is not None]
@@ -107,7 +107,7 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     result = (*before, *chosen, *after)
     if 0 not in chosen and any(x.shape[k] == 0 for k in places):
         raise NoRule("an index into an empty dimension")
-    # As TensorIterator sees them: the source does not move along the indices, the indices not along the rest.
+    # As in TensorIterator: the source has stride 0 along indices, which have size 1 along the rest.
     source = TensorType(result, (*steps[:front], *(0,) * len(chosen), *steps[front + len(places) :]), x.dtype, x.device)
     beside = (*(1,) * front, *chosen, *(1,) * len(after))
     read = []
@@ -201,6 +201,6 @@ def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
 
 @shape("aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default")
 def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
-    """A copy with the very strides, gaps too, unless elements share memory."""
+    """A copy with the same strides, including gaps, unless elements overlap in memory."""
     overlaps = any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True))
     return copied(x) if overlaps else x

@@ -1,1 +1,1 @@
-"""Operators that stay library calls: the types of their results."""
+"""Shape rules of operators that are library calls."""

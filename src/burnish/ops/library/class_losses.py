@@ -1,4 +1,4 @@
-"""Losses against classes: the types of their results. Losses element by element are in `losses.py`.
+"""Shape rules of classification losses (nll_loss, binary_cross_entropy).
 
     nll_loss_forward(f32[4, 10], i64[4], None, 1, -100)     f32[], f32[]
 
@@ -38,8 +38,8 @@ def nll_loss_backward(grad_output: TensorType, x: TensorType, *_: object) -> Ten
 
 @decomposition("aten.nll_loss2d_backward.default")
 def nll_loss2d_backward(g: Any, grad_output: Any, x: Any, *rest: Any) -> Any:
-    """Torch lays the gradient as `x` lies, and refuses to write to it where that is not row by row. In eager it always
-    is: there `x` comes from torch's log_softmax, here from loops that lay it as what they read."""
+    """torch gives the gradient the strides of `x`, and raises if they are not contiguous. In eager they always are: `x`
+    comes from torch's log_softmax. Here it comes from loops that keep the strides of their operands."""
     if x.type.is_contiguous:
         raise NoRule("it lies as torch wants it")
     return g("nll_loss2d_backward", grad_output, g("clone", x, memory_format=torch.contiguous_format), *rest)

@@ -1,8 +1,8 @@
-"""Convolutions: library calls. Here, the types of their results.
+"""Shape rules of convolutions, with the memory formats that eager's kernels choose.
 
     convolution(f32[1, 3, 8, 8], f32[4, 3, 3, 3], None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)     f32[1, 4, 6, 6]
 
-The result is laid out channels last where the input or the weight is.
+The result is channels last if the input or the weight is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..shapes.views import squeeze_type, unsqueeze_type
 
 
 def each(option: Sequence[int] | int, rank: int) -> Sequence[int]:
-    """One number stands for all dimensions."""
+    """The option for each dimension: one number applies to all."""
     if isinstance(option, int):
         return (option,) * rank
     return tuple(option) * rank if len(option) == 1 else option
@@ -60,7 +60,7 @@ def convolution_format(
     output_padding: Sequence[int],
     groups: int,
 ) -> torch.memory_format:
-    """The format eager's kernel works in and answers in: the input's, or else the weight's."""
+    """The format of eager's kernel and its result: the input's or, if that is contiguous, the weight's."""
     format = suggested(x)
     if format is CONTIGUOUS:
         format = suggested(weight)
@@ -80,9 +80,9 @@ def taken_by_onednn(
     output_padding: Sequence[int],
     groups: int,
 ) -> bool:
-    """Whether eager's choice falls on oneDNN, as ATen's `ConvParams::use_mkldnn` decides on a CPU.
+    """Whether eager chooses oneDNN on a CPU, as in ATen's `ConvParams::use_mkldnn`.
 
-    Volumes come out channels last from no other library. Small problems it leaves to ATen's own kernels.
+    Only oneDNN returns channels-last volumes. Small problems use ATen's own kernels.
     """
     if x.device.type != "cpu":
         raise NoRule("another device chooses by other rules")
@@ -131,8 +131,8 @@ def convolution(
 def joined_groups(
     x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple
 ) -> TensorType:
-    """The result in this format. ATen's own kernels convolve a group at a time, and what they make is joined in the
-    format that its strides tell: of single elements, none."""
+    """The result in this format. ATen's own kernels convolve one group at a time and concatenate in the format inferred
+    from the strides: with single elements, contiguous."""
     groups = how[-1]
     if groups > 1 and not taken_by_onednn(x, weight, *how):
         n, channels, *window = result.shape
@@ -141,13 +141,13 @@ def joined_groups(
 
 
 def as_row(x: TensorType) -> TensorType:
-    """Signals are convolved as images of one row."""
+    """A 1d convolution is computed as a 2d one with a single row."""
     return unsqueeze_type(x, 2)
 
 
 def format_of_rows(x: TensorType, weight: TensorType) -> torch.memory_format:
-    """The input is made contiguous before, the weight is not. One that is contiguous keeps its strides, and where
-    dimensions have one element they can be those of channels last."""
+    """Eager makes the input contiguous, but not the weight. A tensor that is already contiguous keeps its strides,
+    which may also fit channels last if dimensions have size 1."""
     format = suggested(as_row(x)) if x.is_contiguous else CONTIGUOUS
     return suggested(as_row(weight)) if format is CONTIGUOUS else format
 
@@ -170,7 +170,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    """As the kernels answer: oneDNN's make the weight's gradient where only the bias's is asked for."""
+    """The bias gradient alone has no rule: oneDNN's kernels return the weight gradient too."""
     if output_mask[2] and not output_mask[1]:
         raise NoRule("a bias's gradient alone")
     how = stride, dilation, transposed, output_padding, groups

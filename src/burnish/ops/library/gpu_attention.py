@@ -1,11 +1,11 @@
-"""Attention as GPUs have it: the types of its results.
+"""Shape rules of GPU attention: flash attention and memory-efficient attention.
 
     _scaled_dot_product_flash_attention(bf16[2, 8, 100, 64], …)
         =>  bf16[2, 8, 100, 64], f32[2, 8, 100], none, none, 100, 100, u64[2], u64[], bf16[0]
 
-Which kernel it is torch chooses: flash attention for half precisions, the memory-efficient one for f32 and for masks,
-cuDNN's where that is asked for. Lengths are answered as numbers; backward is given them again. cuDNN's has no rule:
-what it gives is asked of the kernel.
+torch chooses the kernel: flash attention for half precisions, the memory-efficient one for f32 and for masks, cuDNN's
+if requested. Lengths are returned as numbers and passed to backward. cuDNN's has no rule: its result types are found by
+calling the kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..operator_record import NoRule, fresh, shape
 
 
 def swapped(x: TensorType) -> TensorType:
-    """Heads and positions change places: the kernels have heads inside."""
+    """Heads and positions swapped: the kernels store [batch, positions, heads, width]."""
     if x.ndim != 4:
         raise NoRule("no batch of heads")
     (a, b, c, d), (e, f, g, h) = x.shape, x.stride
@@ -47,8 +47,7 @@ def flash_attention(
     *,
     scale: float | None = None,
 ) -> tuple[TensorType | int | None, ...]:
-    """The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging.
-    The output, the sums, what only nested tensors have, both lengths, the random state, and what is for debugging."""
+    """Output, log-sum-exp, two results only for nested tensors, both lengths, the random state, and a debug mask."""
     if return_debug_mask:
         raise NoRule("a mask for debugging")
     state = fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64)
@@ -83,7 +82,8 @@ def efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[TensorType, ...]:
-    """Sums are kept for a multiple of 32 positions. The random state is on the CPU, but where it is recorded."""
+    """The log-sum-exp is padded to a multiple of 32 positions. The random state is on the CPU, except while a CUDA
+    graph is captured."""
     batch, heads, length, _ = query.shape
     sums = fresh(query, (batch, heads, -(-length // 32) * 32 if compute_log_sumexp else 0), torch.float32)
     state = TensorType.contiguous((), torch.int64, CPU)

@@ -1,4 +1,4 @@
-"""Matrix products and attention: library calls. Here, the types of their results.
+"""Shape rules of matrix products and of CPU attention.
 
 mm(f32[2, 3], f32[3, 4])          f32[2, 4]
 """
@@ -90,7 +90,7 @@ def dot(a: TensorType, b: TensorType) -> TensorType:
 
 @shape("aten.addr.default")
 def addr(bias: TensorType, a: TensorType, b: TensorType, **_: object) -> TensorType:
-    """Written as an element-wise product of a column and a row."""
+    """Eager computes it as an element-wise product of a column and a row, which determines the strides."""
     dtype = common_dtype([bias, a, b])
     column = TensorType((a.shape[0], 1), (a.stride[0], 1), a.dtype, a.device)
     row = TensorType((1, b.shape[0]), (b.shape[0] * b.stride[0], b.stride[0]), b.dtype, b.device)
@@ -106,7 +106,7 @@ def linear(x: TensorType, weight: TensorType, bias: TensorType | None = None, *_
 
 @shape("aten.matmul.default")
 def matmul(a: TensorType, b: TensorType) -> TensorType:
-    """Every layout of operands gives a dense result."""
+    """The result is dense for every layout of the operands."""
     if not a.ndim or not b.ndim or a.dtype != b.dtype:
         raise NoRule(f"matmul of {a} and {b}")
     left = a.shape if a.ndim > 1 else (1, *a.shape)
@@ -183,7 +183,7 @@ def flash_attention_for_cpu(
     attn_mask: TensorType | None = None,
     scale: float | None = None,
 ) -> tuple[TensorType, TensorType]:
-    """The output lies as the query does; sums are kept with heads inside of positions and shown with heads outside."""
+    """The output has the query's layout. The log-sum-exp is a transposed view of [batch, positions, heads]."""
     if value.shape[-1] != query.shape[-1]:
         raise NoRule("values of another width than queries")
     batch, heads, length, _ = query.shape

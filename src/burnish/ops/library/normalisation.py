@@ -1,4 +1,4 @@
-"""Layer, group, batch and RMS norms: the types of their results.
+"""Shape rules of layer, group, batch and RMS norms and their gradients.
 
 native_layer_norm(f32[2, 3, 8], [8], f32[8], f32[8], 1e-5)     f32[2, 3, 8], f32[2, 3, 1], f32[2, 3, 1]
 """
@@ -17,7 +17,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
-    """With data of half precision parameters may be in float32."""
+    """For half-precision data, parameters may be in float32."""
     mixed = x.dtype in HALVES and any(
         parameter is not None and parameter.dtype == torch.float32 for parameter in parameters
     )
@@ -25,7 +25,7 @@ def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtyp
 
 
 def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
-    """As the parameters on a CPU; a GPU keeps them as it computes them."""
+    """The dtype of the parameters on a CPU; the compute dtype on a GPU."""
     return torch.float32 if x.dtype in HALVES and x.device.type == "cuda" else parameter_dtype(x, *parameters)
 
 
@@ -57,7 +57,7 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    """In evaluation nothing is saved: two empty tensors."""
+    """In evaluation the saved statistics are two empty tensors."""
     saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, weight, bias, running_mean, running_var))
     return formatted(x, x.shape, dense_format(x)), saved, saved
 
@@ -92,7 +92,7 @@ def batch_norm_with_reserve(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    """The last result is what a GPU's library would keep for the gradient; a CPU keeps nothing."""
+    """The last result is the reserve space of a GPU library for the gradient; it is empty on a CPU."""
     found = native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
     return *found, fresh(x, (0,), torch.uint8)
 
@@ -108,7 +108,7 @@ def batch_norm_with_new_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    """The running statistics as they are afterwards are results as well."""
+    """The updated running statistics are additional results."""
     found = native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
     return *found, copied(running_mean), copied(running_var)
 
@@ -168,7 +168,7 @@ def native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    """Dense as `x` is. The strides of its dimensions of one element older torch (2.11) drops, and newer keeps."""
+    """Dense in the format of `x`. torch 2.11 drops the strides of size-1 dimensions; later versions keep them."""
     parameter = fresh(x if weight is None else weight, (C,))
     dense = formatted(x, x.shape, suggested(x))
     if dense.stride != x.stride and x.numel and is_contiguous_as(x, suggested(x)):

@@ -1,8 +1,8 @@
-"""Pooling and resizing of images: the types of their results.
+"""Shape rules of pooling, upsampling and pixel shuffling.
 
     max_pool2d_with_indices(f32[1, 3, 8, 8], [2, 2])     f32[1, 3, 4, 4], i64[1, 3, 4, 4]
 
-`adaptive_avg_pool2d` never arrives here where the result is 1x1: eager takes a mean.
+`adaptive_avg_pool2d` with a 1x1 result never gets here: eager computes a mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .convolution import each
 
 
 def pooled_size(n: int, window: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """Windows along a dimension; with `ceil_mode` the last may hang over the end, but not start there."""
+    """The windows along a dimension. With `ceil_mode` the last may extend, but not start, beyond the end."""
     room = n + 2 * padding - dilation * (window - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (count - 1) * stride >= n + padding:
@@ -213,7 +213,7 @@ def grid_sampler(x: TensorType, grid: TensorType, *_: object) -> TensorType:
 def im2col(
     x: TensorType, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> TensorType:
-    """Each window becomes a column."""
+    """Each window becomes a column of the result."""
     rows, columns = pooled_shape(x, 2, kernel_size, stride, padding, dilation, False)[-2:]
     height, width = each(kernel_size, 2)
     return fresh(x, (*x.shape[:-3], x.shape[-3] * height * width, rows * columns))

@@ -1,10 +1,10 @@
-"""Recurrent layers, as eager runs them on a CPU: the types of their results.
+"""Shape rules of recurrent layers (LSTM, GRU, RNN) and their gradients.
 
     mkldnn_rnn_layer(f32[3, 4, 6], …, hx f32[4, 5], cx f32[4, 5], …)     f32[3, 4, 5], f32[4, 5], f32[4, 5], None
     recurrent('gru', f32[3, 4, 6], [f32[1, 4, 5]], …)                    f32[3, 4, 5], f32[1, 4, 5], u8[0]
 
-An LSTM is one call of the first for each layer and direction; all others are one of the second
-(`lower.trace.recurrent_layers`).
+On a CPU a float32 LSTM is one `mkldnn_rnn_layer` for each layer and direction. All other recurrent layers are one
+`recurrent` (`lower.trace.call_rewrites.recurrent_layers`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mkldnn_rnn_layer(
     batch_first: bool,
     train: bool,
 ) -> tuple[TensorType | None, ...]:
-    """The input has positions first whatever `batch_first` says. For gradients oneDNN keeps a workspace."""
+    """The input is [positions, batch, features] whatever `batch_first` is. For gradients, oneDNN saves a workspace."""
     if train or torch.is_grad_enabled():
         raise NoRule("only oneDNN knows the size of its workspace")
     return fresh(x, (*x.shape[:2], hidden_size)), fresh(x, hx.shape), fresh(x, cx.shape), None
@@ -54,15 +54,15 @@ def mkldnn_rnn_layer_backward(
     *_: object,
     **__: object,
 ) -> tuple[TensorType, ...]:
-    """Without biases the weights are given twice; there are gradients for biases all the same."""
+    """Without biases the caller passes the weights twice, and bias gradients are still returned."""
     bias = fresh(weight1, weight1.shape[:1])
     dx, dw1, dw2, dhx, dcx = (fresh(like, like.shape) for like in (x, weight1, weight2, hx, cx))
     return dx, dw1, dw2, bias, bias, dhx, dcx
 
 
 def with_workspace(*args: Any) -> Any:
-    """The kernel keeps something for backward where gradients are on. While compiled code runs they are not, and its
-    backward is a call of its own, of which autograd must not know."""
+    """The kernel saves a workspace only in grad mode, which is off while compiled code runs. Autograd must not record
+    the call: backward is a separate call."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
@@ -89,7 +89,7 @@ def recurrent_types(
     batch_first: bool,
     wanted: tuple[bool, ...] | None,
 ) -> tuple[TensorType, ...]:
-    """With gradients there is a ticket besides: what autograd keeps."""
+    """With gradients the last result is a ticket for what autograd saved."""
     positions, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
     width = state[0].shape[2] * (1 + bool(bidirectional))
     out = fresh(x, (positions, batch, width))
@@ -107,8 +107,8 @@ def recurrent_gradients(
 
 
 def gradient_type(x: TensorType) -> TensorType:
-    """Of an input, a state or a weight. Eager's product for the gradient of a weight is made the other way round where
-    that has gaps, or is transposed."""
+    """The type of the gradient of an input, a state or a weight. If a weight has gaps or is transposed, eager computes
+    the transposed product for its gradient."""
     if x.device.type == "cpu" and x.ndim == 2 and x.stride != (x.shape[1], 1):
         return TensorType(x.shape, (1, x.shape[0]), x.dtype, x.device)
     columns = x.ndim == 3 and (x.shape[1], 1, x.shape[0] * x.shape[1])

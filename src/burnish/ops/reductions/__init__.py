@@ -1,1 +1,1 @@
-"""Operators over rows: reductions, softmax, norms, running sums, pooling windows."""
+"""Operators along dimensions: reductions, softmax, norms, cumulative sums, pooling windows."""

@@ -1,8 +1,8 @@
-"""Sums, products and extremes of what comes before each element along a dimension.
+"""Decompositions of cumulative operators (cumsum, cumprod, cummax, cummin) into scans.
 
-    cumsum(f32[64, 512], 1)     running_sum in f64, rounded once: what eager adds up with
+    cumsum(f32[64, 512], 1)     running_sum in f64, rounded once: eager's accumulator
 
-They are running reductions of the loop language: one pass, in order, rows side by side.
+They are running reductions of the loop IR: one pass, in order, with rows in parallel.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cummin(g: Any, x: Any, dim: int) -> Any:
 
 
 def extreme(g: Any, op: str, x: Any, dim: int) -> tuple[Any, Any]:
-    """Of equals the position of the last."""
+    """Among equal elements, the position is that of the last."""
     if not x.ndim or x.dtype is torch.bool or kind(x.dtype) > FLOATING:
         raise NoRule(f"no dimension, or {x.dtype}")
     dim = wrapped_dim(dim, x.ndim)

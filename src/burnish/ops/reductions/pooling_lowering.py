@@ -1,9 +1,9 @@
-"""Pooling as loops: what a window reads lies in views of the image, side by side, and is compared or added up there.
+"""Decompositions of pooling into element-wise maximum or addition of strided views of the image.
 
     max_pool2d(f32[1, 3, 8, 8], [2, 2])     maximum of x[..., ::2, ::2], x[..., ::2, 1::2], x[..., 1::2, ::2] and
                                             x[..., 1::2, 1::2]
 
-The order is eager's, so sums are too, to the bit. A border is laid around the image where windows hang over it.
+The order is eager's, so sums are bit-identical. If windows extend beyond the image, it is padded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..library.pooling_and_resizing import pooled_size
 from ..operator_record import NoRule, decomposition, value_decomposition
 
 LARGEST = 32
-"""Elements of a window. A larger one is read by so many views that eager's loops are as good."""
+"""Maximum elements of a window. A larger window needs so many views that eager's loops are as fast."""
 
 Sizes = Sequence[int]
 
@@ -27,7 +27,7 @@ Sizes = Sequence[int]
 def windows(
     g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, border: float
 ) -> list[Any]:
-    """For each place in a window the view of what lies there, over all windows."""
+    """For each position in a window, the view of the elements there in all windows."""
     rank, count = len(kernel), 1
     for n in kernel:
         count *= n
@@ -100,7 +100,7 @@ def avg_pool2d(
 
 @decomposition("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
 def adaptive_avg_pool2d(g: Any, x: Any, output_size: Sizes) -> Any:
-    """Where the windows are all alike."""
+    """Covers windows of equal size."""
     sizes = each(output_size, 2)
     if not all(sizes) or any(n % size for n, size in zip(x.shape[-2:], sizes, strict=True)):
         raise NoRule("windows of several sizes")

@@ -1,4 +1,4 @@
-"""Reductions, and what else goes along a dimension: softmax, running sums, sorting. The types of their results.
+"""Shape rules of reductions, softmax, cumulative operators and sorting.
 
 sum(i32[2, 3], [1])                i64[2]
 max(f32[2, 3], 0)                  f32[3], i64[3]
@@ -20,7 +20,7 @@ Dims = int | Sequence[int] | None
 
 
 def reduced_dims(x: TensorType, dim: Dims) -> set[int]:
-    """No dimension stands for all."""
+    """The reduced dimensions; None and an empty list mean all."""
     if dim is None or dim == [] or dim == ():
         return set(range(x.ndim))
     asked = (dim,) if isinstance(dim, int) else dim
@@ -37,7 +37,7 @@ def reduced(x: TensorType, dim: Dims, keepdim: bool, dtype: torch.dtype | None =
 
 
 def summed_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
-    """Whole numbers are summed in int64."""
+    """Bools and integers are summed in int64."""
     return dtype or (x.dtype if kind(x.dtype) > 1 else torch.int64)
 
 
@@ -45,7 +45,7 @@ def real_dtype(x: TensorType) -> torch.dtype:
     return REAL_OF.get(x.dtype, x.dtype)
 
 
-# -- to a value --------------------------------------------------------------------------------------------------------
+# -- reductions to a value ---------------------------------------------------------------------------------------------
 
 
 @shape("aten.sum.default", "aten.prod.default")
@@ -94,7 +94,7 @@ def aminmax(x: TensorType, *, dim: int | None = None, keepdim: bool = False) -> 
 
 @shape("aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims")
 def any_dims(x: TensorType, dim: Dims = None, keepdim: bool = False) -> TensorType:
-    """uint8 stands for bool, as it did in old programs."""
+    """uint8 gives uint8, for torch's backward compatibility: it once served as bool."""
     return reduced(x, dim, keepdim, torch.uint8 if x.dtype == torch.uint8 else torch.bool)
 
 
@@ -155,7 +155,7 @@ def logsumexp(x: TensorType, dim: Dims, keepdim: bool = False) -> TensorType:
     return reduced(x, dim, keepdim, torch.get_default_dtype() if kind(x.dtype) < 2 else None)
 
 
-# -- to a value and where it stands ------------------------------------------------------------------------------------
+# -- reductions to a value and its index -------------------------------------------------------------------------------
 
 
 @shape("aten.max.dim", "aten.min.dim", "aten.median.dim", "aten.nanmedian.dim")

@@ -1,8 +1,8 @@
-"""Gradients of what works on whole rows, and batch norm in training, written in our few reductions.
+"""Decompositions of softmax and norm gradients, and of batch norm in training, into primitive reductions.
 
     softmax_backward(grad, y) = y * (grad - sum(grad * y))
 
-Of a normalisation: with h = (x - mean) * rstd and u = grad * weight, the gradient of x is
+Norms: with h = (x - mean) * rstd and u = grad * weight, the gradient of x is
 rstd * (u - mean(u) - h * mean(u * h)).
 """
 
@@ -51,7 +51,7 @@ def log_softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch
 
 
 def through_norm(g: Any, u: Any, normed: Any, rstd: Any, dims: tuple[int, ...], centre: bool = True) -> Any:
-    """The gradient of what was normalised over `dims`; without a centre for a norm that takes no mean off."""
+    """The gradient of the normalized input; with `centre` off for a norm that does not subtract the mean."""
     along = g("mul.Tensor", normed, mean(g, g("mul.Tensor", u, normed), dims))
     rest = g("sub.Tensor", g("sub.Tensor", u, mean(g, u, dims)) if centre else u, along)
     return g("mul.Tensor", rest, rstd)
@@ -104,7 +104,7 @@ def rms_norm_backward(
 def parameters_of_affine(
     g: Any, grad: Any, normed: Any, outer: tuple[int, ...], shape: list[int], wanted: Mask
 ) -> list[Any]:
-    """The gradients of a weight and a bias that are the same for all of `outer`."""
+    """The gradients of a weight and a bias that are broadcast over `outer`."""
     return [
         g.reshape(g.reduce("sum", g("mul.Tensor", grad, normed), outer), shape) if wanted[0] else None,
         g.reshape(g.reduce("sum", grad, outer), shape) if wanted[1] else None,
@@ -146,7 +146,7 @@ def per_channel(g: Any, x: Any, parameter: Any) -> Any:
 
 
 def channel_dims(x: Any) -> tuple[int, ...]:
-    """All dimensions but that of the channels."""
+    """All dimensions except channels."""
     if x.ndim < 2:
         raise NoRule("no channels")
     return (0, *range(2, x.ndim))
@@ -186,10 +186,10 @@ def batch_norm_without_statistics(
 
 
 def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """The result, and mean, variance and 1 / deviation of each channel."""
+    """The result, and for each channel mean, variance and 1 / standard deviation."""
     dims, channels = channel_dims(x), x.shape[1]
-    # One pass tells both, in f64 and of the distances from a channel's first element: their mean is no further from
-    # zero than the channel's deviation times the root of its length, so that nothing cancels.
+    # One pass computes both, in f64, from the differences to a channel's first element. The mean of these is at most
+    # the standard deviation times the square root of the length, so the subtraction does not cancel.
     first = g.convert(g.view(x, *(Slice(dim, 0, 1, 1) for dim in dims)), torch.float64)
     apart = g("sub.Tensor", g.convert(x, torch.float64), first)
     offset, squares = mean(g, apart, dims), mean(g, g("mul.Tensor", apart, apart), dims)
@@ -205,7 +205,7 @@ def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, A
 
 
 def moved(g: Any, old: Any, new: Any, momentum: float) -> Any:
-    """A running statistic, a step further."""
+    """A running statistic after its update."""
     step = g("mul.Scalar", widened(g, new), momentum)
     return g.convert(g("add.Tensor", g("mul.Scalar", widened(g, old), 1 - momentum), step), old.dtype)
 
@@ -235,7 +235,7 @@ def batch_norm_backward(
         rstd = g("rsqrt", g("add.Scalar", per_channel(g, x, running_var), eps))
     grad, apart = widened(g, grad), g("sub.Tensor", widened(g, x), average)
     normed = g("mul.Tensor", apart, rstd)
-    # A CPU's eager adds up f32 in f64, and the gradients of a channel often cancel.
+    # Eager on a CPU accumulates f32 in f64, and the gradients of a channel often cancel.
     exact = torch.float64 if dtype is torch.float32 and x.type.device.type == "cpu" else grad.dtype
     long = g.convert(grad, exact)
     total = g.convert(g.reduce("sum", long, dims), grad.dtype)

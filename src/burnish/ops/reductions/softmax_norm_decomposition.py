@@ -1,8 +1,8 @@
-"""What works on whole rows: reductions, softmax and normalisations, written in our few reductions.
+"""Decompositions of reductions, softmax and norms into primitive reductions and element-wise operators.
 
     softmax(x) = e / sum(e) where e = exp(x - max(x))
 
-The loops make one kernel of each: every pass over a row is a stage. Half precisions are computed in f32.
+The scheduler fuses each into one kernel, where every pass over a row is a stage. Half precisions are computed in f32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Dims = Sequence[int] | int | None
 
 
 def over(x: Any, dims: Dims) -> tuple[int, ...]:
-    """The dimensions meant, counted from the front; none and an empty list mean all."""
+    """The nonnegative, sorted dimensions; None and an empty list mean all."""
     if dims is None or not isinstance(dims, int) and not len(dims):
         return tuple(range(x.ndim))
     found = tuple(sorted(wrapped_dim(d, x.ndim) for d in ([dims] if isinstance(dims, int) else dims)))
@@ -33,7 +33,7 @@ def count(x: Any, dims: tuple[int, ...]) -> int:
 
 
 def widened(g: Any, x: Any) -> Any:
-    """The operand as it is computed with."""
+    """The operand in its compute dtype."""
     return g.convert(x, compute_dtype(x.dtype))
 
 
@@ -51,7 +51,7 @@ def summed(g: Any, x: Any, dims: tuple[int, ...], keep: bool) -> Any:
     return g.reduce("sum", x, dims, keep) if x.ndim else x
 
 
-# -- sums and their likes ----------------------------------------------------------------------------------------------
+# -- sums, means, products, any and all --------------------------------------------------------------------------------
 
 
 @decomposition("aten.sum.default")
@@ -123,7 +123,7 @@ def truth(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
     return g.convert(found, torch.uint8) if x.dtype is torch.uint8 else found
 
 
-# -- the greatest and the least ----------------------------------------------------------------------------------------
+# -- maximum and minimum -----------------------------------------------------------------------------------------------
 
 
 @decomposition("aten.amax.default")
@@ -182,11 +182,11 @@ def position(g: Any, op: str, x: Any, dim: int | None, keepdim: bool) -> Any:
     return g.reduce(op, widened(g, x), over(x, dim), keepdim)
 
 
-# -- spread ------------------------------------------------------------------------------------------------------------
+# -- variance and norms ------------------------------------------------------------------------------------------------
 
 
 def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[Any, Any]:
-    """Mean and variance of an operand in its compute dtype, dimensions kept."""
+    """Mean and variance of an operand in its compute dtype, with reduced dimensions kept."""
     n = count(x, dims)
     mean = g("div.Scalar", g.reduce("sum", x, dims), float(n))
     apart = g("sub.Tensor", x, mean)
@@ -195,18 +195,18 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
 
 
 def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """What is apart from the mean, the mean and the variance. The mean is rounded, and where a row varies little that
-    is seen: so the mean of what is apart is taken in the same pass as the variance, and taken off again.
+    """The deviations from the mean, the mean and the variance. The mean is rounded, which is visible if a row varies
+    little. So the mean of the deviations, computed in the same pass as the variance, is subtracted again.
 
-    Not where a long row's mean is small beside what is apart: there the last places of the mean are lost in every
-    subtraction alike, which is no rounding of the mean, and taking it off would do harm."""
+    A long row whose mean is small compared with the deviations gets no such correction. There each subtraction loses
+    the mean's last digits in the same way. That is not a rounding error of the mean: the correction would add error."""
     n = float(count(x, dims))
     first = g("div.Scalar", g.reduce("sum", x, dims), n)
     apart = g("sub.Tensor", x, first)
     rest = g("div.Scalar", g.reduce("sum", apart, dims), n)
     square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", apart, apart), dims), n)
-    # Of a row of equals both are the rounding of the mean, squared: the difference may fall below zero, both may be
-    # infinite.
+    # In a row of equal elements both are the mean's squared rounding error: the difference may be negative, and both
+    # may be infinite.
     less = g("clamp_max", g("mul.Tensor", rest, rest), torch.finfo(x.dtype).max)
     variance = g("relu", g("sub.Tensor", square, less))
     if n >= LONG_ROW:
@@ -216,10 +216,10 @@ def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
 
 
 SMALL_MEAN = 0.125
-"""In standard deviations. About here a sum's error, which grows with the mean, is that of the mean of what is apart."""
+"""In standard deviations. About here the error of the sum, which grows with the mean, equals that of the correction."""
 
 LONG_ROW = 384
-"""Elements. In a shorter row the two errors are much alike whatever the mean, and the question takes time."""
+"""In elements. In a shorter row the two errors are about equal for any mean, and the test costs time."""
 
 
 @decomposition("aten.var.correction")
@@ -244,7 +244,7 @@ def spread(g: Any, x: Any, dim: Dims, correction: float | None, keepdim: bool) -
     if not x.ndim:
         raise NoRule("no dimension")
     dims = over(x, dim)
-    # Eager accumulates these in f64, whatever the dtype.
+    # Eager accumulates these in f64 for any dtype.
     mean, variance = moments(g, g.convert(x, torch.float64), dims, 1.0 if correction is None else float(correction))
     kept = [n for k, n in enumerate(x.shape) if k not in dims]
     return (variance, mean) if keepdim else (g.reshape(variance, kept), g.reshape(mean, kept))
@@ -328,8 +328,8 @@ def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: 
 
 @decomposition("aten.native_group_norm.default")
 def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
-    # Eager scales and shifts by what belongs to a channel, x * scale - mean * scale, which loses more places. Where a
-    # weight is infinite it tells, and there it is done so; each step is of full size, to stay in the one kernel.
+    # Eager computes x * scale - mean * scale per channel, which is less precise. The difference is visible if a weight
+    # is infinite, so eager's formula is used there. Each step has the full size, so that all is one kernel.
     floats(x)
     shape, result, size = x.shape, x.dtype, (N, group, C // group, HxW)
     rows = g.reshape(widened(g, x), size)
@@ -346,7 +346,7 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
 
 
 def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:
-    """Rounded once where there is both, as in eager: what is scaled and what is added often cancel."""
+    """With both a weight and a bias, rounded once as in eager: the product and the bias often cancel."""
     weight, bias = (None if p is None else g.convert(p, y.dtype) for p in (weight, bias))
     if weight is not None and bias is not None:
         return g("addcmul", bias, y, weight)
@@ -359,8 +359,8 @@ def affine(g: Any, y: Any, weight: Any, bias: Any) -> Any:
 def batch_norm_inference(
     g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
-    """x * scale + shift, as eager computes it of what is dense. Elsewhere eager takes the mean off first, which is
-    another result where a weight is infinite."""
+    """x * scale + shift for dense inputs, as in eager. For others eager subtracts the mean first, which gives another
+    result if a weight is infinite."""
     floats(x)
 
     def column(parameter: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Operators that move or make elements: views, joining, padding, creation."""
+"""Operators that move or create elements: views, concatenation, padding, creation."""

@@ -1,9 +1,9 @@
-"""Laying together, padding, moving around: the types of the results, and of what parts they are made.
+"""Concatenation, padding, rolling and slice scatter: shape rules, and the parts that results consist of.
 
     cat([f32[2, 3], f32[4, 3]])                        f32[6, 3]
     constant_pad_nd(f32[4], [1, 1])                    f32[6]
 
-What is laid together from parts has a second record, for the loops.
+Results that consist of parts have a second rule, for loops (`concat_lowering`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def select_scatter_parts(x: Any, src: Any, dim: int, index: int) -> Part:
 
 @joined("put")
 def put_parts(x: Any, value: Any, maps: Sequence[Map]) -> Part:
-    """Where the maps show a box of x."""
+    """Covers maps whose view is a box of x."""
     region = [(0, n) for n in x.shape]
     shown = tuple(x.shape)
     for step in maps:
@@ -66,7 +66,7 @@ def without_ones(sizes: Sequence[int]) -> list[int]:
 
 
 def sliced(size: int, start: int | None, end: int | None, step: int) -> tuple[int, int]:
-    """Where a slice begins, and how many elements it has. Only of neighbours."""
+    """The start and length of a slice with step 1."""
     if step != 1:
         raise NoRule("a slice in steps")
     first, last, _ = slice(start, end).indices(size)
@@ -74,7 +74,7 @@ def sliced(size: int, start: int | None, end: int | None, step: int) -> tuple[in
 
 
 def whole(shape: Sequence[int], dim: int, start: int, size: int) -> list[tuple[int, int]]:
-    """A box of a tensor that is cut along one dimension."""
+    """The box that is restricted only along `dim`."""
     return [(start, size) if k == dim else (0, n) for k, n in enumerate(shape)]
 
 
@@ -103,12 +103,12 @@ def view_backward(grad_output: TensorType, input_sizes: Sequence[int], *_: objec
     return fresh(grad_output, input_sizes)
 
 
-# -- joining and padding -----------------------------------------------------------------------------------------------
+# -- concatenation and padding -----------------------------------------------------------------------------------------
 
 
 @shape("aten.cat.default")
 def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
-    """Vectors without elements are left out, whatever the others' rank: an old habit of torch's."""
+    """Tensors of shape [0] are ignored whatever the rank of the others, for torch's backward compatibility."""
     parts = [x for x in tensors if x.shape != (0,)]
     dtype = common_dtype(tensors)
     if not parts:
@@ -196,7 +196,7 @@ def replication_pad_parts(x: Any, padding: Sequence[int]) -> Part:
 
 
 def edges(x: Any, padding: Sequence[int], before: Any, behind: Any, reach: int = 0) -> Part:
-    """A tensor whose edges are continued: each dimension between what the two functions show of it."""
+    """A tensor padded from its own elements. The two functions return the map for the padding on each side."""
     sides: list[tuple[int, list[tuple[int, Map | None]]]] = []
     for k in range(len(padding) // 2):
         dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]
@@ -261,8 +261,8 @@ def triu_at(at: ElementPosition, x: Scalar, diagonal: int = 0) -> Scalar:
 
 @shape("aten.roll.default")
 def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorType:
-    """Without dimensions the elements are rolled in row-major order. Otherwise two parts are joined along each, one of
-    which may be empty, as `cat` would."""
+    """Without dimensions the elements are rolled in row-major order. Otherwise eager concatenates two parts along each
+    dimension, as `cat` does; one may be empty."""
     if not dims:
         return fresh(x, x.shape)
     if not x.numel:

@@ -1,4 +1,4 @@
-"""Results that are laid together from parts: joining, padding, rolling, writing into a slice.
+"""Lowering of concatenation, padding, rolling and slice scatter to loops over the parts of the result.
 
     @joined("aten.cat.default")
     def cat(tensors, dim=0):
@@ -6,9 +6,9 @@
 
     cat([a, b], 1) at [i, j]    =>    a at [i, j] where j < 4, b at [i, j - 4] elsewhere
 
-A rule gets the operator's arguments and answers with a tree. Along a dimension lie parts of some length, each of which
-is cut along another dimension, is a number, or shows elements of an operand. Loops are cut where the parts meet, so
-that nothing is copied only to lie beside something else.
+A rule takes the operator's arguments and returns a tree. Along a dimension it has parts of given lengths. Each part is
+split along another dimension, is a number, or is a view of an operand. Loops are split at the boundaries of the parts,
+so no copy is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Number = bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What `maps` show of an operand: of the same shape as the part that it fills."""
+    """The view of an operand by `maps`. It has the shape of the part that it fills."""
 
     operand: Any
     maps: Maps = ()
@@ -33,7 +33,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """Parts one behind the other along `dim`: (length, part). Each part's index counts from its own beginning."""
+    """Consecutive parts along `dim`: (length, part). The index of each part starts at 0."""
 
     dim: int
     parts: tuple[tuple[int, Part], ...]
@@ -44,15 +44,15 @@ Part = Along | Shown | Number
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A record's rule: the result is laid together as `rule(*args)` says. Operands are converted to its dtype."""
+    """A record's rule: the result consists of the parts `rule(*args)`. Operands are converted to its dtype."""
 
     rule: Callable[..., Part]
     is_slow: bool = False
-    """Eager's kernel goes over memory more than once."""
+    """Whether eager's kernel passes over memory more than once."""
 
 
 def joined(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
-    """Register how a result is laid together."""
+    """Register the parts that a result consists of."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
@@ -63,7 +63,7 @@ def joined(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]
 
 
 def leaves(part: Part) -> Iterator[Shown | Number]:
-    """The parts that are not cut any further, in order."""
+    """The parts that are not split further, in order."""
     if isinstance(part, Along):
         for _, inner in part.parts:
             yield from leaves(inner)
@@ -72,7 +72,7 @@ def leaves(part: Part) -> Iterator[Shown | Number]:
 
 
 def along(dim: int, parts: Sequence[tuple[int, Part]]) -> Part:
-    """Parts without elements left out; a single one needs no cut."""
+    """Consecutive parts without the empty ones. A single part is returned as it is."""
     some = tuple(part for part in parts if part[0])
     if not some:
         raise NoRule("nothing is joined")
@@ -80,9 +80,9 @@ def along(dim: int, parts: Sequence[tuple[int, Part]]) -> Part:
 
 
 def boxed(x: Any, sides: Sequence[tuple[int, Sequence[tuple[int, Map | Number | None]]]], maps: Maps = ()) -> Part:
-    """A tensor cut along several dimensions: for each, (length, what is shown there) from the front to the back.
+    """A tensor split along several dimensions: for each, a list of (length, content) from front to back.
 
-    A map applies to the tensor, None takes it as it is, a number fills.
+    The content is a map of the tensor, None for the tensor itself, or a fill value.
     """
     if not sides:
         return Shown(x, maps)
@@ -97,7 +97,7 @@ def boxed(x: Any, sides: Sequence[tuple[int, Sequence[tuple[int, Map | Number | 
 
 
 def bordered(x: Any, lengths: Sequence[tuple[int, int]], border: Number) -> Part:
-    """A tensor with so many elements of a number before and behind each dimension. Negative: so many are cut off."""
+    """A tensor padded with `border` by (before, after) elements in each dimension. Negative lengths crop."""
     sides: list[tuple[int, list[tuple[int, Map | Number | None]]]] = []
     for dim, (before, behind) in enumerate(lengths):
         if before or behind:
@@ -110,7 +110,7 @@ def bordered(x: Any, lengths: Sequence[tuple[int, int]], border: Number) -> Part
 
 
 def replaced_in(x: Any, value: Part, region: Sequence[tuple[int, int]]) -> Part:
-    """A tensor with a box of it, (start, size) in each dimension, replaced."""
+    """A tensor with one box replaced by `value`. `region` is (start, size) in each dimension."""
 
     def inside(dim: int, maps: Maps) -> Part:
         if dim == len(region):

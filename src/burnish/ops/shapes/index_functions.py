@@ -1,4 +1,4 @@
-"""Elements that follow from where they stand: ranges, constants, unit matrices, triangles.
+"""Element rules that compute a result from its index: ranges, constants, eye, tril and triu.
 
     @located("aten.arange.default")
     def arange(at, end):
@@ -8,8 +8,8 @@
     def tril(at, x, diagonal=0):
         return select(at.index[-1] - at.index[-2] <= diagonal, x, 0)
 
-A rule gets the place, then the operator's arguments: of tensors, which have the result's shape, their element there. In
-loops these cost no memory: a mask of ones below a diagonal is a comparison of two loop variables.
+A rule takes the position, then the operator's arguments; of tensors, which have the result's shape, their element
+there. In loops this needs no memory: a triangular mask is a comparison of two loop variables.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ..scalar_ir import Scalar
 
 @dataclass(frozen=True, slots=True)
 class ElementPosition:
-    """Of an element of the result."""
+    """The position of an element of the result."""
 
     index: tuple[Scalar, ...]
     """An i64 for each dimension."""
     dtype: str
-    """That of the result: what a rule is to give."""
+    """The dtype of the result, which the rule must return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record's rule: the element at a place is `rule(place, *args)`."""
+    """A record's rule: the element at a position is `rule(position, *args)`."""
 
     rule: Callable[..., Scalar]
     reads: bool = False
-    """Whether the elements of tensors matter; else they only say what the result is like."""
+    """Whether the rule reads elements of tensors. If not, they only give the result's type."""
 
 
 def located(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
-    """Register how an element follows from its place."""
+    """Register the rule that computes an element from its position."""
 
     def register(rule: Callable) -> Callable:
         for name in names:

@@ -1,14 +1,13 @@
-"""Views: operators whose result shows elements of their first argument.
+"""View operators, defined by index maps from the view to its source.
 
-Each is written once, as the maps from the view to its source (`tensors/view_maps.py`); type and data follow from them.
-Strides of dimensions of one element and of empty tensors mean nothing to data, but programs can read them: where the
-maps would give others than eager, the operator has a shape rule of its own below its maps.
+The maps (`tensors/view_maps.py`) give both type and data. Strides of size-1 dimensions and of empty tensors do not
+affect data, but programs can read them. If the maps give others than eager, a shape rule follows below the maps.
 
     t(f32[2, 3])                      [permute[1, 0]]
     select(f32[4, 2, 3], 0, -1)       [slice[0: 3, 1, 1], reshape[2, 3]]
 
-Operators with several results (`split`, `unbind`) have their maps in the record's notes: `notes["maps"](x, *args)` is a
-tuple with one chain of maps for each result.
+Operators with several results (`split`, `unbind`) have their maps in the record's notes: `notes["maps"](x, *args)`
+returns one chain of maps for each result.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Chain = Sequence[Map]
 
 
 def inferred_shape(wanted: Sequence[int], numel: int) -> tuple[int, ...]:
-    """A shape with its -1 found."""
+    """A shape with its -1 replaced."""
     found = tuple(wanted)
     if -1 not in found:
         return found
@@ -151,7 +150,7 @@ def movedim(x: TensorType, source: int | Sequence[int], destination: int | Seque
     return permuted([moved[k] if k in moved else next(rest) for k in range(x.ndim)])
 
 
-# -- more of the same, or less -----------------------------------------------------------------------------------------
+# -- expand, slice, select, diagonal and unfold ------------------------------------------------------------------------
 
 
 @view("aten.expand.default")
@@ -219,7 +218,7 @@ def diagonal(x: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ch
 
 @view("aten.unfold.default")
 def unfold(x: TensorType, dimension: int, size: int, step: int) -> Chain:
-    """Windows along a dimension, their elements in a new last one. Overlapping windows are no chain of maps."""
+    """Windows along a dimension, with their elements in a new last one. No chain of maps gives overlapping windows."""
     if not x.ndim:
         return [Slice(0, 0, 1, size)] if size != 1 else [Reshape((1,))]
     dim = wrapped_dim(dimension, x.ndim)
@@ -253,7 +252,7 @@ def unfold_type(x: TensorType, dimension: int, size: int, step: int) -> TensorTy
 
 @view("aten.as_strided.default")
 def as_strided(x: TensorType, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Chain:
-    """Covered where it changes nothing but strides that mean nothing, as pooling to 1x1 does."""
+    """Covered only if nothing changes except strides of size-1 dimensions, as pooling to 1x1 does."""
     if storage_offset is None and tuple(size) == x.shape and has_stride(x, tuple(stride)):
         return []
     raise NoRule("elements at any strides")
@@ -299,11 +298,11 @@ def view_as_complex(x: TensorType) -> TensorType:
     return TensorType(x.shape[:-1], tuple(s // 2 for s in x.stride[:-1]), complex_of[x.dtype], x.device)
 
 
-# -- several views at once ---------------------------------------------------------------------------------------------
+# -- operators that return several views -------------------------------------------------------------------------------
 
 
 def views(*names: str) -> Callable[[Callable], Callable]:
-    """Register an operator with a list of views for its result."""
+    """Register an operator that returns several views."""
 
     def register(rule: Callable[..., tuple[Chain, ...]]) -> Callable:
         def types(x: TensorType, *args: object) -> tuple[TensorType | None, ...]:
@@ -381,7 +380,7 @@ def flip_type(x: TensorType, dims: Sequence[int]) -> TensorType:
 
 
 def quarter_turns(k: int, dims: Sequence[int]) -> tuple[int, list[int]]:
-    """How often to turn, and which dimensions are then turned round."""
+    """The number of quarter turns modulo 4, and the dimensions to flip for them."""
     k %= 4
     return k, [] if k == 0 else [dims[1]] if k == 1 else list(dims) if k == 2 else [dims[0]]
 
@@ -403,7 +402,7 @@ def rot90_type(x: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tenso
 
 @view("aten.repeat.default", is_alias=False)
 def repeat(x: TensorType, repeats: Sequence[int]) -> Chain:
-    """Of each dimension some rounds, the rounds outside: [n] is shown as [rounds, n] and the two are joined."""
+    """Each dimension [n] is expanded to [rounds, n], and the two are merged."""
     if len(repeats) < x.ndim:
         raise NoRule("fewer repeats than dimensions")
     own = (*(1,) * (len(repeats) - x.ndim), *x.shape)
@@ -426,7 +425,7 @@ def repeat_type(x: TensorType, repeats: Sequence[int]) -> TensorType:
 
 
 def copies(*names: str) -> None:
-    """`permute_copy` is `permute` and a contiguous copy, and so are the others."""
+    """Register the `_copy` forms: `permute_copy` is `permute` followed by a contiguous copy."""
     for name in names:
         viewed = record(name)
         base, overload = name.removeprefix("aten.").split(".")
@@ -475,5 +474,5 @@ copies(
 
 @shape("aten.view_copy.default")
 def view_copy_type(x: TensorType, size: Sequence[int]) -> TensorType:
-    """Strides do not stand in its way."""
+    """Unlike `view`, it accepts any strides."""
     return fresh(x, inferred_shape(size, x.numel))

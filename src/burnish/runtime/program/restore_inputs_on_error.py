@@ -23,6 +23,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
+from ...tensors.compile_request import request_of
 
 MOST_BYTES = 1 << 20
 """Copying more than this would slow the call noticeably."""
@@ -177,7 +178,7 @@ def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[lis
 
 def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
     """For a graph that runs in the program's order: when it raises, its inputs are restored or the error is marked."""
-    written = gm.meta.get("burnish_written", ())
+    written = request_of(gm).written_inputs
     if not written and not any(name_of(node) in DATA for node in gm.graph.nodes):
         return call
     early, may_raise = written_before_failing(gm, written)

@@ -186,7 +186,7 @@ class Watch:
 
     def tuple_item(self, items: tuple, index: int) -> None:
         self.tuple_length(items)
-        if not 0 <= index < len(items):
+        if not 0 <= index < tuple.__len__(items):
             raise Unwatchable
         self.word(id(items) + ITEMS + 8 * index)
 

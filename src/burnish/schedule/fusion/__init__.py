@@ -1,1 +1,1 @@
-"""Fusion: which values are computed in one nest of loops."""
+"""Fusion: loops, gathers, scatters, prologues and epilogues, and the splits that make them possible."""

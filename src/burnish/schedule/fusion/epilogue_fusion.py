@@ -1,12 +1,11 @@
-"""Epilogue fusion: element-wise work on the result of a product, done before the result is stored.
+"""Epilogue fusion: element-wise work on the result of a product is done before the result is stored.
 
     y = conv x, w, b, ...
-    s = aten.add.Tensor y, identity        =>     residual identity, then max(b0[], 0.0): all of it the call's own work
+    s = aten.add.Tensor y, identity        =>     residual identity, epilogue max(b0[], 0.0): all in the call
     z = aten.relu.default s
 
-Followers are read off the graph before it is rewritten: each is the only reader of the one before it. The residual is
-an addition directly after the product; after it come operators of one tensor each. A product of matrices may be
-reshaped on the way.
+The chain is found before the graph is rewritten: each node is the only reader of the one before it. The residual is an
+addition directly after the product. Operators of one tensor follow. The result of a matmul may be reshaped in between.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from ...tensors.view_maps import Reshape
 from ..loops.build_expressions import pointwise_scalar, rule_fails
 
 SUM = load("f32", Access(0, 0, ()))
-"""The product's element, in an epilogue."""
+"""The element of the product, in an epilogue's expression."""
 
 LONGEST = 400
-"""Scalar operations of an epilogue: each tile's code contains it."""
+"""Most scalar operations in an epilogue: the code of each tile contains it."""
 
 ELSEWHERE = {"index", "lgamma", "atan2", "pow"}
-"""What depends on more than the sum, or is a function of the C library."""
+"""Operations that depend on more than the sum, or call the C library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followers:
     nodes: tuple[Node, ...]
-    """All of them, the last of which gives the result."""
+    """All nodes of the chain; the last one makes the result."""
     residual: Value | None
     epilogue: Scalar | None
-    """In terms of `SUM`."""
+    """An expression of `SUM`."""
 
     @property
     def result(self) -> Value:
@@ -49,7 +48,7 @@ class Followers:
 
 
 def followers(node: Node, reader_of: Callable[[Value], Node | None]) -> Followers | None:
-    """`reader_of` gives a value's only reader. None where nothing follows that way."""
+    """`reader_of` returns a value's only reader. None where there is no epilogue."""
     value = node.results[0]
     assert value is not None
     if value.dtype is not torch.float32:
@@ -82,7 +81,7 @@ def followers(node: Node, reader_of: Callable[[Value], Node | None]) -> Follower
 
 
 def is_reshape(node: Node) -> bool:
-    """Of a tensor without gaps: nothing moves."""
+    """Whether it reshapes a contiguous tensor, so that no element moves."""
     if node.op is not VIEW or not all(isinstance(step, Reshape) for step in node.args[1]):
         return False
     result = node.results[0]
@@ -90,7 +89,7 @@ def is_reshape(node: Node) -> bool:
 
 
 def added(node: Node, value: Value) -> Value | None:
-    """What a node adds to the value: a tensor of its shape."""
+    """The tensor of the same shape that a node adds to the value."""
     if node.op.name != "aten.add.Tensor" or node.kwargs.get("alpha", 1) != 1:
         return None
     a, b = node.args[:2]
@@ -101,7 +100,7 @@ def added(node: Node, value: Value) -> Value | None:
 
 
 def applied(node: Node, value: Value, expression: Scalar) -> Scalar | None:
-    """The expression after an element-wise operator of this tensor alone."""
+    """The expression after an element-wise operator whose only tensor is this value."""
     if not isinstance(node.op.rule, Pointwise) or node.op is RESTRIDE or set(node.operands) != {value}:
         return None
     if rule_fails(node) is not None:

@@ -5,12 +5,12 @@
                                                 e = fetch w, …
                                                 y = aten.add.Tensor e, p             one kernel
 
-A fetch keeps its places within the source, whatever the indices are: that the loops run before the check is harmless.
-On a GPU, which nobody waits for, there is no such check: the loops look at each index that they fetch by, and a wrong
-one ends the program as it does in eager.
-What is picked only to lie in memory stays with the library. What loops compute with and chosen library calls read
-besides, as the residual that a product adds, the loops store for those: in the arena, where the library's result would
-be memory of its own.
+A fetch clamps its indices to the source, so it is harmless if the loops run before the check. On a GPU the host does
+not wait for a check: the loops assert each index, and a wrong one ends the program as it does in eager.
+
+A gather whose result is only stored stays with the library. If both loops and chosen library calls read the result,
+such as a residual of a product, the loops store it for the calls. It is then in the arena, where the library would
+allocate memory for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INTEGERS = (torch.int64, torch.int32)
 
 
 def fuse_gathers(graph: Graph) -> Graph:
-    """The graph itself, where there is nothing to fetch."""
+    """Returns the graph itself where no gather can be fused."""
     fetched = fetched_nodes(graph)
     return Fetcher(graph, fetched).run() if fetched else graph
 

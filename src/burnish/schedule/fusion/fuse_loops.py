@@ -1,7 +1,7 @@
-"""Fusion: which values are computed in one nest of loops.
+"""Loop fusion: chooses which values are computed in one loop nest.
 
-Roots (stored values and reductions) are placed in running order. Each tries the groups of the roots it reads, then the
-groups that read what it reads; `why_not_join` says why a group cannot take it. What no group takes starts one.
+Roots (stored values and reductions) are placed in execution order. Each root tries the groups of the roots it reads,
+then groups that read the same values. `why_not_join` says why a group cannot take it. Otherwise it starts a new group.
 
     h = x + a           group 1
     s = sum h, (1,)     joins group 1: it reads h where h is made
@@ -41,15 +41,15 @@ from .split_long_chains import MOST, operators_of
 LARGE = 1 << 15
 
 SIMPLE = 8
-"""What may cost an element that is computed by itself, where vectors would be another kernel."""
+"""Highest cost of an expression that is computed element by element where a separate kernel would be vectorized."""
 
 Read = tuple[Value, Index | None]
-"""A value in memory or of another root, and the index at which it is read; None where its strides alone tell."""
+"""A value in memory or of another root, and the index at which it is read; None where strides alone address it."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """A group or a library call, in the order of what needs what. `needs` has a bit for each unit it depends on."""
+    """A group or a library call, in dependency order. `needs` has a bit for each unit it depends on, transitively."""
 
     number: int
     what: Group | Node
@@ -64,12 +64,12 @@ class Fusion:
 
 
 def fuse_loops(graph: Graph, classes: Classes, turn: int = 0) -> Fusion:
-    """`turn`: before this node nothing is computed that only nodes behind it read. It would be kept until then."""
+    """`turn`: before this node, nothing is computed that only later nodes read. It would occupy memory until then."""
     while True:
         known = len(classes.stored)
         fuser = Fuser(graph, classes, turn)
         found = fuser.run()
-        # Who was placed before a value came to be stored computes it still: all is placed again, knowing that.
+        # Roots placed before a value came to be stored still compute it themselves: place everything again.
         if not fuser.stored_late or len(classes.stored) == known:
             return found
 
@@ -98,7 +98,7 @@ class Fuser:
         for value in node.operands:
             self.depend(unit, self.in_memory(value))
         if is_random(node):
-            # Whoever comes first gets the first numbers.
+            # Random calls keep their order: the first one draws the first numbers.
             self.depend_on(unit, self.last_draw)
             self.last_draw = unit
         for value in node.results:
@@ -106,7 +106,7 @@ class Fuser:
                 self.fusion.unit_of[value] = unit
 
     def in_memory(self, value: Value) -> Value:
-        """What a value is a view of, as far as views cost nothing."""
+        """The value that a view refers to, through views that need no copy."""
         while (
             value.node is not None
             and value.node.op is VIEW
@@ -129,7 +129,7 @@ class Fuser:
             return
         added = (1 << on.number) | on.needs
         if not added & ~unit.needs:
-            return  # who needs this unit needs these already
+            return  # units that depend on this one have these dependencies already
         unit.needs |= added
         for other in self.fusion.units:
             if other.needs >> unit.number & 1:
@@ -168,8 +168,8 @@ class Fuser:
                 readers.append(unit)
 
     def store_instead(self, root: Value, value: Value, why: str) -> None:
-        """A view that no index expresses: what it shows is stored, and where that does not help, the view is copied.
-        So it is with what is joined: it is stored in loops of its own, or by the library."""
+        """For a view whose index is not affine: stores its source or, if that does not help, copies the view. Likewise
+        a concatenation is stored, by loops of its own or by the library."""
         node = value.node
         assert node is not None
         kept = [value] if node.op is not VIEW and value is not root else list(node.operands)
@@ -186,8 +186,8 @@ class Fuser:
             self.add_library(node)
 
     def candidates(self, value: Value, reads: list[Read]) -> Iterator[Unit]:
-        """Groups worth trying: those that made what is read, the latest first, then those that read the same, or for a
-        small reduction what was made with it."""
+        """Groups to try: those that made the operands, latest first; then those that read the same values. A small
+        reduction also tries groups that read roots computed together with its operand."""
         makers = {unit.number: unit for read, _ in reads if (unit := self.fusion.unit_of.get(read)) is not None}
         seen = set(makers)
         for number in sorted(makers, reverse=True):
@@ -202,7 +202,7 @@ class Fuser:
                     yield unit
         if not is_reduction(value) or value.node.args[0].type.numel > 4 * LARGE:  # type: ignore[union-attr]
             return
-        # The parts of two sums that were made together are added up together.
+        # The partial results of two sums that one kernel made are also summed in one kernel.
         for number in makers:
             for other in getattr(makers[number].what, "roots", ()):
                 for unit in self.readers.get(other, ())[-2:]:
@@ -211,7 +211,7 @@ class Fuser:
                         yield unit
 
     def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
-        """Put the value into the group, or say why it cannot be."""
+        """Puts the value into the group, or returns why that is impossible."""
         first = next(iter(group.roots))
         if first.type.device != value.type.device:
             return "it is on another device"
@@ -254,7 +254,7 @@ class Fuser:
                 self.boxes(trial, list(trial.roots))
             except (NotAffine, Uncuttable) as trouble:
                 return str(trouble)
-        # What a running reduction comes to is computed on at once: storing it takes longer.
+        # Consumers of a scan join its loop: storing the scan's result takes longer.
         follows = any(read in group.roots and is_running(read) for read, _ in own_reads)
         if trial.inner and len(trial.roots) > 1 and not follows:
             total = math.prod(trial.extents)
@@ -269,7 +269,7 @@ class Fuser:
         return None
 
     def why_not_singly(self, group: Group, value: Value, reads: list[Read]) -> str | None:
-        """Vectors are worth more than one kernel less."""
+        """Keeps scans that are not vectorized out of other loops: vectorization saves more than one kernel fewer."""
         if walks_singly(value) and not all(map(is_running, group.roots)):
             return "it goes along rows, one element at a time"
         if is_running(value) or not any(map(walks_singly, group.roots)):
@@ -283,19 +283,19 @@ class Fuser:
     # ---- what a root reads
 
     def read_with_cuts(self, group: Group, value: Value) -> list[Read]:
-        """What the root reads, after cutting the group's variables where an index needs it."""
+        """The values that the root reads, after splitting the group's variables where an index needs it."""
         while True:
             try:
                 return self.reads_of(group, value)
             except NotAffine as trouble:
                 if trouble.cut is None or group.extents[trouble.cut[0]] % trouble.cut[1]:
-                    raise  # a part of the loop alone could be cut so
+                    raise  # only a part of the loop could be split that way
                 group.cut(*trouble.cut)
                 if is_reduction(value) or is_running(value):
                     group.inner = reduced_variables(value, group.roots[value])
 
     def boxes(self, group: Group, roots: list[Value]) -> list[tuple[Box, list[list[Read]]]]:
-        """The boxes that the group falls into where joined values are read, and what each root reads in each."""
+        """The boxes into which reads of concatenated values split the group, and what each root reads in each."""
         return boxes_of(group.extents, lambda box: [self.reads_in(group, root, box) for root in roots], group.inner)
 
     def reads_of(self, group: Group, root: Value) -> list[Read]:
@@ -307,7 +307,7 @@ class Fuser:
         return list(found)
 
     def reads_in(self, group: Group, root: Value, box: Box) -> list[Read]:
-        """Their indices over the variables of the box."""
+        """The values read in one box, with their indices over the box's variables."""
         found: dict[Read, None] = {}
         seen: set[Read] = set()
         index = box.inside(group.roots[root])

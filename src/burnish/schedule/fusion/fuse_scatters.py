@@ -1,14 +1,13 @@
-"""Scatter fusion: loops add the elements that they compute at indices.
+"""Scatter fusion: loops add the elements that they compute at indices, with atomics.
 
     m = aten.mul.Tensor e, w                     z2 = held z
     y = aten.index_add z, 0, i, m         =>     m = aten.mul.Tensor e, w
-                                                 a = add_at z2, m, …                 one kernel, which adds as it goes
+                                                 a = add_at z2, m, …                 one kernel, adds as it computes
                                                  y = held z2, a
 
-Only on machines whose threads can add to one place side by side, and only where eager adds in no particular order
-either: index_add and scatter_add of a GPU. Where torch is asked for deterministic algorithms they stay with it. What
-is computed for another reader besides, or for nobody else but lies in memory already, stays with the library as well:
-there is nothing to save.
+Only on targets with atomics, and only for operators that add in no particular order in eager either: index_add and
+scatter_add on a GPU. With `torch.use_deterministic_algorithms` they stay with the library. So do sources that have
+another reader or are already in memory: fusion would save nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ADDABLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64
 
 
 def fuse_scatters(graph: Graph) -> Graph:
-    """The graph itself, where nothing is added so."""
+    """Returns the graph itself where no scatter can be fused."""
     found = {node: places for node in graph.nodes if (places := places_of(node)) is not None}
     if not found or torch.are_deterministic_algorithms_enabled():
         return graph
@@ -47,7 +46,7 @@ def fuse_scatters(graph: Graph) -> Graph:
 
 
 def places_of(node: Node) -> tuple[int, bool] | None:
-    """Along which dimension it adds, and whether each element has an index of its own."""
+    """The dimension along which it adds, and whether each element has its own index."""
     if node.op.name not in ("aten.index_add.default", "aten.scatter_add.default") or node.kwargs:
         return None
     x, dim, index, source = node.args[:4]

@@ -1,8 +1,8 @@
-"""Groups: loop values that are computed together in one nest of loops.
+"""Fusion groups: loop values that are computed together in one loop nest.
 
-A group has a box of variables in natural (row-major) order, some of which may be inner: those that its reductions run
-over. Its `roots` are values with an index of the box each: stored values, and reductions (with the index of what they
-reduce). Everything between the roots is written out where it is needed.
+A group has an iteration space (a box) of variables in row-major order. Its inner variables are those that its
+reductions run over. Each of its `roots` has an index over the box. Roots are stored values, and reductions with the
+index of their operand. All values between the roots are computed inline.
 
     s = sum x, (1,)           group over i0 < 64, i1 < 768 (inner)
     y = x / s                 roots: s at [i0, i1], y at [i0, i1]
@@ -22,7 +22,7 @@ from ...tensors.view_maps import Shape
 @dataclass(eq=False, slots=True)
 class Group:
     """See the module. `inner` is None as long as nothing is reduced. `is_whole`: no root reads across the parts of a
-    joined value, so that the box need not be cut (`schedule.fusion.split_concat_loops`)."""
+    concatenated value, so the box need not be split (`schedule.fusion.split_concat_loops`)."""
 
     extents: tuple[int, ...]
     inner: frozenset[int] | None = None
@@ -30,7 +30,7 @@ class Group:
     refusals: list[str] = field(default_factory=list)
     is_whole: bool = True
     operators: int = 0
-    """That it computes for an element, more or less: what several roots share is counted with each."""
+    """Approximate number of operators for an element: what several roots share is counted for each."""
 
     @property
     def row_count(self) -> int:
@@ -41,7 +41,7 @@ class Group:
         return product
 
     def result_index(self, root: Value) -> Index:
-        """Where the root's own elements lie: a reduction's have 0 in the dimensions that were reduced."""
+        """The index of the root's own elements: a reduction has 0 in the reduced dimensions."""
         index = self.roots[root]
         if not is_reduction(root):
             return index
@@ -56,7 +56,7 @@ class Group:
         self.is_whole, self.operators = other.is_whole, other.operators
 
     def cut(self, variable: int, inner: int) -> None:
-        """Make two variables of one, the second with the extent `inner`."""
+        """Splits one variable in two, the second with extent `inner`."""
         n = self.extents[variable]
         self.extents = (*self.extents[:variable], n // inner, inner, *self.extents[variable + 1 :])
         self.roots = {value: cut(index, variable, inner) for value, index in self.roots.items()}
@@ -69,7 +69,7 @@ class Group:
 
 
 def goes_along(reduction: Value) -> bool:
-    """Whether what is reduced together lies together in memory."""
+    """Whether the reduced elements are contiguous in memory."""
     x, dims = reduction.node.args[:2]  # type: ignore[union-attr]
     return any(x.type.stride[k] == 1 and x.shape[k] > 1 for k in dims)
 
@@ -79,24 +79,24 @@ def is_reduction(value: Value) -> bool:
 
 
 def is_running(value: Value) -> bool:
-    """Of what is before it along a dimension, which is an inner variable then."""
+    """Whether it is a scan (a running reduction) along a dimension, whose variable is inner."""
     return value.node is not None and value.node.op.name in RUN_ALONG
 
 
 def walks_singly(value: Value) -> bool:
-    """Whether a running reduction goes along what lies side by side: then no vectors serve, and what is computed in the
-    same loops is computed one element at a time."""
+    """Whether it is a scan along a contiguous dimension. Such a loop is not vectorized, so everything in it is computed
+    one element at a time."""
     x = value.node.args[0] if is_running(value) else None  # type: ignore[union-attr]
     return x is not None and x.type.stride[value.node.args[1]] == 1  # type: ignore[union-attr]
 
 
 MANY = 1 << 12
-"""Elements. Laying out fewer anew is nothing beside a kernel's start."""
+"""Elements. Transposing fewer costs nothing compared with a launch."""
 
 
 def turns_over(value: Value) -> bool:
-    """Whether what it is computed of lies along another dimension: by itself it goes tile by tile. In an order that
-    sums need, either reading or writing would be one element at a time."""
+    """Whether it transposes its operands: as a loop of its own it is tiled. In the order that a reduction needs, either
+    its reads or its writes would be strided."""
     fast = fastest(value.type)
     if fast is None or value.type.numel < MANY or is_reduction(value) or is_running(value):
         return False
@@ -105,17 +105,17 @@ def turns_over(value: Value) -> bool:
 
 
 def fastest(type: TensorType) -> int | None:
-    """The dimension along which it lies."""
+    """The dimension with stride 1."""
     return next((d for d, size in enumerate(type.shape) if size > 1 and type.stride[d] == 1), None)
 
 
 def space_of(root: Value) -> Shape:
-    """The shape of the box that a root walks: its own, or that of what it reduces."""
+    """The iteration space of a root: its own shape, or that of the operand it reduces."""
     return root.node.args[0].shape if is_reduction(root) else root.shape  # type: ignore[union-attr]
 
 
 def group_of(root: Value) -> Group:
-    """A group of one."""
+    """A new group with this root only."""
     shape = space_of(root)
     group = Group(tuple(n for n in shape if n != 1))
     index = align(group, shape, range(len(group.extents)))
@@ -127,13 +127,13 @@ def group_of(root: Value) -> Group:
 
 
 def align(group: Group, shape: Shape, variables: range | list[int]) -> Index | None:
-    """The index of a tensor of `shape` that walks `variables` in row-major order, cutting variables where the shape
-    has finer dimensions; None where the sizes do not match. Cutting changes the group, which stays equal."""
+    """The index of a tensor of `shape` that walks `variables` in row-major order; None where the sizes do not match.
+    Splits variables where the shape has finer dimensions. That changes the group, but not what it computes."""
     positions = list(variables)
     found: list[Affine | None] = []
     parts: list[list[int]] = []
     at = len(positions) - 1
-    # From the last dimension to the first, each takes whole variables, and cuts one where it ends inside it.
+    # From the last dimension to the first: each takes whole variables, and splits one where it ends inside it.
     for size in reversed(shape):
         taken: list[int] = []
         left = size
@@ -148,7 +148,7 @@ def align(group: Group, shape: Shape, variables: range | list[int]) -> Index | N
             elif n % left == 0:
                 k = positions[at]
                 group.cut(k, left)
-                # What was found keeps its meaning: later variables moved up by one.
+                # Earlier results stay valid: later variables moved up by one.
                 parts = [[p + 1 if p > k else p for p in part] for part in parts]
                 taken = [p + 1 if p > k else p for p in taken]
                 taken.append(k + 1)

@@ -5,8 +5,8 @@
     kernel relu(b0: f32 out, b1: f32)              loop i0 < 512 …
       loop i0 < 512 …
 
-Fusion shares loops of one shape. What is left are loops of several shapes over what a layer made: they are started,
-and waited for, together. The loops of a kernel know nothing of one another, which is what is asked here.
+Loop fusion merges loops of the same shape. Loops of different shapes over the results of one layer remain: here they
+share one launch. Loops of one kernel must be independent of each other, which is checked.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 from ..target_machines import machine_of
 
 MOST_LOOPS = 8
-"""Of a kernel: each is code of its own, and a kernel that is made of many is rarely equal to another."""
+"""Loops of one kernel. Each adds code, and a kernel with many loops rarely equals another one in the kernel cache."""
 
 
 FEW_ELEMENTS = 16
-"""Counting a step takes no time but its start, and goes with anything."""
+"""A kernel of so few elements, such as a step counter, costs only its launch and is merged with any other."""
 
 
 def why_not_together(first: Launch, second: Launch) -> str | None:
-    """Why two kernels that need nothing of one another are not made one."""
+    """Why two independent kernels are not merged."""
     if first.device != second.device:
         return "they are on different devices"
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
@@ -45,7 +45,7 @@ def why_not_together(first: Launch, second: Launch) -> str | None:
 
 
 def together(first: Launch, second: Launch) -> Launch:
-    """One kernel of both."""
+    """One kernel that runs the loops of both."""
     buffers = dict.fromkeys((*first.buffers, *second.buffers))
     numbers = {value: number for number, value in enumerate(buffers)}
     moved = [numbers[value] for value in second.buffers]
@@ -64,7 +64,7 @@ def together(first: Launch, second: Launch) -> Launch:
 
 
 def renumbered(loop: Loop, numbers: list[int]) -> Loop:
-    """The loop over buffers of other numbers."""
+    """The loop with its buffers renumbered."""
     made: dict[Scalar, Scalar] = {}
 
     def access(a: Access) -> Access:
@@ -95,9 +95,9 @@ def renumbered(loop: Loop, numbers: list[int]) -> Loop:
 
 
 def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:
-    """The steps with neighbouring kernels made one where that is allowed, and why it was not elsewhere.
+    """The steps with neighbouring kernels merged where allowed, and the reasons where not.
 
-    A library call between two kernels keeps its place. A step that `waits` may as well come later: it names memory.
+    A library call between two kernels keeps its place. A step that `waits` may also run later: it only names memory.
     """
     found: list[Any] = []
     refusals: list[str] = []
@@ -119,7 +119,7 @@ def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tup
 
 
 def needs(first: Launch, second: Launch) -> bool:
-    """Whether one makes what the other uses."""
+    """Whether either writes what the other reads or writes."""
     return not made_by(first).isdisjoint(used_by(second)) or not made_by(second).isdisjoint(used_by(first))
 
 
@@ -128,7 +128,7 @@ def made_by(launch: Launch) -> set[Value]:
 
 
 def used_by(launch: Launch) -> set[Value]:
-    """What lies in its buffers: of values that were assembled, their parts too."""
+    """The values in its buffers, with the parts of those that were assembled."""
     found: set[Value] = set()
     for value in launch.buffers:
         found.add(value)

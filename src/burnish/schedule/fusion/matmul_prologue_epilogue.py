@@ -1,14 +1,14 @@
-"""Prologue fusion and epilogue fusion for GPU matmuls: what one kernel can do around a product.
+"""Prologue fusion and epilogue fusion for GPU matmuls: what one kernel can compute before and after a product.
 
-    h = aten.gelu.default u                   before: gelu(b0[…]) makes h, where nothing else reads h
+    h = aten.gelu.default u                   before: gelu(b0[…]) makes h, if the product is its only reader
     y = linear h, w, b, None, None            call
     v = view y, reshape[8, 64, 768]
     z = aten.add.Tensor v, x                  after: add(product, b1[…]) makes z
 
     work_of(node, around)        Found(work, values, last=the node of z, …), or None where there are no such kernels
 
-Kernels count in four variables: the number of the product, rows, columns, and what is summed up. A tensor with more
-dimensions, as v above, is read by them where its steps in memory allow: those of 8 and 64 lie one in another.
+Kernels have four variables: the batch index, row, column, and the summed index. A tensor with more dimensions, such as
+v above, can be read if dimensions of the same variable collapse into one: 8 and 64 both belong to the row.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ COUNT, ROW, COLUMN, DEPTH = range(4)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 THINNEST = 16
-"""Tensor cores multiply pieces of so many rows: of fewer, most of their work is for nothing."""
+"""Tensor cores multiply tiles of this many rows. With fewer, most of the tile is wasted."""
 
 FEWEST_OPERATIONS = 1 << 24
-"""A smaller product takes no longer than it takes to start it, and would not repay the compiling."""
+"""A smaller product takes no longer than its launch, and would not repay compilation."""
 
 LONGEST_AFTER, LONGEST_BEFORE = 400, 60
-"""Scalar operations. What is computed of an operand is computed again for each tile beside it."""
+"""In scalar operations. The prologue of an operand is computed again for each tile that reads it."""
 
 
 class Refused(Exception):
-    """What is computed has no place in a kernel that multiplies."""
+    """The expression cannot be part of a matmul kernel."""
 
 
 class Around:
-    """Who reads which value of a graph. What one kernel has taken on, no other takes."""
+    """The readers of each value of a graph, and the nodes that a kernel has already absorbed."""
 
     def __init__(self, graph: Graph):
         self.readers: dict[Value, list[Node]] = defaultdict(list)
-        """As often as each reads it."""
+        """A node is listed once for each time it reads the value."""
         self.leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
         self.idle: set[Node] = set()
-        """Views that nobody reads: a weight that was turned over twice leaves one."""
+        """Views without readers: transposing a weight twice leaves one."""
         self.taken: set[Node] = set()
         for node in reversed(graph.nodes):
             if node.op is VIEW and not self.readers[node.results[0]] and node.results[0] not in self.leaving:  # type: ignore
@@ -77,21 +77,21 @@ class Around:
         return None if len(readers) != 1 or value in self.leaving or readers[0] in self.taken else readers[0]
 
     def goes_on(self, value: Value) -> bool:
-        """Whether loops read a value that is made by loops: then they are one, or could be."""
+        """Whether a loop reads the value, so that it could be fused with a loop that makes it."""
         return any(
             self.goes_on(reader.results[0]) if reader.op is VIEW else why_not_loop(reader) is None  # type: ignore
             for reader in self.readers[value]
         )
 
     def is_inner(self, value: Value) -> bool:
-        """Whether it is computed element by element, for one reader alone, or shows what is."""
+        """Whether it is computed element by element for a single reader, or is a view of such a value."""
         node = value.node
         if node is None or node in self.taken or self.only_reader(value) is None or why_not_loop(node) is not None:
             return False
         return self.is_inner(node.args[0]) if node.op is VIEW else isinstance(node.op.rule, Pointwise)
 
     def lies_in_memory(self, value: Value) -> bool:
-        """Whether no loop makes it."""
+        """Whether no loop computes it."""
         node = value.node
         if node is not None and node.op is VIEW:
             return self.lies_in_memory(node.args[0])
@@ -102,13 +102,13 @@ class Around:
 class Found:
     work: Work
     values: dict[str, Value]
-    """By the names that the kernels have for them."""
+    """By their names in the kernels."""
     last: Node
-    """The one whose result the kernels make: the product's or a later one."""
+    """The node whose result the kernels store: the product or a later one."""
     after: frozenset[Node]
-    """What a kernel does besides, behind the product, the last one aside."""
+    """The other nodes after the product that a kernel computes."""
     before: frozenset[Node]
-    """What the first way does besides, before the product."""
+    """The nodes before the product that the first variant computes."""
 
 
 def work_of(node: Node, around: Around) -> Found | None:
@@ -150,7 +150,7 @@ class Finder:
         self.bias: Value | None = node.args[2] if node.op is LINEAR else None
         is_linear = node.op is LINEAR
         self.dims = (ROW, COLUMN) if is_linear else (COUNT, ROW, COLUMN)
-        """Which variable walks each dimension of the product."""
+        """The kernel variable of each dimension of the product."""
         self.operands: tuple[Operand, Operand] = (
             (node.args[0], (ROW, DEPTH) if is_linear else (COUNT, ROW, DEPTH)),
             (node.args[1], (COLUMN, DEPTH) if is_linear else (COUNT, DEPTH, COLUMN)),
@@ -180,7 +180,7 @@ class Finder:
     # ---- kernels
 
     def way(self, end: Value, computed: tuple[Value, ...]) -> KernelSpec:
-        """All of it in one kernel, with these operands computed as they are loaded."""
+        """One kernel for everything; the operands in `computed` are computed as they are loaded."""
         writer = EpilogueWriter(self, end)
         a, b = (
             cast(writer.walked(*operand) if operand[0] in computed else writer.loaded(*operand), "f32")
@@ -194,7 +194,7 @@ class Finder:
         return self.spec(writer, Loop(self.extents, 3, (stage,)), PRODUCT if end is self.product else RESULT)
 
     def apart(self, end: Value) -> KernelSpec:
-        """What follows the product as a kernel of its own."""
+        """The epilogue as a separate kernel."""
         writer = EpilogueWriter(self, end)
         value = writer.walked(end, self.dims, writer.loaded(self.product, self.dims))
         stage = Stage((), (Store(writer.place, value),))
@@ -213,7 +213,7 @@ class Finder:
     # ---- around the product
 
     def after(self) -> tuple[Value, frozenset[Node]]:
-        """The last value that can be made of the product before it is stored, and the nodes on the way."""
+        """The last value that can be computed from the product before it is stored, and the nodes in between."""
         value, ends = self.product, []
         while (reader := self.around.only_reader(value)) is not None:
             result = reader.results[0] if len(reader.results) == 1 else None
@@ -233,7 +233,7 @@ class Finder:
         return self.product, frozenset()
 
     def before(self, operand: Operand) -> tuple[KernelSpec, frozenset[Node]] | None:
-        """The kernel that makes an operand of what lies in memory."""
+        """The kernel that computes an operand from values in memory."""
         value, dims = operand
         if not self.around.is_inner(value):
             return None
@@ -250,11 +250,11 @@ class Finder:
 
 
 Operand = tuple[Value, tuple[int, ...]]
-"""A value, and which variable of the kernel walks each of its dimensions."""
+"""A value, and the kernel variable of each of its dimensions."""
 
 
 def follows(node: Node, value: Value, result: Value) -> bool:
-    """Whether it is computed element by element of a value of its shape."""
+    """Whether it is an element-wise function of a value of the same shape."""
     return (
         isinstance(node.op.rule, Pointwise)
         and why_not_loop(node) is None
@@ -275,13 +275,13 @@ def access(value: Value, dims: tuple[int, ...], buffer: int = 0) -> Access:
 
 
 class EpilogueWriter:
-    """Expressions of one kernel, which makes `made`."""
+    """Builds the expressions of one kernel, which computes `made`."""
 
     def __init__(self, finder: Finder, made: Value):
         self.finder = finder
         self.buffers: list[Value] = [made]
         self.inside: set[Node] = set()
-        """What is computed here."""
+        """The nodes that this kernel computes."""
 
     def buffer(self, value: Value) -> int:
         if isinstance(value.type, NumberType):
@@ -294,15 +294,15 @@ class EpilogueWriter:
         return load(NAMES[value.dtype], access(value, dims, self.buffer(value)))
 
     def is_inner(self, value: Value) -> bool:
-        """Whether a value is computed where it is read: what shows the product is no value of its own."""
+        """Whether a value is computed where it is read. A view of the product needs no memory of its own."""
         if value.node is not None and value.node.op is VIEW:
             source = value.node.args[0]
             return source is self.finder.product or self.is_inner(source)
         return self.finder.around.is_inner(value)
 
     def walked(self, value: Value, dims: tuple[int, ...], product: Scalar | None = None) -> Scalar:
-        """An element of a value, in the kernel's variables, and in `place` where it lies. What was merely given
-        another shape is walked in the shape that it was computed in."""
+        """One element of a value as an expression of the kernel's variables; sets `place` to its address. A reshaped
+        value is indexed in the shape it was computed in."""
         finder = self.finder
         while value.node is not None and is_reshape(value.node):
             self.inside.add(value.node)
@@ -343,7 +343,7 @@ def refuse(value: Value, index: object) -> Scalar:
 
 
 def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
-    """For each dimension of a shape the variable that it is a part of: of (8, 64, 768), rows, rows, columns."""
+    """The kernel variable that each dimension of a shape belongs to: for (8, 64, 768), rows, rows, columns."""
     found: list[int] = []
     at, left = len(sizes) - 1, sizes[-1]
     for size in reversed(shape):
@@ -359,7 +359,7 @@ def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...
 
 
 def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> tuple[int, ...]:
-    """How far one step of each of the kernel's variables goes, where dimensions lie one in another."""
+    """The stride of each kernel variable. The dimensions of one variable must collapse into one stride."""
     strides, inner = [0, 0, 0, 0], [1, 1, 1, 1]
     for size, step, variable in reversed(list(zip(shape, x.coefficients, variables, strict=True))):
         if size == 1:

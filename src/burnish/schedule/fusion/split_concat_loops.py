@@ -1,13 +1,13 @@
-"""The iteration space of a loop is split where the parts of a concatenated value meet.
+"""Splits the iteration space of a loop at the borders between the parts of a concatenated value.
 
     y = exp cat([a: f32[64, 4], b: f32[64, 12]], 1)
 
     loop i0 < 64, i1 < 16        =>    loop i0 < 64, i1 < 4      y[16*i0 + i1] = exp a[4*i0 + i1]
                                        loop i0 < 64, i1 < 12     y[16*i0 + i1 + 4] = exp b[12*i0 + i1]
 
-Whoever walks the expressions of a box asks `part_at` which part an index falls into. Where it may be several, that
-raises `Straddles`, and `boxes_of` tries again with the two halves of the box. Within a box every index is affine, and
-no element asks where it lies. Variables that a reduction runs over are never cut: a row stays whole.
+Code that builds the expressions of a box calls `part_at` to find the part that an index falls into. If there may be
+several, it raises `Straddles`, and `boxes_of` tries again with the two halves of the box. Within a box every index is
+affine, without a branch for each element. Variables of a reduction are never split: rows stay whole.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ...tensors.affine_indices import Affine, Index
 T = TypeVar("T")
 
 MOST = 16
-"""Boxes of one kernel: each is printed and compiled by itself."""
+"""Most boxes of one kernel: the code of each is compiled separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of a box of loop variables: where it begins, and how far it reaches."""
+    """A part of an iteration space: its start and its extents."""
 
     starts: tuple[int, ...]
     extents: tuple[int, ...]
 
     def inside(self, index: Index) -> Index:
-        """An index over the whole box, as one over the variables of this one, which begin at 0."""
+        """Converts an index over the whole space to one over the variables of this box, which start at 0."""
         if not any(self.starts):
             return index
         return tuple(x + sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
@@ -56,7 +56,7 @@ class Box:
 
 
 class Straddles(Exception):
-    """An index may fall into several parts of `value`. Cut before the `at`th step of the variable, it may less so."""
+    """An index may fall into several parts of `value`. Splitting before step `at` of the variable separates them."""
 
     def __init__(self, value: Value, variable: int, at: int):
         super().__init__(f"{value} is read across its parts")
@@ -64,7 +64,7 @@ class Straddles(Exception):
 
 
 class Uncuttable(Exception):
-    """The box cannot be cut as a joined value would need it; the message says why."""
+    """The box cannot be split as a concatenated value would need it; the message says why."""
 
     def __init__(self, value: Value, why: str):
         super().__init__(why)
@@ -74,7 +74,7 @@ class Uncuttable(Exception):
 def boxes_of(
     extents: tuple[int, ...], walk: Callable[[Box], T], inner: frozenset[int] | None = None, most: int = MOST
 ) -> list[tuple[Box, T]]:
-    """The boxes that `walk` gets through, with what it made of each, in order."""
+    """Splits the space until `walk` succeeds on each box; returns the boxes and what it returned, in order."""
     found: list[tuple[Box, T]] = []
     waiting = [Box((0,) * len(extents), extents)]
     while waiting:
@@ -91,7 +91,7 @@ def boxes_of(
 
 
 def part_at(value: Value, part: Part, index: Index, extents: tuple[int, ...]) -> tuple[Part, Index]:
-    """The part that an index falls into, not cut any further, and the index within it."""
+    """The part that an index falls into, down to a single operand, and the index within it."""
     while isinstance(part, Along):
         x, start = index[part.dim], 0
         low, high = x.span(extents)
@@ -108,7 +108,7 @@ def part_at(value: Value, part: Part, index: Index, extents: tuple[int, ...]) ->
 
 
 def cut_at(x: Affine, border: int, extents: tuple[int, ...]) -> tuple[int, int]:
-    """Which variable to cut before which of its steps, so that fewer values of x lie on both sides of the border."""
+    """The variable to split and the step to split before, so that fewer values of x straddle the border."""
     low, high = x.span(extents)
     assert low < border <= high
     for k in sorted(range(len(extents)), key=lambda k: -abs(x.coefficients[k])):
@@ -119,7 +119,7 @@ def cut_at(x: Affine, border: int, extents: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _cuts(x: Affine, border: int, k: int, extents: tuple[int, ...]) -> Iterator[int]:
-    """Where the last step wholly on one side ends, and where the first one wholly on the other begins."""
+    """The steps where the last one wholly on one side ends, and where the first one wholly on the other side starts."""
     c = x.coefficients[k]
     if c == 0:
         return

@@ -1,11 +1,11 @@
-"""Long chains of element-wise operators are split into several kernels.
+"""Splits long chains of element-wise operators into several kernels, to bound compile time and expression depth.
 
     x1 = sin x0                        one kernel computes x1 to x256 and stores x256,
     …                                  the next one computes x257 to x512,
     x1000 = sin x999                   …
 
-Machine code for twice as many operators in one stretch takes more than twice as long to make, and each of them is a
-step deeper in an expression. Storing a number and loading it again is little beside 256 operators on it.
+Compile time grows faster than the number of operators in one kernel, and each operator makes the expression deeper.
+Storing a value and loading it again costs little compared with 256 operators.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from ...ir.graph import Graph, Node, Value
 
 MOST = 256
-"""Operators that a kernel computes for an element."""
+"""Most operators that a kernel computes for one element."""
 
 
 def cut_chains(graph: Graph, computed: Callable[[Value], bool], store: Callable[[Value], None]) -> None:
-    """`computed` says of a value that whoever reads it computes it; `store` makes an end of that."""
+    """`computed` tells whether each reader computes a value itself; `store` stores the value in memory instead."""
     behind: dict[Value, frozenset[Node]] = {}
     for node in graph.nodes:
         value = node.results[0] if node.results else None
@@ -36,7 +36,7 @@ def cut_chains(graph: Graph, computed: Callable[[Value], bool], store: Callable[
 
 
 def operators_of(value: Value, computed: Callable[[Value], bool]) -> int:
-    """How many operators make a value of what lies in memory, or of what reductions give."""
+    """The number of operators that compute a value from memory or from results of reductions."""
     found: set[Node] = set()
     stack = [value]
     while stack:

@@ -1,12 +1,12 @@
-"""Reduction splitting: a reduction of few, long rows takes two steps, so that several threads have work.
+"""Reduction splitting: a reduction over few, long rows is computed in two steps, so that it can run in parallel.
 
     s = sum x, (0, 1)      x: f32[2048, 1024]      =>    v = view x, reshape[64, 32, 1024]
                                                          p = sum v, (1, 2)                    f32[64, 1, 1]
                                                          q = sum p, (0,)                      f32[1, 1, 1]
                                                          s = view q, reshape[1, 1]
 
-A loop walks its rows side by side, and each row in one go. Sixty-four parts of a sum are rows like others: what is
-computed on the way, and stored, still happens in the same pass.
+A loop runs its rows in parallel, and each row sequentially. The 64 partial sums are rows like any others: elements that
+are computed and stored on the way are still handled in the same loop.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..target_machines import CPU, machine_of
 from .fusion_groups import goes_along
 
 LONG = 1 << 16
-"""Elements of all rows together: what a second kernel costs is a fifth of what reducing these does."""
+"""Elements of all rows together. At this size a second kernel costs a fifth of the reduction."""
 
 
 Cut = tuple[tuple[int, int], ...]
-"""The dimensions to be cut, each with into how many parts."""
+"""The dimensions to split, and the number of parts of each."""
 
 Cuts = Mapping[Node, Cut]
-"""For each node that is divided."""
+"""The split of each node that is split."""
 
 
 class Divider(Rewriter):
@@ -63,14 +63,14 @@ class Divider(Rewriter):
 
 
 def split_reductions(graph: Graph) -> Graph:
-    """The graph itself, where there is nothing to divide."""
+    """Returns the graph itself where nothing is split."""
     cuts = {node: cut for node in graph.nodes if (cut := cut_of(node)) is not None}
     return Divider(graph, cuts).run() if cuts else graph
 
 
 def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Graph]:
-    """The same for one graph at several sizes, what is on GPUs alone: a CPU's few threads find enough to do. What is
-    cut in the first is cut in all, into parts that come out even for all sizes."""
+    """Splits reductions in the graphs of one function at several sizes, on GPUs only: a CPU's few threads have enough
+    work. A reduction is split in all graphs or in none, into a number of parts that divides every size."""
     if len({len(graph.nodes) for graph in graphs}) > 1:
         return list(graphs)
     cuts: list[dict[Node, Cut]] = [{} for _ in graphs]
@@ -91,8 +91,8 @@ def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Gra
 
 
 def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
-    """The dimensions to be cut, and into how many parts; None where it is not worth it. `divisors` is what the size of
-    each dimension is a multiple of, where that is not the size itself."""
+    """The dimensions to split and the number of parts; None where it does not pay. `divisors` has a divisor of the size
+    of each dimension, where the size itself is symbolic."""
     if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
         return None
     x, dims = node.args
@@ -112,7 +112,7 @@ def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
     found = [(parts, dim) for dim in dims for parts in even[dim] if x.shape[dim] > parts and parts <= most]
     if not found:
         return None
-    # Of the best the one that steps furthest: its parts lie apart, and what is in one lies together.
+    # Among equals choose the dimension with the largest stride, so that each part is contiguous.
     parts, _, first = max((parts, x.type.stride[dim], dim) for parts, dim in found)
     cut = {first: parts}
     if machine.cuts_several:

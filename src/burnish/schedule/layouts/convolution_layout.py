@@ -6,10 +6,10 @@
                                                      s = restride t, channels-last
                                                      g, h = aten.convolution_backward s, r, w
 
-A library lays memory out anew where it does not lie as it computes, and what reads and writes there follows for
-nothing: so forward, both gradients and the copy are measured together, and where there are gradients, or on a GPU, it
-is decided for all convolutions at once (`layout_chains`). The gradients of a window of one pixel, channels-last, are
-two products of matrices, where those are faster.
+A library copies a tensor that is not in the layout it computes in. Element-wise nodes before and after a convolution
+take its layout at no cost. So forward, both gradients and the copy are measured together. Where there are gradients, or
+on a GPU, all convolutions are decided together (`propagate_channels_last`). The channels-last gradients of a 1x1
+convolution are two matrix products, where those are faster.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from .propagate_channels_last import BACKWARD, Both, decided, links_of
 class Chosen:
     spec: ConvSpec
     x: Value
-    """In the new graph."""
+    """A value of the new graph."""
     backward: float | None
-    """Seconds of its gradients by one call of torch's."""
+    """Seconds of its gradients in one call of torch."""
 
 
 LEAST_CHANNELS = 16
-"""That oneDNN's gradients of a window of one pixel with a stride are sure to be right for: as wide as its vectors."""
+"""Fewest channels for which oneDNN's gradients of a strided 1x1 convolution are correct: the width of its vectors."""
 
 
 class Layouts:
-    """`choose` finds the fastest call of a spec, `seconds` are for measuring one."""
+    """`choose` finds the fastest call of a spec; `seconds` is the time allowed for measuring one."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Layouts:
         self.graph, self.build, self.choose, self.seconds, self.spec_of = graph, build, choose, seconds, spec_of
         self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
         self.chosen: dict[tuple[Value, Value], Chosen] = {}
-        """By the convolution's input and weight, in the old graph."""
+        """By the convolution's input and weight in the old graph."""
         self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self.is_last: dict[Node, bool] | None = None
-        """Of convolutions that are decided together, as soon as somebody has asked for one."""
+        """Of the convolutions that are decided together; computed at the first use."""
         self.clocks = clocks_of(graph)
 
     def lay(self, x: Value, stride: tuple[int, ...]) -> Value:
-        """The same for all who ask."""
+        """The value with these strides: one copy, shared by all readers."""
         if x.type.stride == stride:
             return x
         if (x, stride) not in self.laid:
@@ -73,7 +73,7 @@ class Layouts:
         return self.laid[x, stride]
 
     def forward(self, node: Node, spec: ConvSpec, x: Value) -> tuple[ConvSpec, Choice, Value]:
-        """The spec as its tensors are to lie, the fastest call for it, and its input."""
+        """The spec in the chosen layout, the fastest call for it, and its input."""
         behind = self.backward.get((node.args[0], node.args[1]))
         if behind is not None or node in self.clocks:
             spec = in_order(spec, is_last=self.decided()[node])
@@ -90,7 +90,7 @@ class Layouts:
         return spec, choice, self.lay(x, spec.x.stride)
 
     def decided(self) -> dict[Node, bool]:
-        """Which of the convolutions with gradients, or on a GPU, compute channels-last."""
+        """Which of the convolutions with gradients, or on a GPU, compute in channels-last."""
         if self.is_last is None:
             nodes = [
                 node
@@ -98,7 +98,7 @@ class Layouts:
                 if node in self.clocks or node.op is CONV and tuple(node.args[:2]) in self.backward
             ]
             times = [Both(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes]
-            # One of which only one time is known says nothing.
+            # With only one of the two times, there is nothing to compare.
             times = [both if all(both) else Both(0.0, 0.0) for both in times]
             links = list(links_of(self.graph, nodes, copy_seconds))
             self.is_last = {
@@ -108,8 +108,8 @@ class Layouts:
         return self.is_last
 
     def is_refused(self, node: Node) -> bool:
-        """Whether its gradients must not be asked for channels-last: oneDNN then writes behind the memory of what it
-        works with, where a window of one pixel skips some and has fewer channels than a vector."""
+        """Whether its gradients must not be computed in channels-last: oneDNN then writes past the end of its workspace
+        if a 1x1 convolution has a stride and fewer channels than a vector."""
         behind = self.backward.get(tuple(node.args[:2]))
         if behind is None or not behind.args[-1][1] or node.args[0].type.device.type != "cpu":
             return False
@@ -117,7 +117,7 @@ class Layouts:
         return max(weight[2:]) == 1 < max(stride) and weight[1] < LEAST_CHANNELS
 
     def seconds_of(self, node: Node, is_last: bool) -> float | None:
-        """Of the convolution and its gradients. None where they were not measured."""
+        """Time of the convolution and its gradients. None where they were not measured."""
         if is_last and self.is_refused(node):
             return None
         spec = in_order(self.spec_of(node, node.args[0].type), is_last=is_last)
@@ -131,7 +131,7 @@ class Layouts:
         return gradient_seconds(ConvBackwardSpec(replace(spec, bias=None), tuple(node.args[-1])), self.seconds)
 
     def gradients(self, node: Node, args: tuple) -> Any:
-        """The results of a convolution's backward, laid out as was chosen; None where nothing was."""
+        """The results of a convolution's backward in the chosen layout; None where none was chosen."""
         found = self.chosen.get((node.args[1], node.args[2]))
         if found is None:
             return None
@@ -145,7 +145,7 @@ class Layouts:
         return self.build.apply(node.op, (grad, found.x, weight, *args[3:]))
 
     def products(self, found: Chosen, grad: Value, weight: Value, wanted: Sequence[bool]) -> tuple | None:
-        """Of matrices, where that is faster than one call: with pixels in rows, dx = grad @ w and dw = gradᵀ @ x."""
+        """Matrix products, where faster than one call: with pixels as rows, dx = grad @ w and dw = gradᵀ @ x."""
         rows, outputs, channels = grad.type.numel // grad.shape[1], grad.shape[1], found.x.shape[1]
         device, dtype = grad.type.device, grad.dtype
         grad_rows, x_rows = (TensorType.contiguous((rows, n), dtype, device) for n in (outputs, channels))
@@ -174,7 +174,7 @@ class Layouts:
         return tuple(made)
 
     def rows_of(self, x: Value) -> Value:
-        """Channels-last memory as a matrix, a pixel in each row."""
+        """A channels-last tensor as a matrix with one pixel in each row."""
         last = self.build.permute(x, (0, *range(2, x.ndim), 1))
         return self.build.reshape(last, (x.type.numel // x.shape[1], x.shape[1]))
 
@@ -188,7 +188,7 @@ class Layouts:
 
 
 def clocks_of(graph: Graph) -> dict[Node, Clock]:
-    """Convolutions that are measured on their GPU, and by whom."""
+    """Convolutions that are measured on their GPU, and the timer of each."""
     found: dict[Node, Clock] = {}
     for node in graph.nodes:
         machine = machine_of(node.args[0].type.device) if node.op is CONV and node.args[0].ndim > 3 else None
@@ -199,12 +199,12 @@ def clocks_of(graph: Graph) -> dict[Node, Clock]:
 
 
 def copy_seconds(type: TensorType) -> float:
-    """What it costs to lay a tensor out anew."""
+    """Time to copy a tensor to another layout."""
     return (machine_of(type.device) or CPU).copy_seconds * type.bytes
 
 
 def in_order(spec: ConvSpec, *, is_last: bool) -> ConvSpec:
-    """The same convolution of an x that lies channels-last, or contiguous."""
+    """The same convolution with x in channels-last or contiguous layout."""
     if is_last:
         return in_channels_last(spec)
     return replace(spec, x=replace(spec.x, stride=contiguous_stride(spec.x.shape)))

@@ -1,4 +1,4 @@
-"""Operands of GPU matmuls are padded to aligned rows, and the result is sliced.
+"""Pads the operands of GPU matmuls to aligned rows, and slices the result.
 
     y = linear x, w, b             =>    p = aten.constant_pad_nd.default x, [0, 6]
     x: bf16[4096, 1018]                  q = aten.constant_pad_nd.default w, [0, 6]
@@ -8,10 +8,9 @@
                                          r = linear x, q                     : bf16[4096, 50264]
                                          y = view r, slice[1: 0, 1, 50257]
 
-Done before calls are chosen, with the setting `shape_padding`. cuBLAS loads 16 bytes at once where every row begins at
-a multiple of that, and takes slower kernels where one does not. So what counts is the dimension along which a matrix
-lies, of each operand and of the result. Results are exact: along the dimension that is summed up zeros meet zeros, and
-what else is padded is cut away.
+Runs before calls are chosen, with the setting `shape_padding`. cuBLAS loads 16 bytes at once where every row starts at
+a multiple of 16, and uses slower kernels otherwise. So the contiguous dimension of each operand and of the result is
+padded. Results are exact: in the summed dimension zeros are multiplied by zeros, and other padding is sliced off.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from ..target_machines import machine_of
 BATCHED = "aten.bmm.default"
 
 FEWEST_OPERATIONS = 5e9
-"""Below, the time that is gained is less than what it takes to start the kernels that pad: about 12 microseconds, where
-an H100 multiplies at 250 instead of 600 trillion operations a second."""
+"""For smaller products, launching the padding kernels (about 12 microseconds) costs more than padding saves. An H100
+computes 250 instead of 600 trillion operations a second without alignment."""
 
 OPERATIONS_PER_BYTE = 256
-"""A product with fewer operations for each byte that padding reads and writes would wait for memory longer than it
-gains. At the rates above, and 2.5 TB/s, 170 are as long."""
+"""With fewer operations for each byte that padding copies, padding costs more time than it saves. At the rates above,
+and 2.5 TB/s, the break-even is at 170."""
 
 
 def pad_matmul_operands(graph: Graph) -> Graph:
@@ -48,7 +47,7 @@ class Padder(Rewriter):
     def __init__(self, graph: Graph):
         super().__init__(graph)
         self.made: dict[tuple[Value, tuple[int, ...]], Value] = {}
-        """What was padded. Several products may read one value, and backward reads what forward does."""
+        """Padded values. Several products may read one value, and backward reads those of forward."""
         self.leaving: set[Value] = set()
         for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
             source: Value | None = value
@@ -64,7 +63,7 @@ class Padder(Rewriter):
         return None
 
     def product(self, node: Node, operands: tuple, names: tuple[str, ...], result: str, bias: Value | None) -> Any:
-        """A letter for each dimension: `k` is summed up, and a linear layer's weight is `nk`."""
+        """`names` has a letter for each dimension: `k` is summed, and a linear layer's weight is `nk`."""
         types = [value.type for value in operands]
         sizes = {
             letter: size
@@ -89,7 +88,7 @@ class Padder(Rewriter):
         copied = sum(type.bytes for type, name in zip(types, names, strict=True) if any(amounts(name, short)))
         value = node.results[0]
         if value in self.leaving and any(letter in short for letter in "mn"):
-            copied += value.type.bytes  # type: ignore[union-attr]  # it is laid together for whoever is given it
+            copied += value.type.bytes  # type: ignore[union-attr]  # the caller receives it contiguous
         return operations >= FEWEST_OPERATIONS and operations >= OPERATIONS_PER_BYTE * 2 * copied
 
     def padded(self, value: Value, more: tuple[int, ...]) -> Value:
@@ -103,7 +102,7 @@ class Padder(Rewriter):
     def pad(self, value: Value, more: tuple[int, ...]) -> Value:
         node = value.node
         if node is not None and node.op is VIEW and len(node.args[1]) == 1 and isinstance(node.args[1][0], Permute):
-            # What is turned over is padded as it lies, and turned over again.
+            # A transposed value is padded before the transposition.
             dims = node.args[1][0].dims
             source = self.padded(node.args[0], tuple(more[dims.index(dim)] for dim in range(len(dims))))
             return self.build.permute(source, dims)
@@ -111,7 +110,7 @@ class Padder(Rewriter):
 
 
 def missing(types: list[TensorType], names: tuple[str, ...], sizes: dict[str, int], result: str) -> dict[str, int]:
-    """By how much each dimension is too short along which one of the matrices lies."""
+    """The padding that the contiguous dimensions of the operands and the result need."""
     machine, dtype = machine_of(types[0].device), types[0].dtype
     if machine is None or not machine.aligned or not multiplies_in_tensor_cores(dtype):
         return {}
@@ -121,7 +120,7 @@ def missing(types: list[TensorType], names: tuple[str, ...], sizes: dict[str, in
 
 
 def line_of(type: TensorType, name: str) -> str:
-    """The dimension along which a matrix lies: its columns, unless it is turned over."""
+    """The contiguous dimension of a matrix: its columns, unless it is transposed."""
     return name[-2] if type.stride[-2] == 1 and type.stride[-1] != 1 else name[-1]
 
 

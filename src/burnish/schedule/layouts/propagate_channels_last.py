@@ -1,10 +1,10 @@
-"""Layout propagation: which convolutions of a net compute channels-last, decided for all of them together.
+"""Layout propagation: decides for all convolutions of a network together which compute in channels-last.
 
-    a ─ relu ─ b ─ pool ─ c         b alone would not be worth two copies; after a, and before c, there are none
+    a ─ relu ─ b ─ pool ─ c         b alone would not be worth two copies; between a and c it needs none
 
-What a convolution makes lies as it computes, and what is computed of that element by element lies the same. So each
-convolution has two times, one for each way to lie, and between two of them there is a copy only where they differ. The
-least sum is looked for from three beginnings: all one way, all the other way, and each as is best by itself.
+A convolution's result has the layout it computes in, and element-wise results keep it. So each convolution has two
+times, one for each layout, and a link between two of them costs a copy only where they differ. The least total is
+searched from three starting points: all contiguous, all channels-last, and each as is best by itself.
 
     decided([Both(3.0, 2.9), Both(4.0, 2.0)], [Link(0, 1, 0.5)], [Link(…)])      [True, True]
 """
@@ -21,19 +21,19 @@ from .channels_last import is_channels_last
 BACKWARD = "aten.convolution_backward.default"
 
 SWEEPS = 16
-"""A sum that still falls after so many looks at each convolution is good enough."""
+"""Limit on passes over all convolutions while the total still falls."""
 
 
 class Both(NamedTuple):
-    """Seconds of one convolution."""
+    """Seconds of one convolution in each layout."""
 
     contiguous: float
     last: float
 
 
 class Link(NamedTuple):
-    """Where one convolution reads what another one makes, and what it costs if they differ. What comes from outside
-    lies as it does, whatever happens."""
+    """One convolution reads the result of another; a copy costs `seconds` if their layouts differ. The layout of a
+    source outside the convolutions is fixed."""
 
     source: int
     reader: int
@@ -41,11 +41,11 @@ class Link(NamedTuple):
 
 
 CONTIGUOUS, LAST = -1, -2
-"""Sources outside."""
+"""Sources outside, by their layout."""
 
 
 def decided(times: Sequence[Both], links: Sequence[Link]) -> list[bool]:
-    """For each convolution whether it computes channels-last."""
+    """Whether each convolution computes in channels-last."""
     if not times:
         return []
     beginnings = [[False] * len(times), [True] * len(times), [both.last < both.contiguous for both in times]]
@@ -64,7 +64,7 @@ def differ(link: Link, labels: Sequence[bool]) -> bool:
 
 
 def settled(times: Sequence[Both], links: Sequence[Link], labels: list[bool]) -> list[bool]:
-    """Turned one by one, as long as the sum falls."""
+    """Local search: flips one convolution at a time as long as the total falls."""
     around: list[list[Link]] = [[] for _ in times]
     for link in links:
         around[link.reader].append(link)
@@ -89,8 +89,8 @@ def settled(times: Sequence[Both], links: Sequence[Link], labels: list[bool]) ->
 
 
 def links_of(graph: Graph, convolutions: Sequence[Node], copy_seconds: Callable[[TensorType], float]) -> Iterator[Link]:
-    """Between these convolutions of a graph. A tensor that is laid out anew is so backward as well, as its gradient;
-    what comes from outside has none, and where there is no backward nothing has."""
+    """The links between these convolutions. A tensor that is copied to another layout costs a second copy in backward,
+    that of its gradient. Outside sources have no gradient, and a graph without backward has none."""
     number = {node: k for k, node in enumerate(convolutions)}
     is_forward = not any(node.op.name == BACKWARD for node in graph.nodes)
     made_of: dict[Value, frozenset[int]] = {}
@@ -105,7 +105,7 @@ def links_of(graph: Graph, convolutions: Sequence[Node], copy_seconds: Callable[
             made_of.update(dict.fromkeys(results, frozenset((number[node],))))
             continue
         for value in results:
-            # What is seen with other dimensions lies as that needs.
+            # A view with another number of dimensions does not keep the layout.
             alike = [made_of[x] for x in node.operands if x in made_of and x.ndim == value.ndim]
             if alike:
                 made_of[value] = frozenset().union(*alike)

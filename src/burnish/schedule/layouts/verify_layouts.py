@@ -1,14 +1,14 @@
-"""The layout verifier: each edge of the finished plan has a layout that its reader takes.
+"""The layout verifier: checks that the operands of each step of the finished plan have layouts that it accepts.
 
     verify_layouts(plan)
 
     InternalError: ... stage 'plan': the call bmm takes a as f32[2, 3, 4], and is given f32[2, 3, 4]{12, 1, 3}
         > y = run <bmm>, (e, b)                            : f32[2, 3, 5]
 
-A chosen call takes what its candidate says (`Candidate.takes`) and makes what that gives. An eager kernel takes what
-eager gave it, unless `ops.eager_kernel_layouts` says that it takes anything. A view has the strides that its maps give,
-and a value in another one's memory lies as that does. It costs 2 microseconds a step, and is always done; views are
-looked at with the setting `check`. A kernel of ours reads by the strides of its buffers' values.
+A chosen call takes the layouts of `Candidate.takes` and makes those of `gives`. An eager kernel takes the strides that
+eager passed to it, unless `ops.eager_kernel_layouts` says that it takes any. A view has the strides that its maps give.
+A value in another value's memory has that value's strides. The check takes 2 microseconds a step and always runs; views
+are checked only with the setting `check`. Our own kernels read any strides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..plan_steps import Call, Plan, Show
 
 
 def verify_layouts(plan: Plan) -> None:
-    """Raise InternalError, naming the node, where a step is given what it does not take."""
+    """Raises InternalError, naming the node, where a step gets an operand in a layout it does not take."""
     for node, why in faults(plan):
         raise InternalError("plan", why if node is None else f"{why}\n{surroundings(plan.graph, node)}")
 

@@ -1,11 +1,11 @@
-"""Library calls: what is asked for (specs), the ways to compute it (candidates), and which is the fastest (choose).
+"""Library calls: what is computed (specs), the ways to compute it (candidates), and the fastest of them (choice).
 
     spec = LinearSpec(x, weight, bias, activation=Activation("gelu", algorithm="none"), is_frozen=True)
     chosen = choose(spec, seconds=0.005).candidate
     prepared = chosen.prepare(weight, bias) if chosen.prepare else ()     # once
     chosen.run(x, *prepared)               # every call: the tensors that `chosen.operands` names, in that order
 
-`why_not` says why a plain call plus a kernel of our own has to do the epilogue.
+`why_not` says why the epilogue needs a kernel of our own after a plain call.
 """
 
 from .autotune_candidates import Choice, Memory, candidates, choose, choose_thoroughly, is_read_once, memory, tuned

@@ -1,12 +1,12 @@
-"""Autotuning: which candidate of a library call is the fastest here, measured on random tensors and remembered.
+"""Autotuning: the fastest candidate of a library call, measured on random tensors and remembered.
 
     >>> choice = choose(LinearSpec(x, weight, bias, is_frozen=True), seconds=0.005)
     >>> choice.candidate.name, choice.seconds
     ('mkl packed', 0.00029)
 
-What `memory` remembers are seconds by candidate, not the choice: the same measurement answers for callers who accept
-different candidates, and says whether a fused call beats a plain one with a kernel of our own after it. It goes to disk
-and comes back as text (`export`, `load`).
+`memory` remembers seconds by candidate, not the choice. So one measurement serves callers that accept different
+candidates, and tells whether a fused call beats a plain one followed by a kernel of our own. It is exported and loaded
+as text, to be kept on disk.
 """
 
 from __future__ import annotations
@@ -35,53 +35,53 @@ from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
 
 SMALL = 50_000
-"""Below so many operations the call itself is what costs, and of matrices eager's kernel is called the fastest."""
+"""With fewer operations the overhead of the call dominates, and eager's matmul has the least."""
 
 FROM_MEMORY = 4 << 20
-"""Of one row and a weight of so many bytes, reading the weight is what costs. Every candidate reads it once, eager's as
-it lies; making a packed one, only to measure it, took a second for the 150 MB of a language model's head."""
+"""For one row and a weight of at least this size, reading the weight dominates. Each candidate reads it once. Packing
+one only to measure it took a second for the 150 MB of a language model's head."""
 
 SMALL_IMAGES = 8_000_000
-"""Of convolutions our own is: what torch does around each of them takes longer than the work. In MobileNets it was two
+"""Convolutions with fewer operations use our own kernel: torch's overhead exceeds the work. In MobileNets ours was two
 to five times as fast up to here."""
 
 ENOUGH, LARGE = 0.9, 100_000_000
-"""Our own kernel has no rival any more where it reaches this part of the best rate that anything large has shown in
-this process. Measuring a rival takes longer than running it: it packs weights and makes code of its own."""
+"""Our own kernel is chosen at once if it reaches this fraction of the best rate that any large call in this process has
+shown. Measuring others takes longer than running them: they pack weights and generate code."""
 
 WORSE = {
     "onednn": "onednn packed",
     "pointwise onednn": "pointwise onednn packed",
     "pointwise addmm": "pointwise onednn packed",
 }
-"""Convolutions that are not measured where there is the other."""
+"""Convolution candidates that are not measured where the other is available."""
 
 OWN_CALL_SECONDS = 5e-6
 
 WORTH = 0.97
-"""A candidate that prepares weights or is not eager's must be at least this much faster than one that comes before it:
-smaller differences are noise, and eager's own kernel is the safer one."""
+"""A candidate that prepares weights or is not eager's must be at least this much faster than an earlier one. Smaller
+differences are noise, and eager's own kernel is the safer one."""
 
 MOST_ATTEMPTS = 3
-"""How often a disturbed measurement is made again, each time that somebody asks for it."""
+"""How often a disturbed measurement is repeated, once for each request."""
 
 BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
-"""Where measurements that other work disturbed have taken so long in all, the next one waits: on a busy machine they
-take a hundred times as long, and say little. After a while one is tried again."""
+"""After disturbed measurements of this total time, the next one waits: on a busy machine they take a hundred times as
+long and say little. After `AGAIN_SECONDS` one is tried again."""
 
 LIKELY = (OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
-"""What is taken where nothing could be measured: the first of these that there is, else eager's."""
+"""The choice where nothing could be measured: the first of these that is available, else eager's."""
 
 UNLIKELY = 0.25
-"""What other work disturbed must have taken so much less time to be taken in place of that: a product of 20 µs waited
-10 ms for a core in one candidate's turn, and 20 ms in another's."""
+"""A disturbed measurement overrides that choice only if it is this much faster. A product of 20 µs waited 10 ms for a
+core in one candidate's turn, and 20 ms in another's."""
 
 LIKELY_OPERATIONS_PER_SECOND = 1e11
 
 FREE_ALLOCATION = 32 << 20
 FAULT_SECONDS_PER_BYTE = 2e-10
-"""malloc hands memory of this size back to the system each time; whoever allocates the next result pays for every page
-(0.8 µs each). What runs into a given tensor does not."""
+"""malloc returns memory of this size to the system each time, so each new allocation pays for every page (0.8 µs each).
+A candidate that writes into a given tensor does not."""
 
 _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
     LinearSpec: linear_candidates,
@@ -96,15 +96,15 @@ _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
 class Choice:
     candidate: Candidate
     seconds: float | None
-    """Of one call; None where nothing was measured. For large work extrapolated from less of it."""
+    """Seconds of one call; None where nothing was measured. Extrapolated for large work."""
     measured: Mapping[str, float]
-    """The seconds of all candidates that work, by name. Empty where nothing was measured."""
+    """Seconds of all candidates that work, by name. Empty where nothing was measured."""
     is_steady: bool = True
-    """False where other work used the cores while it was measured."""
+    """False where other processes used the cores during the measurement."""
 
 
 class Shelf(Protocol):
-    """Text by text, for other processes on the same machine."""
+    """Text by key, shared with other processes on the same machine."""
 
     def get(self, key: str) -> str | None: ...
 
@@ -113,21 +113,21 @@ class Shelf(Protocol):
 
 @dataclass(slots=True)
 class Memory:
-    """What was measured, by key. Threads may use one."""
+    """Measurements by key. Thread-safe."""
 
     _seen: dict[str, Measured] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _disturbed: float = 0.0
-    """Seconds since the last steady measurement."""
+    """Seconds spent on disturbed measurements since the last steady one."""
     _at: float = 0.0
     """When the last one ended."""
     _rates: dict[int, float] = field(default_factory=dict)
-    """The most operations in a second, by the number of threads."""
+    """The highest rate in operations a second, by the number of threads."""
     shelf: Shelf | None = None
-    """Where measurements of earlier processes are."""
+    """Measurements of earlier processes."""
     pinned: Callable[[Sequence[Candidate]], Measured] | None = None
-    """Says what would be measured, where plans must be the same in every run: see `bench.plans`. Nothing is measured or
-    remembered then."""
+    """Supplies the measurements where plans must be the same in every run: see `bench.plans`. Then nothing is measured
+    or remembered."""
 
     def measured(
         self,
@@ -137,8 +137,8 @@ class Memory:
         is_thorough: bool = False,
         by: Callable[[list[Candidate], float], Measured] | None = None,
     ) -> Measured | None:
-        """Measured once; again, a few times, where other work disturbed it. None where it is no use now. `by`: how
-        it is measured at length, where a clock of the CPU would not tell."""
+        """Measures once; again a few times if other work disturbed it. None if measuring is useless now. `by` measures
+        at length where a CPU clock would not do."""
         if self.pinned is not None and by is None:
             return self.pinned(candidates())
         found = self._seen.get(key)
@@ -163,7 +163,7 @@ class Memory:
         flops, threads = candidates[0].spec.flops, torch.get_num_threads()
         own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(threads)
         if own is not None and best is not None:
-            with contextlib.suppress(Exception):  # if it cannot run it is no candidate, which is seen below
+            with contextlib.suppress(Exception):  # if it does not run, the full measurement below drops it
                 made = measure([own], seconds)
                 if made.is_steady and flops >= ENOUGH * best * made.least[OWN]:
                     return made
@@ -174,15 +174,15 @@ class Memory:
         return made
 
     def is_busy(self) -> bool:
-        """Whether the machine was, when somebody last looked."""
+        """Whether the machine was busy at the last measurement."""
         return self._disturbed > BUSY_SECONDS and perf_counter() - self._at < AGAIN_SECONDS
 
     def export(self) -> dict[str, str]:
-        """Text to text, for a file. What was disturbed while it was measured stays out."""
+        """The steady measurements as text, for a file."""
         return {key: text_of(measured) for key, measured in list(self._seen.items()) if measured.is_steady}
 
     def load(self, exported: Mapping[str, str]) -> None:
-        """Take over what another process measured on the same machine. Text that is no measurement is passed by."""
+        """Takes over the measurements of another process on the same machine. Malformed text is ignored."""
         for key, text in exported.items():
             try:
                 pairs = (entry.rsplit("=", 1) for entry in text.split("; "))
@@ -203,19 +203,19 @@ def text_of(measured: Measured) -> str:
 memory = Memory()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=memory._lock._at_fork_reinit)  # another thread may have held it
-"""Of this process."""
+"""The measurements of this process."""
 
 
 def candidates(spec: Spec) -> list[Candidate]:
-    """All ways to compute the spec. The first is eager's own kernel: always there, always right."""
+    """All ways to compute the spec. The first is eager's own kernel: always available, always correct."""
     return list(_WAYS[type(spec)](spec))
 
 
 def choose(
     spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True, memory: Memory = memory
 ) -> Choice:
-    """The fastest candidate, of those that `accept` lets through, after about `seconds` of measuring. Where none is
-    accepted the answer is eager's."""
+    """The fastest of the candidates that `accept` allows, after about `seconds` of measuring. Eager's candidate where
+    none is accepted."""
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
@@ -248,17 +248,17 @@ def first_likely(offered: Sequence[Candidate]) -> Candidate | None:
 
 
 def is_read_once(spec: Spec) -> bool:
-    """Whether the work is to read a large weight from memory."""
+    """Whether reading a large weight from memory dominates the work."""
     return isinstance(spec, LinearSpec) and spec.x.shape[0] == 1 and spec.weight.bytes >= FROM_MEMORY
 
 
 SURELY = 0.95
-"""What takes the place of the usual choice must have been at least this much faster, measured at length."""
+"""To replace the usual choice, a candidate must be at least this much faster in a thorough measurement."""
 
 
 def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) -> Choice:
-    """All candidates are measured, each at length, also where experience would do. The usual choice stays where
-    another is not surely faster, or other work disturbed the measuring."""
+    """Measures all candidates at length, without shortcuts. The usual choice stays where no other is clearly faster, or
+    where other work disturbed the measurement."""
     usual = choose(spec, seconds=seconds, memory=memory)
     small = shrunk(spec)
     offered = candidates(small)
@@ -276,7 +276,7 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) ->
 
 
 def tuned(spec: LinearSpec | ConvSpec, *, seconds: float, memory: Memory = memory) -> LinearSpec | ConvSpec:
-    """The spec with the tiles that our own kernel is surely the fastest with: all are measured, each at length."""
+    """The spec with the tiles for which our own kernel is clearly the fastest: all are measured at length."""
     small = shrunk(spec)
     assert isinstance(small, (LinearSpec, ConvSpec))
     offered = list(tilings(small).values()) if spec.flops >= SMALL else []
@@ -294,12 +294,13 @@ def tuned(spec: LinearSpec | ConvSpec, *, seconds: float, memory: Memory = memor
 
 
 def key_of(spec: Spec) -> str:
-    """The spec and what else the times depend on within one machine, as text."""
+    """The spec and the other conditions on which times depend within one machine, as text."""
     return f"{spec} threads {torch.get_num_threads()}"
 
 
 def estimate(candidate: Candidate, seconds: float, measured: Spec) -> float:
-    """Seconds of a candidate, given those of the same for a `measured` spec that is at most as large."""
+    """Estimates a candidate's seconds from those measured for the same candidate of the spec `measured`, which is at
+    most as large."""
     if candidate.spec is measured:
         return seconds
     seconds *= candidate.spec.flops / max(measured.flops, 1)

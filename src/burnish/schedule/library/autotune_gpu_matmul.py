@@ -1,11 +1,11 @@
-"""Whether a kernel of our own multiplies two matrices faster than torch's library, measured on the GPU at hand.
+"""Autotuning of our own GPU matmul kernels against torch's library, measured on the present GPU.
 
     work = Work(LinearSpec(x, w), ("x0", "x1"), before=(), after=relu, counts_after=True, ways=(linear_relu,))
-    choose_matrix(work, maker)        a Candidate for one of the ways, or None: torch's own is as fast
+    choose_matrix(work, maker)        a Candidate for one of the ways, or None if torch's own call is as fast
 
-What is compared is all of the work: torch's product, with the kernels before and behind it that a product of ours does
-not need. A handful of configurations is compiled side by side and measured. One whose numbers are not those of torch's
-product is dropped, as is one that does not run. What comes out is remembered as other measurements are.
+The comparison covers all of the work: torch's product with the prologue and epilogue kernels that a fused kernel does
+not need. A handful of configurations is compiled in parallel and measured. A configuration that does not run, or whose
+result differs from that of torch's product, is dropped. The result is remembered like other measurements.
 """
 
 from __future__ import annotations
@@ -24,39 +24,40 @@ from .gpu_matmul_spec import KernelSpec, Maker, Tiles, candidate, tilings
 from .measure_candidates import Measured, random_tensor
 
 WORTH = 0.97
-"""A kernel of ours must take at most this part of the time of torch's own: smaller differences are noise."""
+"""Our own kernel must take at most this fraction of torch's time: smaller differences are noise."""
 
 MOST_BYTES = 4 << 30
-"""Of tensors that are made to measure on. Larger products are left to torch."""
+"""Largest size of the tensors made for measuring. Larger products are left to torch."""
 
 ROUNDS = 2
 
 NEAR = 16
-"""So many times what rounding once changes, of the largest number, two results may differ: sums are added up in other
-orders, and what follows may make a difference larger."""
+"""Two results may differ by this many rounding errors of the largest number: sums are added in another order, and the
+epilogue may increase a difference."""
 
 TORCHS, PRODUCT, RESULT = "torch", "product", "result"
-"""Names of torch's own call, of what it makes, and of what is made of that."""
+"""Names of torch's own call, of its result, and of the epilogue's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A product and what is around it."""
+    """A product with its prologue and epilogue."""
 
     call: LinearSpec | MatmulSpec
     operands: tuple[str, ...]
-    """What torch's product reads, by the names that kernels call it."""
+    """The operands of torch's product, by their names in the kernels."""
     before: tuple[KernelSpec, ...]
-    """What makes operands of what lies in memory, and would be computed for this product alone."""
+    """Kernels that compute operands only for this product."""
     after: KernelSpec | None
-    """What makes the result of the product."""
+    """The kernel that computes the epilogue from the product."""
     counts_after: bool
-    """Whether that would be a kernel of its own: what goes on into other loops is computed there for nothing."""
+    """Whether the epilogue would be a kernel of its own. If other loops read its result, it is fused there at no cost.
+    """
     ways: tuple[KernelSpec, ...]
-    """Kernels that multiply: one that reads the operands, and one that computes them as well."""
+    """Matmul kernels: one that reads the operands, and one that also computes them."""
 
     def before_of(self, way: KernelSpec) -> tuple[KernelSpec, ...]:
-        """The kernels without which it cannot be."""
+        """The prologue kernels that this way needs."""
         return tuple(spec for spec in self.before if spec.names[0] in way.inputs)
 
     def name_of(self, way: KernelSpec, tiles: Tiles) -> str:
@@ -106,7 +107,7 @@ def told(work: Work, torchs: float, own: dict[str, float], dropped: dict[str, st
 
 
 def measure_work(work: Work, maker: Maker, device: torch.device) -> Measured:
-    """Seconds of torch's product, by `TORCHS`; of kernels around it, by what they make; of ours, by their tiles."""
+    """Seconds of torch's product, by `TORCHS`; of prologue and epilogue, by their result; of our kernels, by tiles."""
     around = [*work.before, *([work.after] if work.after is not None else [])]
     wanted: dict[str, tuple[KernelSpec, Tiles | None]] = {spec.names[0]: (spec, None) for spec in around}
     wanted.update((work.name_of(way, tiles), (way, tiles)) for way in work.ways for tiles in tilings(way))
@@ -179,7 +180,7 @@ def timed(
 
 
 def why_not_near(got: torch.Tensor, want: torch.Tensor, product: torch.Tensor, precision: str) -> str | None:
-    """Why a result cannot be taken for torch's."""
+    """Why a result differs too much from torch's."""
     eps = max(torch.finfo(want.dtype).eps, torch.finfo(product.dtype).eps, 2**-10 if precision == "tf32" else 0.0)
     got, want = got.float(), want.float()
     scale = max(float(x.float().abs().nan_to_num(0.0, 0.0, 0.0).max()) for x in (want, product))

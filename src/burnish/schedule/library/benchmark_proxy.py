@@ -1,8 +1,8 @@
 """Autotuning of large calls on a smaller proxy, whose fastest candidate is the same.
 
-Measuring takes milliseconds, one product of [1024, 768] and [768, 50257] takes a third of a second. What decides
-between candidates (the matrix on the right, the window, the dtype, the layout) stays; what only repeats (rows, images)
-becomes less. Of a sum over very many numbers the beginning is enough.
+Measuring should take milliseconds. One product of [1024, 768] and [768, 50257] takes a third of a second. Sizes that
+decide between candidates (the right matrix, the window, dtype, layout) are kept. Sizes that only repeat work (rows,
+images) are reduced. A very long sum is shortened.
 
     >>> shrunk(LinearSpec(f32[65536, 768], f32[3072, 768]))
     linear f32[256, 768] f32[3072, 768]
@@ -16,14 +16,14 @@ from ...tensors.tensor_types import TensorType
 from .call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
 
 LARGE = 1_000_000_000
-"""From so many operations on (a few milliseconds of two cores) a spec is shrunk."""
+"""Specs with more operations (a few milliseconds of two cores) are shrunk."""
 
 FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_MATRICES, SHALLOWEST = 256, 2048, 4, 4096
-"""Below these the balance between packing, multiplying and starting threads is another one."""
+"""Below these sizes the balance between packing, multiplying and starting threads changes."""
 
 
 def shrunk(spec: Spec) -> Spec:
-    """The spec itself where it is not large."""
+    """Returns the spec itself where it is not large."""
     if spec.flops <= LARGE:
         return spec
     match spec:
@@ -54,26 +54,26 @@ def shrunk(spec: Spec) -> Spec:
 
 
 def _share(size: int, spec: Spec) -> int:
-    """The part of a size with which the spec is no longer large."""
+    """The fraction of a size at which the spec is no longer large."""
     return size * LARGE // spec.flops
 
 
 def _with_size(spec: Spec, size: int, name: str, axis: int, **also: int) -> Spec:
-    """The spec with `size` along an axis of one input, and of the others that have the same axis. Never larger."""
+    """The spec with `size` along an axis of one input, and of the others that share the axis. Never larger."""
     old = getattr(spec, name).shape[axis]
     if size >= old:
         return spec
     changes = {}
     for input, place in {name: axis, **also}.items():
         type = getattr(spec, input)
-        # A mask of one image for all has size 1.
+        # A broadcast mask has size 1.
         if type is not None and place < type.ndim and type.shape[place] == old:
             changes[input] = resized(type, place, size)
     return replace(spec, **changes)
 
 
 def resized(type: TensorType, axis: int, size: int) -> TensorType:
-    """The type with another size along an axis, in the same order in memory; gaps stay where there are some."""
+    """The type with another size along an axis, and the same order of dimensions in memory. Gaps are kept."""
     shape = (*type.shape[:axis], size, *type.shape[axis + 1 :])
     order = sorted(range(type.ndim), key=lambda axis: (type.stride[axis], type.shape[axis]))
     is_dense, step, strides = True, 1, list(type.stride)

@@ -1,14 +1,14 @@
-"""What a library is asked for: one frozen value per kind of call, from which everything else is derived.
+"""Specs of library calls: one frozen value for each kind of call, from which everything else is derived.
 
-First step of choosing a library call. The scheduler writes a spec, `candidates` lists the ways to compute it, `choose`
-measures them. A spec is a key: two calls with equal specs have the same best candidate.
+The first step of choosing a library call. The scheduler makes a spec, `candidates` lists the ways to compute it, and
+`choose` measures them. A spec is a key: calls with equal specs have the same best candidate.
 
     >>> f32 = lambda *shape: TensorType.contiguous(shape, torch.float32)
     >>> LinearSpec(f32(64, 768), f32(3072, 768), f32(3072), activation=Activation("gelu", algorithm="tanh"))
     linear f32[64, 768] f32[3072, 768] bias f32[3072] gelu(tanh)
 
-The epilogue has one order for all: `activation(product + bias + residual)`. That is what the libraries fuse; where a
-program adds the residual after the activation, the addition is no part of the call.
+The epilogue has one order: `activation(product + bias + residual)`. That is what the libraries fuse. Where a program
+adds the residual after the activation, the addition is not part of the call.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Activation:
 
     @property
     def keeps_nan(self) -> bool:
-        """Whether the libraries' fused form hands on a NaN, as eager does. Those that clamp turn it into a bound:
-        x86's max and min give the second operand where one is NaN."""
+        """Whether the libraries' fused form propagates NaN, as eager does. Those that clamp return a bound instead:
+        x86's max and min return the second operand if one is NaN."""
         return self.name not in _CLAMPS
 
     def __repr__(self) -> str:
@@ -82,9 +82,9 @@ class LinearSpec:
     is_frozen: bool = False
     """Weight and bias stay the same between calls: they may be packed once."""
     keeps_nan: bool = True
-    """A NaN in the product is one in the result, as in eager. Without it clamping activations can be fused."""
+    """A NaN in the product is a NaN in the result, as in eager. Otherwise clamping activations can be fused."""
     tiles: Shape | None = None
-    """Of our own kernel, where other ones than the usual were found faster."""
+    """Tiles of our own kernel, where other than the usual ones were faster."""
 
     def __post_init__(self) -> None:
         (m, k), (n, weight_k) = self.x.shape, self.weight.shape
@@ -127,9 +127,9 @@ class ConvSpec:
     is_frozen: bool = False
     """Weight and bias stay the same between calls: they may be packed once."""
     keeps_nan: bool = True
-    """A NaN in the product is one in the result, as in eager. Without it clamping activations can be fused."""
+    """A NaN in the product is a NaN in the result, as in eager. Otherwise clamping activations can be fused."""
     tiles: Shape | None = None
-    """Of our own kernel, where other ones than the usual were found faster."""
+    """Tiles of our own kernel, where other than the usual ones were faster."""
 
     def __post_init__(self) -> None:
         if not self.output_padding:
@@ -211,7 +211,7 @@ class MatmulSpec:
 @dataclass(frozen=True, slots=True, repr=False)
 class AttentionSpec:
     """`softmax(q @ k.T * scale + mask) @ v` without dropout and without gradients. q is [B, H, L, E], k and v
-    [B, H, S, E] and [B, H, S, Ev]. The mask, boolean or added, broadcasts to [B, H, L, S].
+    [B, H, S, E] and [B, H, S, Ev]. The mask, boolean or additive, broadcasts to [B, H, L, S].
 
     With `enable_gqa` k and v have fewer heads, each of which serves several of q's.
     """
@@ -252,11 +252,11 @@ class RecurrentSpec:
     """For each direction."""
     has_biases: bool
     gates: int = 4
-    """Of an LSTM."""
+    """4 for an LSTM."""
 
     @property
     def weights(self) -> dict[str, TensorType]:
-        """Of each direction, in the order of eager's operators."""
+        """The weights of each direction, in the order of eager's operators."""
         rows = self.gates * self.size
         shapes = {"weight": (rows, self.x.shape[2]), "hidden_weight": (rows, self.size)}
         if self.has_biases:

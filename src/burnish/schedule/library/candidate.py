@@ -1,15 +1,15 @@
-"""A way to compute a spec: which tensors it takes, what it gives back, and the function that runs it.
+"""Candidates of library calls: the operands and the result of one way to compute a spec, and the function that runs it.
 
-Between `specs` and `choose`. A candidate that is one operator of torch says so as data (`call`); one that is native
-functions gives them (`steps`), so that whoever generates code can call them without Python. `run` does the same from
-Python.
+Between `call_specs` and `autotune_candidates`. A candidate that is one torch operator is described as data (`call`).
+One that consists of native functions has `steps`, which generated code can call without Python. `run` does the same
+from Python.
 
     >>> candidate = candidates(spec)[0]
     >>> candidate.operands
     ('x', 'weight', 'bias')
     >>> candidate.run(x, weight, bias)
 
-All of them run without gradients.
+No candidate computes gradients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OUT, SCRATCH = "out", "scratch"
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The place of a tensor among a call's arguments. With a `shape`, the same memory seen with other strides."""
+    """A tensor among a call's arguments. With a `shape`, a view of the same memory with other strides."""
 
     name: str
     shape: tuple[int, ...] | None = None
@@ -49,11 +49,11 @@ class Call:
     keywords: tuple[tuple[str, Any], ...] = ()
     """Keyword-only arguments, of the same two kinds."""
     out: torch._ops.OpOverload | None = None
-    """The overload that writes into a tensor given as the keyword `out`, where one does so without a copy."""
+    """The overload that writes into a tensor given as the keyword `out`, where it does so without a copy."""
     result: TensorType | None = None
-    """What the operator returns, where the candidate's output is that memory seen with another shape."""
+    """The type that the operator returns, where the candidate's output is a view of it with another shape."""
     which: int | None = None
-    """Which of several results is meant."""
+    """The index of the result, where the operator has several."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,36 +61,36 @@ class Candidate:
     name: str
     spec: Spec
     operands: tuple[str, ...]
-    """What `run` takes, in this order: names of the spec's inputs and of what `prepare` makes."""
+    """The arguments of `run`, in order: names of the spec's inputs and of the results of `prepare`."""
     run: Callable[..., torch.Tensor]
     output: TensorType
     prepare: Callable[..., Tensors] | None = None
-    """From the weight (and the bias, where the spec has one) to the tensors named by `prepared`. Only for frozen
-    specs; done once. None for each where the candidate is not right for these numbers: then the graph runs eagerly
-    until the weight changes."""
+    """Maps the weight (and the bias, where the spec has one) to the tensors named by `prepared`. Only for frozen specs;
+    runs once. It returns None for each where the candidate is not correct for these numbers: then the graph runs in
+    eager mode until the weight changes."""
     prepared: tuple[str, ...] = ()
     run_into: Callable[..., torch.Tensor] | None = None
     """`run_into(out, *operands)` writes the result into a tensor of the output's type and allocates nothing large."""
     call: Call | None = None
     """The same as data, where the candidate is one call."""
     steps: Callable[[], Sequence[Step]] | None = None
-    """The same as native functions, which are compiled when they are asked for: most candidates are only looked at.
-    Their spots are in the operands, `OUT` and `SCRATCH`."""
+    """The same as native functions. They are compiled on request, because most candidates are never run. Their spots
+    are in the operands, `OUT` and `SCRATCH`."""
     scratch: int = 0
-    """How many bytes of memory the steps need besides."""
+    """Size of the steps' workspace in bytes."""
     copies: tuple[str, ...] = ()
-    """Operands that the steps are done with before they write anything but the scratch: the output may lie there."""
+    """Operands that the steps read completely before they write the output, which may therefore share their memory."""
     further: tuple[tuple[str, TensorType], ...] = ()
-    """What the steps make beside the output, by the name that it has in their spots. `run` gives them after it."""
+    """Further results of the steps, by their name in the spots. `run` returns them after the output."""
     rows: tuple[str, ...] = ()
-    """Operands that the library would copy, row after row, while it runs: whoever calls it had better do so. A copy in
-    the graph may be made along with the original, and what was copied need not be there any more when it runs."""
+    """Operands that the library would copy row by row: the caller should make the copy. A copy in the graph may be
+    fused with the producer of the original, which then need not be in memory when the call runs."""
     prepares: tuple[str, ...] = ("weight", "bias")
-    """What `prepare` is given, of the spec's inputs, in order."""
+    """The arguments of `prepare`, among the spec's inputs, in order."""
 
     def takes(self, layouts: Sequence[TensorType]) -> str | None:
-        """Why it does not compute operands that lie so; None where it does. It is offered for one spec, and what it
-        reads without looking is as that says. What it prepared it alone knows."""
+        """Why it cannot compute operands with these layouts, or None. Inputs must have the layouts of its spec, which
+        are not checked at run time. Only the candidate itself knows the layout of what it prepared."""
         inputs = self.spec.inputs
         for name, type in zip(self.operands, layouts, strict=True):
             if name not in inputs or name in self.prepared:
@@ -159,7 +159,7 @@ def from_steps(
     further: tuple[tuple[str, TensorType], ...] = (),
     **rest: Any,
 ) -> Candidate:
-    """A candidate that is native functions, one after the other."""
+    """A candidate that is a sequence of native functions."""
 
     def run_into(out: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         bound(candidate, (out, *map(empty, further_types)), tensors)()
@@ -182,7 +182,7 @@ def empty(type: TensorType) -> torch.Tensor:
 
 
 def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """The candidate's native functions, from these tensors into `made`: its output, and what it makes further."""
+    """The candidate's native functions, bound to these tensors. `made` has its output and its further results."""
     assert candidate.steps is not None
     room = torch.empty(candidate.scratch, dtype=torch.uint8, device="cpu")
     names = (OUT, *(name for name, _ in candidate.further), SCRATCH, *candidate.operands)
@@ -208,7 +208,7 @@ def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[
         for check in checks:
             check()
 
-    run.kept = spots, steps  # type: ignore[attr-defined]  # the tables hold addresses alone
+    run.kept = spots, steps  # type: ignore[attr-defined]  # keeps them alive: the tables hold only addresses
     return run
 
 

@@ -1,11 +1,11 @@
-"""Each product and convolution gets the library call that is fastest here.
+"""Dispatch to libraries: replaces each product and convolution by its fastest library call on this machine.
 
     y = linear x, w, b, None, None        =>    p = prepare 'onednn packed', w, b
     z = aten.gelu.default y                     z = run 'onednn packed' gelu, x, p
 
-A following activation is fused where a library does it faster than a kernel of our own would after the plain call.
-Where the product is one of our own kernels, what follows element by element (a residual, any activation) is computed
-while the sums are in registers: see `Follower`.
+A following activation is fused where a library does it faster than a kernel of our own after the plain call. Where the
+product is one of our own kernels, the element-wise epilogue (a residual, any activation) is computed while the sums are
+in registers: see `epilogue_fusion.Followers`.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from . import (
 from .choose_gpu_matmuls import choose_gpu_matmuls
 
 SECONDS = 0.003
-"""For measuring one spec."""
+"""Time for measuring one spec."""
 
 THOROUGH_SECONDS = 0.05
 """The same with the setting `max_autotune`."""
 
 ELEMENT_SECONDS = 0.3e-9
-"""What an activation costs in a kernel of our own, an element: it may be fused with what follows there."""
+"""Cost of an activation in our own kernel for each element. It may be fused with later loops there."""
 
 LAUNCH_SECONDS = 4e-6
-"""What it costs to start one."""
+"""Cost of launching one."""
 
 BATCHED = "aten.bmm.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 OPAQUE = TensorType((), (), torch.uint8)
-"""The type of what a library prepared: nobody but the library looks into it."""
+"""The type of values that a library prepared: only the library reads them."""
 
 ACTIVATIONS = {
     "aten.relu.default": "relu",
@@ -113,19 +113,19 @@ class Chooser(Rewriter):
         for value in outside:
             self.reader.pop(value, None)
         self.fused_into: dict[Node, Value] = {}
-        """Activations that the call before them does."""
+        """Activations that are fused into the call before them."""
         self.absorbed: set[Node] = set()
-        """Followers that a call will do, but the last of them."""
+        """Epilogue nodes that a call computes, except the last one."""
         self.measured, self.to_measure = 0, sum(is_measured(node) for node in graph.nodes)
         self.postponed: dict[Node, Postponed] = {}
-        """Calls that are made at the place of their last follower, where all they read is there."""
+        """Calls with an epilogue, placed at its last node, where all their operands are available."""
         self.choices: dict[Spec, Choice] = {}
-        """Equal layers ask for the same."""
+        """Equal layers have equal specs."""
         self.layers = self.layers_of(graph)
         self.first_halves = {layer.nodes[0] for layer in self.layers.values() if len(layer.nodes) > 1}
-        """Layers go where their last node is."""
+        """The first directions of merged layers: a layer is placed at its last node."""
         self.joined: dict[Node, Value] = {}
-        """What lays side by side what a layer has made side by side."""
+        """Concatenations whose parts a merged layer already writes side by side."""
         self.layouts = Layouts(graph, self.build, self.chosen, SECONDS, self.spec_of)
 
     def run(self) -> Graph:
@@ -134,7 +134,7 @@ class Chooser(Rewriter):
         return made
 
     def tell_progress(self, what: str) -> None:
-        """Measuring at length takes a while."""
+        """Reports progress, because thorough measurements take a while."""
         if current().max_autotune and self.to_measure:
             events.emit("kernels.measuring", done=self.measured, total=self.to_measure, what=what)
 
@@ -145,7 +145,7 @@ class Chooser(Rewriter):
         if node in self.fused_into:
             return self.fused_into[node]
         if node in self.absorbed:
-            # Nobody reads this but the call that takes its place.
+            # Only the call that replaces it reads this.
             return (self.env[next(iter(node.operands))],)
         if node in self.postponed:
             return self.call_with_followers(self.postponed[node])
@@ -156,7 +156,7 @@ class Chooser(Rewriter):
         if node.op.name == ATTENTION:
             return self.attention(node)
         if node in self.first_halves:
-            return (self.env[node.args[0]],) * len(node.results)  # until the other half comes, nobody reads them
+            return (self.env[node.args[0]],) * len(node.results)  # not read before the other direction is placed
         if node in self.joined:
             return self.joined[node]
         if node in self.layers:
@@ -171,7 +171,7 @@ class Chooser(Rewriter):
         return self.choices[spec]
 
     def chosen_before(self, node: Node) -> Any:
-        """Its kernel reads what it was chosen for, wherever that lies otherwise by now."""
+        """Restores the layouts that its kernel was chosen for, where operands have changed theirs."""
         candidate, operands = node.args
         given = tuple(self.build.restride(self.env[value], value.type.stride) for value in operands)
         return self.build.apply_typed(RUN, (candidate, given), {}, tuple([v and v.type for v in node.results]))
@@ -184,7 +184,7 @@ class Chooser(Rewriter):
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
 
     def attention(self, node: Node) -> tuple[Value, None] | None:
-        """By our own kernel, where nobody asks for what gradients would need."""
+        """Uses our own kernel where the results that gradients need are not read."""
         out, sums = node.results
         q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3 :])
         if dropout or sums is not None and self.readers[sums] or out is None:
@@ -204,7 +204,7 @@ class Chooser(Rewriter):
         return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
 
     def shared(self, value: Value) -> Value | None:
-        """Heads as they were before each was repeated for several of the queries'."""
+        """The heads before each was repeated for several of the queries' heads."""
         repeated = before_repeating(value)
         if repeated is None:
             return None
@@ -215,7 +215,7 @@ class Chooser(Rewriter):
         return layers_of(graph, lambda value: value in self.state)
 
     def layer(self, layer: Layer) -> tuple | None:
-        """A recurrent layer by our own kernels, where they are the fastest."""
+        """Uses our own kernels for a recurrent layer where they are the fastest."""
         x = self.build.restride(self.env[layer.x], contiguous_stride(layer.x.shape))
         spec = layer.spec(x)
         candidate = self.chosen(spec).candidate
@@ -247,7 +247,7 @@ class Chooser(Rewriter):
         return (out, *mine, None)
 
     def only_reader(self, value: Value) -> Node | None:
-        """None where another call takes that reader's work on."""
+        """None where another call has absorbed that reader."""
         reader = self.reader.get(value) if self.readers[value] == 1 else None
         return None if reader in self.absorbed or reader in self.postponed else reader
 
@@ -269,12 +269,12 @@ class Chooser(Rewriter):
         fused = None if follower is None else self.fused(spec, follower, plain)
         if fused is None or follower is None:
             return self.add_run(node, x, plain.candidate)
-        # The product itself is not there any more; nobody but the activation reads it.
+        # The product itself is no longer a value; the activation is its only reader.
         made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
         return made
 
     def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Followers) -> bool:
-        """Whether our own kernel with all of it beats the fastest call and a kernel of ours after it."""
+        """Whether our own kernel with the epilogue beats the fastest call with a kernel of ours after it."""
         own = plain.measured.get(OWN)
         if own is None or plain.seconds is None or own_candidate(spec, found.epilogue) is None:
             return False
@@ -296,7 +296,7 @@ class Chooser(Rewriter):
         return self.build.reshape(made, found.result.shape) if made.shape != found.result.shape else made
 
     def call_and_followers(self, what: Postponed) -> Any:
-        """The residual turned out to lie otherwise than the result: everything by itself after all."""
+        """Emits call and epilogue separately: the residual turned out to differ in layout from the result."""
         value = what.node.results[0]
         assert value is not None
         self.env[value] = self.add_run(what.node, what.x, what.plain.candidate)
@@ -305,7 +305,7 @@ class Chooser(Rewriter):
         return results
 
     def keep(self, node: Node) -> tuple:
-        """A node as it was, at another place."""
+        """Emits a node unchanged at another place."""
         args = replaced(node.args, self.env.__getitem__)
         kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
         results = self.kept(node, args, kwargs)
@@ -323,7 +323,7 @@ class Chooser(Rewriter):
         )
 
     def activation_after(self, node: Node) -> Node | None:
-        """The activation that is all that is done with the product."""
+        """The activation, if it is the product's only reader."""
         value = node.results[0]
         assert value is not None
         reader = self.reader.get(value)
@@ -363,9 +363,9 @@ class Postponed:
     node: Node
     spec: LinearSpec | ConvSpec
     x: Value
-    """In the new graph."""
+    """A value of the new graph."""
     plain: Choice
-    """What is called where the followers cannot be taken on after all."""
+    """The call to use if the epilogue cannot be fused after all."""
     followers: Followers
 
 

@@ -1,10 +1,11 @@
-"""Products of matrices on a GPU that a kernel of our own makes faster than torch's library.
+"""Dispatch of GPU matmuls to our own Triton kernels where they are faster than torch's library.
 
     y = linear x, w, b, None, None         =>    z = run '128x128x64 warps 4 stages 3', x, w, b
     z = aten.gelu.default y
 
-Done with the setting `max_autotune`, before other calls are chosen. Each product is measured with what is computed
-before and behind it: see `matrix_work` and `library.choose_matrix`. Where torch's is as fast, everything stays.
+Runs with the setting `max_autotune`, before other calls are chosen. Each product is measured with its prologue and
+epilogue: see `matmul_prologue_epilogue` and `autotune_gpu_matmul.choose_matrix`. Where torch is as fast, the graph is
+unchanged.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class MatrixChooser(Rewriter):
     def __init__(self, graph: Graph, products: list[Node]):
         super().__init__(graph)
         self.made: dict[Node, tuple[Found, Candidate]] = {}
-        """By the node whose result a kernel of ours makes."""
+        """By the node whose result our kernel makes."""
         around = Around(graph)
         self.absorbed: set[Node] = set(around.idle)
-        """What such kernels do besides."""
+        """The other nodes that such kernels compute."""
         for done, node in enumerate(products):
             events.emit("kernels.measuring", done=done, total=len(products), what=node.op.name)
             self.choose(node, around)
@@ -53,7 +54,7 @@ class MatrixChooser(Rewriter):
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node in self.absorbed:
-            # Nobody reads this but the kernel that takes its place.
+            # Only the kernel that replaces it reads this.
             return (self.env[node.operands[0]],) * len(node.results)
         if node not in self.made:
             return None

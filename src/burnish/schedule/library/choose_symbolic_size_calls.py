@@ -1,11 +1,11 @@
-"""Library calls for products and convolutions whose sizes are told at run time.
+"""Library calls for products and convolutions with symbolic sizes.
 
     y = linear x, w, b, None, None        =>    p = prepare 'onednn packed', w, b
                                                 y = run 'onednn packed', x, p
 
-As `choose_calls`, with three differences. Nothing is measured: what is fast for one size says little of another. Only
-calls that are data are taken, for their numbers must be seen; where these are the same for all sizes, as those of one
-token are, native functions that say the same take the call's place. And the choice made for the first example holds for
+Like `choose_calls`, with three differences. Nothing is measured: the fastest call for one size says little about
+another. Only calls described as data are used, because their numbers must be visible. Where these are the same for all
+sizes, as for a single token, equivalent native functions replace the call. The choice for the first example is used for
 all.
 """
 
@@ -22,14 +22,14 @@ from . import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_chan
 from .choose_calls import Chooser, activation_of
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
-"""The first of these that there is; else eager's own. What takes weights as they are wins here and loses there."""
+"""The first that is available is chosen, else eager's own. Candidates with unpacked weights win at some sizes only."""
 
 SMALL = 50_000_000
-"""Operations of a product from which on these are taken: below, a call of theirs costs more than it saves."""
+"""Fewest operations of a product for `LIKELY`: below, the overhead of such a call is more than it saves."""
 
 
 def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
-    """For the same graph at several sizes. What is chosen at the first is chosen at all."""
+    """For the same graph at several sizes. The choices for the first are used for all."""
     offers: dict[Spec, list[Candidate]] = {}
     first = OpenChooser(graphs[0], offers)
     chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
@@ -40,7 +40,7 @@ def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
 
 
 def leave_steps(graphs: Sequence[Graph]) -> None:
-    """Native functions are made for one size: they stay with those calls that are the same for all."""
+    """Native functions are compiled for one size: only calls that are the same for all sizes keep theirs."""
     calls = [[node for node in graph.nodes if node.op is RUN] for graph in graphs]
     for number, node in enumerate(calls[0]):
         same = [nodes[number] for nodes in calls if number < len(nodes)]
@@ -59,9 +59,9 @@ class OpenChooser(Chooser):
     def __init__(self, graph: Graph, offers: dict[Spec, list[Candidate]], names: Sequence[str] | None = None):
         super().__init__(graph)
         self.offers = offers
-        """What there is for each spec. Equal layers ask for the same, and so do other sizes for much of it."""
+        """The candidates of each spec. Equal layers share specs, and so do many nodes at other sizes."""
         self.names: list[str] = []
-        """Of what was chosen, in the order in which it was asked for."""
+        """The names of the chosen candidates, in order of request."""
         self.given = None if names is None else iter(names)
 
     def chosen(self, spec: Spec) -> Choice:

@@ -1,9 +1,9 @@
-"""How long torch's kernels for a convolution take on a GPU, as its tensors lie there.
+"""Times of torch's convolution kernels on a GPU for a given layout.
 
     seconds_of(spec, (True, True, False), clock)     forward and these gradients together; measured once, remembered
 
-Tensor cores compute channels-last memory as it is; contiguous memory is laid out anew before and behind. Where they are
-not used, as for exact float32, or for windows of one channel, it is the other way round.
+Tensor cores read channels-last memory directly; contiguous memory is converted before and after. Without tensor cores
+(exact float32, windows of one channel) it is the other way round.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .measure_candidates import Clock, Measured, bind, random_tensor
 NAME = "torch"
 
 MOST_BYTES = 2 << 30
-"""Of tensors that are made to measure on. Larger convolutions stay as they lie."""
+"""Largest size of the tensors made for measuring. Larger convolutions keep their layout."""
 
 
 def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, memory: Memory = memory) -> float | None:
-    """None where it was not measured. `wanted`: the gradients of x, the weight and the bias; None where there are
-    none."""
+    """None where it was not measured. `wanted`: whether the gradients of x, the weight and the bias are needed; None
+    where there are none."""
     backward = ConvBackwardSpec(replace(spec, bias=None), wanted) if wanted and any(wanted[:2]) else None  # type: ignore[arg-type]
     if spec.flops < SMALL or memory_of(spec, backward) > MOST_BYTES:
         return None
@@ -42,7 +42,7 @@ def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, me
 
 
 def ways() -> str:
-    """What torch is told that says which kernels it may take."""
+    """The torch settings that decide which kernels it may use."""
     cudnn = torch.backends.cudnn
     told = {
         "cuDNN": cudnn.enabled,
@@ -54,7 +54,7 @@ def ways() -> str:
 
 
 def memory_of(spec: ConvSpec, backward: ConvBackwardSpec | None) -> int:
-    """What is read and what is made; the gradients take as much again."""
+    """Bytes of operands and result; the gradients take as much again."""
     types = [*spec.inputs.values(), candidates(spec)[0].output]
     return sum(type.bytes for type in types) * (1 if backward is None else 2)
 
@@ -66,7 +66,7 @@ def measured(spec: ConvSpec, backward: ConvBackwardSpec | None, clock: Clock) ->
             seconds = clock.seconds(call_of(candidates(spec)[0]))
             if backward is not None:
                 seconds += clock.seconds(gradients_of(backward))
-        except RuntimeError as error:  # not enough memory is one as well
+        except RuntimeError as error:  # includes running out of memory
             return Measured({}, dropped={NAME: str(error).partition("\n")[0]})
     return Measured({NAME: seconds})
 

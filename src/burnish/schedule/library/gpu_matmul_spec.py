@@ -1,11 +1,11 @@
-"""Products of matrices by kernels of our own on a GPU: what such a kernel is, how it is cut into tiles, who makes it.
+"""Specs of our own GPU matmul kernels: the kernel, its tile sizes, and the compiler that makes it.
 
     spec = KernelSpec(kernel, types, ("out", "x", "w"), precision="tf32")
     tilings(spec)                   Tiles(128, 128, 32, warps=4, stages=3), …
     candidate(spec, tiles, maker)   a Candidate like any other
 
-The kernel is one of the loop language, with four variables: `codegen.triton.matmul_kernel` shows one. Kernels of loops
-alone, which go before or behind a product, are specs as well: they have no tiles.
+The kernel is written in the loop IR, with four variables: `codegen.triton.matmul_kernel` shows one. Prologue and
+epilogue kernels, which are loops only, are specs as well: they have no tiles.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .own_kernels.matmul_tiling_and_packing import Step, Stream
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What one program computes, and how: `rows` by `columns` of the result, `depth` numbers of each sum at a time."""
+    """The work of one program: `rows` by `columns` of the result, in steps of `depth` along the summed dimension."""
 
     rows: int
     columns: int
     depth: int
     warps: int
     stages: int
-    """So many steps are in the works at a time: loads of the next ones are under way while one is multiplied."""
+    """Software pipelining depth: loads of the next steps run while one is multiplied."""
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}x{self.depth} warps {self.warps} stages {self.stages}"
@@ -44,9 +44,9 @@ class KernelSpec:
     types: tuple[TensorType, ...]
     """Of its buffers."""
     names: tuple[str, ...]
-    """Of its buffers: what several kernels read has one name."""
+    """Of its buffers: a tensor that several kernels read has the same name in each."""
     precision: str = ""
-    """Of a product of f32: see `precision`."""
+    """Of a product of f32: see `tensors.float32_precision`."""
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -67,7 +67,7 @@ class KernelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A kernel that can be launched: by `launcher`, which is told what to launch by `words`."""
+    """A kernel that can be launched, by `launcher` with `words` as its arguments."""
 
     launcher: object
     words: object
@@ -76,10 +76,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Maker(Clock):
-    """Who makes such kernels for a GPU, and measures them there."""
+    """Compiles such kernels for a GPU, and times them there."""
 
     make: Callable[[Sequence[tuple[KernelSpec, Tiles | None]]], Sequence[Made | str]]
-    """Side by side. A text says why there is none."""
+    """Compiles in parallel. A text says why a kernel could not be compiled."""
 
 
 HALF = (
@@ -98,16 +98,16 @@ FULL = (
     Tiles(64, 64, 32, 4, 4),
     Tiles(32, 64, 32, 4, 4),
 )
-"""Worth measuring for numbers of two bytes, and of four."""
+"""Tiles worth measuring for dtypes of two bytes (`HALF`), and of four (`FULL`)."""
 
 PROGRAMS = 64
-"""Fewer of them leave most of a large GPU idle: then smaller tiles are measured alone."""
+"""Fewer programs leave most of a large GPU idle: then only smaller tiles are measured."""
 
 MOST_TILINGS = 5
 
 
 def tilings(spec: KernelSpec) -> list[Tiles]:
-    """A handful, none much larger than the matrix, and none that leaves the GPU idle where another does not."""
+    """A few tile sizes: none much larger than the matrix, none that leaves the GPU idle if another does not."""
     count, rows, columns, _ = spec.kernel.loops[0].extents
     offered = FULL if "f32" in spec.kernel.dtypes else HALF
     fitting = [t for t in offered if t.rows < 2 * max(rows, 32) and t.columns < 2 * max(columns, 64)]
@@ -116,7 +116,7 @@ def tilings(spec: KernelSpec) -> list[Tiles]:
 
 
 def candidate(name: str, spec: KernelSpec, tiles: Tiles | None, maker: Maker) -> Candidate:
-    """It is compiled when its steps are asked for."""
+    """Compiled when its steps are requested."""
 
     def steps() -> list[Step]:
         (made,) = maker.make([(spec, tiles)])

@@ -1,11 +1,11 @@
-"""Seconds of candidates on random tensors: interleaved, the least of several runs.
+"""Benchmarking: times candidates on random tensors, interleaved, and takes the minimum of several runs.
 
     >>> measure(candidates(spec), seconds=0.005).least
     {'addmm': 0.00034, 'onednn packed': 0.00033, 'mkl packed': 0.00029}
 
-On busy cores a product that is shared by threads takes as long as the system lets the slowest thread wait: then it is
-measured longer, and what came out says that it was disturbed. A candidate that raises, or whose result has another
-shape or lies otherwise than it said, is dropped, with its reason.
+On busy cores a multi-threaded product takes as long as its slowest thread waits for a core. Then the measurement takes
+longer, and its result is marked as disturbed. A candidate is dropped, with the reason, if it raises, or if the shape or
+strides of its result are not those it declared.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ...tensors.tensor_types import TensorType, has_stride
 from .candidate import Candidate, bound, empty
 
 HOPELESS = 2.0
-"""A candidate so many times slower than the best at its first runs is not run again; eager's always is."""
+"""A candidate this many times slower than the best in its first runs is not run again, except eager's."""
 
 DISTURBED = 0.05
-"""The part of the time that our threads may wait for a core before times are no longer trusted."""
+"""The fraction of the time that our threads may wait for a core before times are not trusted."""
 
 PATIENCE = 3
-"""In so many stretches the seconds are spent. The first that nothing disturbs is the last."""
+"""The time is spent in this many stretches. The first undisturbed one ends the measurement."""
 
 
 BLOCK = 8191
-"""So many different numbers are in a large random tensor: a prime, so that no two rows are alike."""
+"""The period of a large random tensor: a prime, so that rows differ."""
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class Measured:
     is_steady: bool = True
     """False where other work used the cores."""
     dropped: dict[str, str] = field(default_factory=dict)
-    """Why the others do not."""
+    """Why the other candidates do not work."""
     attempts: int = 1
 
     def after(self, earlier: Measured | None) -> Measured:
-        """This measurement and an earlier, disturbed one together: of each candidate the shorter time, unless this
-        one alone can be trusted."""
+        """Combines this measurement with an earlier, disturbed one: the shorter time of each candidate, unless this
+        one is steady."""
         if earlier is None:
             return self
         attempts = earlier.attempts + 1
@@ -60,19 +60,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Who takes the time of what is started on a GPU, where that of a CPU would tell nothing."""
+    """Times work on a GPU, where a CPU clock would say nothing."""
 
     seconds: Callable[[Callable[[], object]], float]
-    """Of what a function starts on the GPU that is the current one."""
+    """Seconds of the work that a function launches on the current GPU."""
     on: Callable[[torch.device], contextlib.AbstractContextManager]
     """Makes a GPU the current one."""
     about: Callable[[torch.device], str]
-    """What times depend on: the GPU, and who compiles for it."""
+    """The conditions on which times depend: the GPU and its compiler."""
 
 
 def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
-    """Time the candidates for about `seconds`, on busy cores, or a third of that; each promising one at least twice.
-    The first candidate is eager's: where it raises, the spec is wrong, and so does this."""
+    """Times the candidates for about a third of `seconds`, or all of it on busy cores; each promising one at least
+    twice. The first candidate is eager's: an exception from it is raised, because the spec is wrong."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         inputs = {name: random_tensor(type) for name, type in candidates[0].spec.inputs.items()}
         runs: dict[str, Callable[[], object]] = {}
@@ -101,7 +101,7 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
 def _improve(
     least: dict[str, float], runs: Mapping[str, Callable[[], object]], promising: list[str], seconds: float
 ) -> None:
-    """At least one more run of each, more while `seconds` last."""
+    """Runs each at least once more, and again while `seconds` last."""
     end = perf_counter() + seconds
     while True:
         for name in promising:
@@ -111,7 +111,7 @@ def _improve(
 
 
 def _is_undisturbed(work: Callable[[], None]) -> bool:
-    """Do it, and tell whether our threads got a core whenever they wanted one. True where the system does not say."""
+    """Runs `work`; returns whether our threads got a core whenever they wanted one. True if the system does not say."""
     waited, start = seconds_waited(), perf_counter()
     work()
     spent = perf_counter() - start
@@ -119,11 +119,11 @@ def _is_undisturbed(work: Callable[[], None]) -> bool:
 
 
 def seconds_waited() -> float | None:
-    """For how long threads of this process were ready to run while others had the cores. Linux counts it."""
+    """For how long this process's threads were ready to run but had no core. Linux counts it."""
     total = 0
     try:
         for thread in os.listdir("/proc/self/task"):
-            # A thread may end meanwhile.
+            # A thread may end in between.
             with (
                 contextlib.suppress(FileNotFoundError, ProcessLookupError),
                 open(f"/proc/self/task/{thread}/schedstat", "rb") as file,
@@ -135,7 +135,7 @@ def seconds_waited() -> float | None:
 
 
 def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The operands that the candidate takes, from the spec's inputs by name: prepared where it prepares."""
+    """The operands that the candidate takes, from the spec's inputs by name; prepares weights where it needs that."""
     values = dict(inputs)
     if candidate.prepare is not None:
         weights = [inputs[name] for name in candidate.prepares if name in inputs]
@@ -144,13 +144,13 @@ def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch
 
 
 def random_tensor(type: TensorType) -> torch.Tensor:
-    """Its own numbers: the program's random state is the program's."""
+    """Random numbers of a separate generator: the program's random state stays unchanged."""
     tensor = torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
     numbers = torch.Generator(type.device).manual_seed(0)
-    # One element per place in memory: a stride of 0 repeats it.
+    # One element for each address: a stride of 0 repeats it.
     base = tensor.as_strided(*_places(type))
     if type.dtype.is_floating_point and base.numel() > 2 * BLOCK and base.is_contiguous():
-        # Numbers again and again: drawing millions of them takes longer than the product that reads them.
+        # Repeat a block: drawing millions of numbers takes longer than the product that reads them.
         block = torch.empty(BLOCK, dtype=type.dtype, device=type.device).uniform_(-1, 1, generator=numbers)
         whole = base.numel() // BLOCK * BLOCK
         base.view(-1)[:whole].view(-1, BLOCK).copy_(block)

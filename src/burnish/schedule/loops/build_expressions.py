@@ -1,9 +1,9 @@
-"""What an element of a value is computed from: operator rules joined into one scalar expression.
+"""Builds scalar expressions: composes operator rules into one expression for an element of a value.
 
     y = gelu(x + b)  at [i0, i1]    =>    gelu(add(b0[768*i0 + i1], b1[i1]))
 
-`ExpressionWriter.at(value, index)` follows the graph upwards, through element-wise operators and views, until it comes
-to values that its caller has an answer for: what lies in a buffer, what another part of the loop made.
+`ExpressionWriter.at(value, index)` follows the graph upwards through element-wise operators and views. It stops at
+values that the caller's `answer` supplies: values in a buffer, or made by another part of the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..fusion.split_concat_loops import part_at
 
 
 class NotAffine(Exception):
-    """An index is no affine function of the loop's variables. `cut` says which variable to cut to make it one."""
+    """An index is not an affine function of the loop's variables. `cut` says which variable to split to make it one."""
 
     def __init__(self, value: Value, cut: tuple[int, int] | None):
         super().__init__(f"the elements of {value} are not read in a regular pattern")
@@ -37,17 +37,17 @@ class NotAffine(Exception):
 
 
 DEEPEST = 32
-"""Operators above each other that are written by a function that calls itself."""
+"""Deepest operator chain that is built recursively."""
 LONGEST = 1024
-"""Operators that are written at all: machine code for twice as many takes four times as long to make."""
+"""Most operators in one expression: compile time grows with the square of their number."""
 
 Answer = Callable[[Value, Index], "Scalar | None"]
 Fetch = Callable[[Value, tuple[Affine | Scalar, ...]], Scalar]
 
 
 class ExpressionWriter:
-    """Writes expressions over a loop with `extents`. `answer` gives what is not computed here, or None. `fetch` loads
-    an element of a value in memory from a place that is computed."""
+    """Builds expressions over a loop with `extents`. `answer` returns the expression of a value that is not computed
+    here, or None. `fetch` loads an element of a value in memory at a computed index."""
 
     def __init__(self, extents: tuple[int, ...], answer: Answer, fetch: Fetch):
         self.extents, self.answer, self.fetch = extents, answer, fetch
@@ -71,14 +71,14 @@ class ExpressionWriter:
         return found
 
     def write_sources(self, value: Value, index: Index) -> None:
-        """What a long chain of operators is computed from, first things first: Python's stack is not as long."""
+        """Builds the operands of a long chain first, without recursion, which Python's stack limits."""
         waiting, met = [(value, index, False)], set()
         while waiting:
             value, index, is_ready = waiting.pop()
             if (value, index) in self.written:
                 continue
             if is_ready:
-                if waiting:  # but for the value itself
+                if waiting:  # not for the value itself
                     self.written[value, index] = self.computed(value, index)
             elif (value, index) not in met:
                 met.add((value, index))
@@ -113,18 +113,18 @@ class ExpressionWriter:
             return self.at(node.args[1], index)
         assert isinstance(node.op.rule, Pointwise), node
         if node.op is BITS_OF:
-            # Counted as the elements lie in order, however they are walked here.
+            # Numbered in row-major order of the elements, whatever order the loop walks them in.
             return random_bits(self.at(node.args[0], ()), affine_scalar(number_of(index, value.shape)))
         return pointwise_scalar(node, lambda arg: self.at(arg, broadcast_index(arg, index, len(self.extents))))
 
     def places(self, described: tuple, index: Index) -> tuple[Affine | Scalar, ...]:
-        """Where an element lies in each dimension of what indices point into."""
+        """The index of the fetched element in each dimension of the source."""
         return tuple(index[place] if isinstance(place, int) else self.place(index, *place) for place in described)
 
     def place(
         self, index: Index, picked: Value, dims: tuple[int, ...], size: int, wraps: bool, asserts: bool
     ) -> Scalar:
-        """Where an index points to, kept within the source. Where it `asserts`, nobody has looked at it before."""
+        """The index that is read, clamped to the source. With `asserts`, no check has run: the load checks it."""
         at = converted(self.at(picked, picked_index(picked, dims, index)), "i64")
         if wraps:
             at = select(at < 0, at + size, at)
@@ -136,7 +136,7 @@ def picked_index(picked: Value, dims: tuple[int, ...], index: Index) -> Index:
 
 
 def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[Value, Index | None]]:
-    """What the element of a loop value is computed from: elements of other values. No index: from anywhere in it."""
+    """The elements that an element of a loop value is computed from. Index None: from anywhere in that value."""
     node = value.node
     assert node is not None
     if node.op is VIEW:
@@ -172,7 +172,7 @@ def index_through(maps: Maps, value: Value, source: Value, index: Index, extents
 def joined_source(
     value: Value, node: Node, index: Index, extents: tuple[int, ...]
 ) -> tuple[Value, Index] | bool | int | float:
-    """The part that an element of a joined value comes from: an element of another value, or a number."""
+    """The source of an element of a concatenated value: an element of another value, or a number."""
     part, inside = part_at(value, node.op.rule.rule(*node.args, **node.kwargs), index, extents)  # type: ignore
     if not isinstance(part, Shown):
         return part  # type: ignore[return-value]
@@ -180,7 +180,7 @@ def joined_source(
 
 
 def broadcast_index(value: Value, index: Index, count: int) -> Index:
-    """The index of an operand where the result's is `index`."""
+    """The index of a broadcast operand for the result's `index`."""
     shape = value.type.shape
     inner = index[len(index) - len(shape) :]
     if 1 not in shape:
@@ -190,7 +190,7 @@ def broadcast_index(value: Value, index: Index, count: int) -> Index:
 
 
 def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
-    """An element-wise operator's rule, its operands converted before and its result after."""
+    """Applies an element-wise operator's rule; converts the operands before and the result after."""
     result = node.results[0]
     assert result is not None
     if node.op is CONVERT or node.op is RESTRIDE:
@@ -206,7 +206,7 @@ def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
 
 
 def number_of(index: Index, shape: tuple[int, ...]) -> Affine:
-    """The number of an element, counted in row-major order. No index: there is but one."""
+    """The row-major number of an element. An empty index is the only element of a scalar."""
     total, step = (index[0] * 0 if index else Affine(0, ())), 1
     for x, size in zip(reversed(index), reversed(shape), strict=True):
         total, step = total + x * step, step * size
@@ -214,7 +214,7 @@ def number_of(index: Index, shape: tuple[int, ...]) -> Affine:
 
 
 def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar]) -> Scalar:
-    """The rule of an operator whose elements follow from their place. What it reads it reads at that place."""
+    """Applies the rule of an operator whose elements are functions of their index. Operands are read at that index."""
     result = node.results[0]
     assert result is not None
 
@@ -224,7 +224,7 @@ def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar])
 
 
 def affine_scalar(x: Affine) -> Scalar:
-    """The value of an index, i64."""
+    """The value of an index, as i64."""
     terms = [loop_variable(k) if c == 1 else loop_variable(k) * c for k, c in enumerate(x.coefficients) if c]
     if x.offset or not terms:
         terms.append(const(x.offset, "i64"))
@@ -232,8 +232,8 @@ def affine_scalar(x: Affine) -> Scalar:
 
 
 def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lambda made: None) -> str | None:
-    """Try an element-wise rule on its own: why it cannot be used here, if it cannot."""
-    # Equal layers ask the same for each of their nodes, and several passes do.
+    """Tries an element-wise rule by itself; returns why it cannot be used here, or None."""
+    # Cached: equal layers and several passes ask for the same uses.
     numbers: dict[Value, int] = {}
     key = (
         node.op.name,
@@ -260,13 +260,13 @@ _tried: dict[tuple, str | None] = {}
 
 
 def use_key(arg: Any, numbers: dict[Value, int]) -> Any:
-    """What tells the arguments of two uses of an operator apart: types, which values are one, and constants."""
+    """A key for the arguments of an operator's use: types, which values are the same, and constants."""
     if isinstance(arg, Value):
         example = repr(arg.type.example) if isinstance(arg.type, NumberType) else None
         return numbers.setdefault(arg, len(numbers)), arg.type, example
     if isinstance(arg, (tuple, list)):
         return tuple([use_key(part, numbers) for part in arg])
-    # 1, 1.0 and True are three things, as are 0.0 and -0.0.
+    # 1, 1.0 and True are distinct, and so are 0.0 and -0.0.
     return type(arg), repr(arg) if isinstance(arg, (float, complex)) else arg
 
 
@@ -282,7 +282,7 @@ def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | 
 
     try:
         if node.op.shape is not None:
-            # What its shape rule does not cover is not covered here: dtypes that eager computes otherwise, say.
+            # Uses outside the shape rule are not covered here, such as dtypes that eager computes otherwise.
             node.op.shape(*types_of(node.args), **{name: types_of(arg) for name, arg in node.kwargs.items()})
         made = pointwise_scalar(node, placeholder)
     except NoRule as error:
@@ -293,7 +293,7 @@ def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | 
 
 
 def located_rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
-    """The same of a rule for elements that follow from their place."""
+    """The same for a rule whose elements are functions of their index."""
     why = why_not_dtypes(node)
     if why is not None:
         return why

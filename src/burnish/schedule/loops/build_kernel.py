@@ -1,9 +1,9 @@
-"""A group becomes a kernel: variables ordered, expressions written, stages made.
+"""Builds the kernel of a fusion group: orders its variables, builds its expressions and its stages.
 
-Where joined values are read the group is cut into boxes, and each becomes a loop of its own.
+Where concatenated values are read, the group is split into boxes, and each becomes a loop.
 
-A root's level is how many reductions of the group lie before it, one after the other. A stage holds the reductions of
-one level and the stores of values that need no later one.
+A root's level is the number of reductions of the group that precede it in sequence. A stage holds the reductions of one
+level, and the stores of values that need no later one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Launch:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The buffers that are numbers, and no memory."""
+        """The buffers that are numbers passed by value."""
         return frozenset(at for at, value in enumerate(self.buffers) if isinstance(value.type, NumberType))
 
 
@@ -48,8 +48,8 @@ def build_kernel(group: Group, needed: set[Value], classes: Classes) -> Launch:
 
 
 def ordered(group: Group, needed: set[Value]) -> Group:
-    """The same group with its row variables before the inner ones, each sort by how far its steps go in memory: where
-    nothing but sums are stored, in that of what is summed."""
+    """The same group with its row variables first, sorted by their stride in the first stored root. Where only
+    reductions are stored, the strides are those of the reduced operand."""
     inner = group.inner or frozenset()
     steps = [0] * len(group.extents)
     laid = next((root for root in group.roots if root in needed and not is_reduction(root)), None)
@@ -61,7 +61,7 @@ def ordered(group: Group, needed: set[Value]) -> Group:
             for k, c in enumerate(x.coefficients):
                 steps[k] = max(steps[k], abs(c * stride))
 
-    # Inner variables keep their order: a position found by argmax is counted in it.
+    # Inner variables keep their order: the positions of argmax are counted in it.
     order = sorted(range(len(group.extents)), key=lambda k: (k in inner, 0 if k in inner else -steps[k], k))
 
     def move(x: Affine) -> Affine:
@@ -93,7 +93,7 @@ class KernelBuilder:
         return sorted(self.group.roots, key=self.levels.__getitem__)
 
     def kept_for_later(self) -> set[Value]:
-        """What is known only while a running reduction runs, and read in a later stage: it is stored for that."""
+        """Values that exist only while a scan runs, and are read in a later stage: they must be stored."""
         fleeting: set[Value] = set()
         found: set[Value] = set()
         for root in sorted(self.group.roots, key=self.levels.__getitem__):
@@ -143,7 +143,7 @@ class KernelBuilder:
         return Launch(kernel, buffers)
 
     def stages(self, box: Box, count: int) -> list[Stage]:
-        """What happens in a part of the group's box: the same as in all others, at other places."""
+        """The stages for one box of the group: the same in all boxes, with other indices."""
         self.extents = box.extents
         self.indices = {root: box.inside(index) for root, index in self.group.roots.items()}
         return [self.stage(level) for level in range(count)]
@@ -188,7 +188,7 @@ class KernelBuilder:
         return tuple(none if k in root.node.args[1] else x for k, x in enumerate(self.indices[root]))  # type: ignore
 
     def store_level(self, root: Value) -> int:
-        """A row's value is stored once the reductions it needs are finished: at the end of their pass."""
+        """A row's value is stored at the end of the pass that finishes the reductions it needs."""
         level = self.levels[root]
         return level - 1 if self.is_row(self.group.roots[root]) and level else level
 
@@ -203,7 +203,7 @@ class KernelBuilder:
         return writer.written[key]
 
     def answer(self, value: Value, index: Index) -> Scalar | None:
-        """What is there already: in memory, or from an earlier part of this loop."""
+        """The expression of a value that is in memory, or was made by an earlier part of this loop."""
         if value in self.group.roots:
             if is_reduction(value):
                 return reduced(self.numbers[value], NAMES[value.dtype])
@@ -233,7 +233,7 @@ class KernelBuilder:
         return load(NAMES[value.dtype], access, *args)
 
     def pointed(self, value: Value, index: tuple[Affine | Scalar, ...]) -> tuple[Access, tuple[Scalar, ...]]:
-        """Where an index points to, in memory."""
+        """The access at a computed index."""
         total, type, steps = constant(0, self.count), value.type, []
         source, node = value, value.node
         if node is not None and node.op is VIEW and value not in self.classes.stored:
@@ -254,7 +254,7 @@ class KernelBuilder:
         return Access(self.buffer(value), total.offset, total.coefficients)
 
     def strided(self, source: Value, shown: TensorType, maps: tuple, index: Index) -> Access:
-        """An element of a view of what lies in memory, by the view's own strides."""
+        """The access of an element of a view of a value in memory, by the view's own strides."""
         total = constant(view_offset(maps, source.type), self.count)
         for x, stride in zip(index, shown.stride, strict=True):
             total = total + x * stride
@@ -265,6 +265,6 @@ class KernelBuilder:
 
 
 def stored_in(root: Value) -> Value:
-    """Whose memory a root is stored in: what adds to another value has none of its own."""
+    """The value whose buffer a root is stored in: a root that adds to another value has no buffer."""
     node = root.node
     return node.args[0] if node is not None and node.op is ADD_AT else root

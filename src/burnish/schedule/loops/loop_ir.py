@@ -1,11 +1,11 @@
-"""The loop language: what a kernel is, before anyone decides for which machine.
+"""The loop IR: kernels as loop nests, independent of the target.
 
-    Kernel   buffers and loops that may run in any order, or side by side
-    Loop     a box of indices, and what happens over it, in stages
-    Stage    one pass over the inner variables: reductions, stores; then stores once a row
+    Kernel   buffers, and loops that may run in any order or in parallel
+    Loop     an iteration space, and what is computed over it, in stages
+    Stage    one pass over the inner variables: reductions and stores; then stores once for each row
 
-The first `rows` variables of a loop walk the rows, which know nothing of one another. The others are inner: each stage
-walks all of them for one row, in any order, or in row-major order where a reduction is a running one. A stage sees the
+The first `rows` variables of a loop walk its rows, which are independent of each other. The others are inner: each
+stage walks all of them for one row, in any order, or in row-major order where it has a scan. A stage reads the
 finished reductions of the stages before it, and what they stored in this row. A softmax over the last dimension of
 f32[64, 512]:
 
@@ -18,14 +18,14 @@ f32[64, 512]:
         stage
           b1[512*i0 + i1] = div(exp(sub(b0[512*i0 + i1], r0)), r1)
 
-What holds of every loop: a buffer that is stored to is loaded from only at exactly the access that stores it, in a
-later stage or in the same element before the store (an update in place), and no two elements store to one place, but
-for stores that add, `b1[32*@0](b2[i0]) += …`: to such a buffer nothing else is stored, and nobody loads from it.
-A loop without inner variables and with stores alone is a plain element-wise kernel; how to cut and to vectorize the
-box is the printer's business.
+Invariants of every loop: a stored buffer is loaded only at exactly the access that stores it, in a later stage, or in
+the same element before the store (an in-place update). No two elements store to one address, except stores that add,
+`b1[32*@0](b2[i0]) += …`. A buffer with such stores has no other stores and no loads.
+A loop without inner variables and with stores only is a plain element-wise kernel. Tiling and vectorization are the
+printer's task.
 
-A part of an expression that a stage uses twice is printed once, under a name of its own, `t0 = exp(b0[i0])`. Such a
-name is notation and no step of its own. `schedule.loops.parse_loops` reads kernels back.
+A subexpression that a stage uses twice is printed once, under its own name, `t0 = exp(b0[i0])`. Such a name is only
+notation, not a step. `schedule.loops.parse_loops` parses kernels.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from dataclasses import dataclass
 from ...ops.scalar_ir import Access, Scalar, own_text, text, walk
 
 RUNNING = frozenset(f"running_{op}" for op in "sum prod max min argmax argmin".split())
-"""What there is of a reduction up to an element, that one included, counted in row-major order over the inner
-variables: `reduced(n)` is that in the stage's own stores, and in reductions that come after it. No later stage sees it.
-Of equals running_argmax and running_argmin give the last."""
+"""Scans: the reduction of all elements up to this one, inclusive, in row-major order over the inner variables.
+`reduced(n)` is its value in the stage's own stores, and in reductions after it. Later stages cannot read it. Among
+equals running_argmax and running_argmin give the last."""
 
 REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split()) | RUNNING
 """max and min propagate NaN. argmax and argmin give the first best position, counted in row-major order over the inner
 variables, as i64 (NaN is best); their `value` is what is compared. any and all take and give b8. sum and prod of
-integers wrap around. A reduction over nothing gives its identity (max: the least value, argmax: 0)."""
+integers wrap around. A reduction over no elements gives its identity (max: the least value, argmax: 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`value` goes to `access`. `args` are those of the access: indirect indices, then the mask. One that `adds` adds
-    to what is there, whoever else adds there at the same time."""
+    """Stores `value` at `access`. `args` are the access's indirect indices, then its mask. With `adds`, it adds to the
+    element atomically."""
 
     access: Access
     value: Scalar
@@ -76,9 +76,9 @@ class Store:
 class Stage:
     reductions: tuple[Reduction, ...] = ()
     stores: tuple[Store, ...] = ()
-    """For every element of the row."""
+    """Run for every element of the row."""
     row_stores: tuple[Store, ...] = ()
-    """Once, after the pass: their expressions use no inner variable and may use this stage's own reductions."""
+    """Run once, after the pass: their expressions use no inner variable and may use this stage's own reductions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Loop:
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:
-        """All of them: `reduced(n)` is the nth."""
+        """The reductions of all stages: `reduced(n)` is the nth."""
         return tuple(r for stage in self.stages for r in stage.reductions)
 
 
@@ -97,12 +97,12 @@ class Loop:
 class Kernel:
     name: str
     dtypes: tuple[str, ...]
-    """Of the buffers, in order."""
+    """Of each buffer, in order."""
     stored: frozenset[int]
     """The buffers that are written to. Distinct buffers never overlap, unless both are only read."""
     loops: tuple[Loop, ...]
     origin: tuple[str, ...] = ()
-    """Where it comes from, for people: the user's lines and operators. No part of the kernel's identity."""
+    """For people: the user's lines and operators it comes from. Not part of the kernel's identity."""
 
     @property
     def identity(self) -> tuple:
@@ -111,7 +111,7 @@ class Kernel:
 
     @property
     def key(self) -> str:
-        """The same as text, which stays what it is in other processes."""
+        """The identity as text, which is the same in every process."""
         return print_kernel(Kernel("", self.dtypes, self.stored, self.loops))
 
 
@@ -144,8 +144,7 @@ def _print_loop(loop: Loop) -> Iterator[str]:
 
 
 def _statements(stage: Stage, number: int) -> Iterator[tuple[str, tuple[Scalar, ...], str, Scalar, str]]:
-    """Where something goes, the arguments of that access, what is done with the value, the value, and the sign that
-    stands between them."""
+    """Target, arguments of the access, printed operator, value, and the assignment sign of each statement."""
     for k, reduction in enumerate(stage.reductions, number):
         yield f"r{k}", (), f"{reduction.op}.{reduction.dtype} ", reduction.value, "="
     for row, stores in (("", stage.stores), ("row ", stage.row_stores)):

@@ -1,4 +1,4 @@
-"""Printed kernels become kernels again: for dumps, and for tests of code generation.
+"""Parses printed kernels: for dumps, and for tests of code generation.
 
     kernel = parse_kernel('''
         kernel row_sum(b0: f32, b1: f32 out)
@@ -9,8 +9,8 @@
     ''')
     print_kernel(parse_kernel(print_kernel(kernel))) == print_kernel(kernel)
 
-A constant says its type, a load has its buffer's, and every operation's follows. Names like `t0` stand for what they
-were given before. Comment lines directly above a kernel are its origin.
+A constant states its type, a load has the type of its buffer, and all other types follow. Names like `t0` stand for
+the expressions assigned to them. Comment lines directly above a kernel are its origin.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ OPERANDS = {
 
 
 def parse_kernel(text: str) -> Kernel:
-    """The one kernel that the text holds."""
+    """Parses text with exactly one kernel."""
     found = kernels_in(text)
     if len(found) != 1:
         raise ParseError(f"the text holds {len(found)} kernels, not one")
@@ -86,7 +86,7 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def kernels_in(text: str) -> list[Kernel]:
-    """The kernels of a printed plan, in order. Its other steps are passed over."""
+    """The kernels of a printed plan, in order. Its other steps are skipped."""
     found: list[Kernel] = []
     origin: list[str] = []
     lines = text.splitlines()
@@ -118,7 +118,7 @@ class OpenStage:
 
 
 class KernelParser:
-    """Of the lines of one kernel, each with its number."""
+    """Parses the lines of one kernel, each given with its number."""
 
     def __init__(self, lines: list[tuple[int, str]], origin: tuple[str, ...]):
         self.lines, self.origin = lines, origin
@@ -280,7 +280,7 @@ class KernelParser:
 
 
 class ScalarTokens:
-    """The words of an expression, one at a time."""
+    """The tokens of an expression, one at a time."""
 
     def __init__(self, text: str, error: Callable[..., ParseError]):
         self.error = error
@@ -321,5 +321,5 @@ def constant(text: str) -> Scalar:
     if dtype == "b8":
         return make("const", dtype, (), value == "True")
     number = float(value) if dtype in ("f16", "bf16", "f32", "f64") else int(value)
-    # One nan is as good as another, but it is an object of its own.
+    # All NaNs are equal here: use one object, so that parsed kernels compare equal.
     return make("const", dtype, (), math.nan if number != number else number)

@@ -1,1 +1,1 @@
-"""The memory plan: liveness, buffer reuse, in-place writes, the arena."""
+"""The memory plan: liveness, buffer reuse, in-place writes, and the arena."""

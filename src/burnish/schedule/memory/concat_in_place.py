@@ -1,11 +1,11 @@
-"""Concatenation in place: the parts of a joined value are written where the joined value is stored.
+"""Concatenation in place: the parts of a concatenated value are written directly into its buffer.
 
-    c1 = cat [a, b]                     a1 = restride a, b1 = restride b     into their places in the home of c3
-    c2 = cat [a, b, c]            =>    c1 = assembled (a1, b1)              a view of the home: nothing is copied
+    c1 = cat [a, b]                     a1 = restride a, b1 = restride b     written into the buffer of c3
+    c2 = cat [a, b, c]            =>    c1 = assembled (a1, b1)              a view of that buffer: nothing is copied
     c3 = cat [a, b, c, d]               c2 = assembled (a1, b1, c1)
 
-DenseNets join all features so far before each layer: with homes a feature is copied once, not once a layer. The parts
-of a home are written at different times, by whoever makes them; the plan gives them the memory of their home.
+DenseNets concatenate all features so far before each layer. With a shared buffer (a "home"), a feature is copied once,
+not once for each layer. The parts are written at different times, by the steps that make them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..partition.loop_or_library_call import why_not_loop
 from ..target_machines import machine_of
 
 FEWEST = 3
-"""Joined values that a home is worth: it costs a copy of parts that a loop could read where they lie."""
+"""Fewest concatenated values for one home: it costs a copy of parts that a loop could read where they are."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A value joined of whole values along one dimension."""
+    """A concatenation of whole values along one dimension."""
 
     value: Value
     dim: int
@@ -38,12 +38,12 @@ class Row:
 class Home:
     host: Row
     guests: list[tuple[Row, int]] = field(default_factory=list)
-    """The joined values that live here, the host among them, and with which of its parts each begins."""
+    """The concatenated values in this buffer, the host included, and the number of the part each starts with."""
     members: dict[int, Value] = field(default_factory=dict)
     """In the new graph: the parts that are written so far, by their number."""
 
     def offsets(self) -> list[int]:
-        """Where each part begins, in elements."""
+        """The offset of each part, in elements."""
         found, at = [], 0
         for part in self.host.parts:
             found.append(at * self.host.value.type.stride[self.host.dim])
@@ -80,7 +80,7 @@ def concat_in_place(graph: Graph) -> Graph:
 
 
 def assembled(graph: Graph, env: dict[Value, Value], node: Node, home: Home, of: int, first: int, count: int) -> Value:
-    """The value made of parts of its home: those that are not there yet are written."""
+    """The value made of parts of its home. Parts that are not written yet are written first."""
     host = home.host.value.type
     for number in range(first, first + count):
         if number not in home.members:
@@ -142,7 +142,7 @@ def is_spread(type: TensorType) -> bool:
 
 
 def flattened(row: Row, rows: dict[Value, Row]) -> tuple[Value, ...]:
-    """What is joined of joined values is joined of their parts."""
+    """Replaces parts that are concatenations along the same dimension by their own parts."""
     found: list[Value] = []
     for part in row.parts:
         inner = rows.get(part)
@@ -151,8 +151,8 @@ def flattened(row: Row, rows: dict[Value, Row]) -> tuple[Value, ...]:
 
 
 def place_in(home: Home, row: Row, readers: dict[Value, list[Node]], rows: dict[Value, Row]) -> int:
-    """With which part of the host the row begins, if it can live there; else -1. Its strides become the host's: only
-    loops read it then."""
+    """The part of the host that the row starts with, if it can be a view of the host; else -1. Its strides become the
+    host's, so only loops may read it."""
     host = home.host
     if row.dim != host.dim or row.value.ndim != host.value.ndim:
         return -1

@@ -1,14 +1,14 @@
-"""In-place element-wise kernels: a result reuses the buffer of an operand with no later reader.
+"""In-place element-wise kernels: a result reuses the buffer of an operand that has no later reader.
 
     kernel gelu(b0: f32, b1: f32 out)                    kernel gelu(b0: f32 out)
       loop i0 < 64                                =>       loop i0 < 64
         stage                                                stage
           b1[i0] = gelu(b0[i0])                                b0[i0] = gelu(b0[i0])
-      on run, gelu                                         on gelu, which lies over run
+      on run, gelu                                         on gelu, which reuses the buffer of run
 
-It takes half the memory, and what is written lies in the caches already. What lies below was made in this program:
-inputs stay as they are (`in_place` is about those that are written to). Only on CPUs: what a GPU has from its allocator
-goes back as soon.
+It halves the memory, and the written lines are already in the cache. Only buffers of intermediate values are reused:
+inputs are left unchanged (`store_inputs_in_place` handles those that are written). Only on CPUs: a GPU's allocator gets
+its memory back just as early.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..loops.build_kernel import Launch
 from .store_inputs_in_place import with_one_buffer_each
 
 WORTH = 1 << 12
-"""Bytes. What is smaller stays where it is."""
+"""In bytes. Smaller values keep their own buffer."""
 
 
 def reuse_elementwise_buffers(
     graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value]
 ) -> tuple[list[Any], dict[Value, Value]]:
-    """The steps with such kernels changed, and what lies over what. `used` are the values that each step touches;
-    `placed` are those that lie in inputs."""
+    """The changed steps, and the value whose buffer each value reuses. `used` are the values that each step reads or
+    writes; `placed` are those that are stored in inputs."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     leaving = {storage_of(value) for value in (*values_in(tuple(graph.outputs)), *(w.value for w in graph.writes))}
@@ -63,7 +63,7 @@ def reuse_elementwise_buffers(
             if value in apart or storage_of(value) is not value:
                 continue
             if value in leaving and value not in graph.outputs:
-                continue  # of which a view leaves the graph: its memory is made in the shape of that
+                continue  # a view of it is an output: its buffer is allocated in the shape of that view
             for other in below:
                 if other.type != value.type and (value in leaving or not lies_alike(other, value)):
                     continue
@@ -77,7 +77,7 @@ def reuse_elementwise_buffers(
 
 
 def lies_alike(a: Value, b: Value) -> bool:
-    """Whether the elements of one lie where the other's do, one after the other."""
+    """Whether both have the same elements in the same order, without gaps."""
     return a.dtype is b.dtype and a.type.numel == b.type.numel and a.type.is_contiguous and b.type.is_contiguous
 
 

@@ -1,6 +1,6 @@
-"""In-place library calls: an operator that copies a tensor and writes into the copy writes into the tensor.
+"""In-place library calls: an operator that would copy a tensor and write into the copy writes into the tensor itself.
 
-So do stores into a part that are no loops.
+Stores into a part of a tensor that are not loops are handled the same way.
 
     r = aten.index_copy.default cache, 2, position, k        aten.index_copy_ of the input `cache`
     write cache <- r                                    =>   r is that input
@@ -8,9 +8,9 @@ So do stores into a part that are no loops.
     z = aten.zeros …                                         aten.index_add_ of z
     r = aten.index_add.default z, 0, index, x           =>   r is z
 
-A cache of keys and values is written at one place in each step of decoding; copying it twice takes a thousand times as
-long. A value that is made so from an input, by one such operator after the other, must be what the input holds in the
-end. Whoever reads what was there before comes before: the steps are in order by now.
+A KV cache is written at one place in each decoding step; copying it twice takes a thousand times as long. A value made
+from an input by a chain of such operators must be the input's final value. All reads of the old contents come first:
+the steps are already in order here.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ WRITERS = frozenset(
 
 
 def writing_form(node: Node) -> Callable[..., Any] | None:
-    """What writes into the first argument and answers with it."""
+    """A function that writes into the first argument and returns it."""
     if node.op is PUT:
         return put_into if all(map(is_plain, node.args[2])) else None
     return overload_that_writes(node.op.name) if node.op.target is not None else None
 
 
 def is_plain(step: Map) -> bool:
-    """Whether torch always shows it as a view."""
+    """Whether torch always makes a view for it."""
     return isinstance(step, Slice) and step.step > 0 or isinstance(step, (Permute, Diagonal))
 
 
@@ -62,7 +62,7 @@ def put_into(x: torch.Tensor, value: torch.Tensor, maps: Maps) -> torch.Tensor:
 
 @once
 def overload_that_writes(name: str) -> Any:
-    """The overload that writes into its first argument, of an operator called "aten.index_copy.default"."""
+    """The overload that writes into its first argument, for an operator named like "aten.index_copy.default"."""
     _, packet, overload = name.split(".")
     if packet not in WRITERS:
         return None
@@ -73,9 +73,9 @@ def overload_that_writes(name: str) -> Any:
 def run_library_calls_in_place(
     graph: Graph, calls: Sequence[Node | None], used: Sequence[Sequence[Value]], checked: int = -1
 ) -> tuple[dict[Node, Any], dict[Value, Value]]:
-    """The calls that may write into their first argument, with the operators that do, and the values that lie in inputs
-    then. `calls` has the node of each step that is a call, `used` the values that each step
-    touches, and behind the step `checked` none raises: no input is written before."""
+    """The calls that may write into their first argument, each with its in-place operator, and the values that are
+    then stored in inputs. `calls` has the node of each step that is a call, `used` the values that each step reads or
+    writes. No step after `checked` raises: inputs are written only after it."""
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     leaving = {storage_of(value) for value in values_in(tuple(graph.outputs))}
     targets = [write.value for write in graph.writes]
@@ -111,7 +111,7 @@ def run_library_calls_in_place(
 
 
 def why_not_over(node: Node, number: int, last: dict[Value, int], leaving: set[Value]) -> str | None:
-    """Why the result cannot take the first argument's memory, whoever that belongs to."""
+    """Why the result cannot be written into the first argument's memory, regardless of its owner."""
     x, result = node.args[0], node.results[0]
     if result is None or x.type != result.type:
         return "the result lies otherwise"
@@ -127,7 +127,7 @@ def why_not_over(node: Node, number: int, last: dict[Value, int], leaving: set[V
 
 
 def is_own(x: Value) -> bool:
-    """Whether the graph itself made it, in memory that is its own."""
+    """Whether the graph itself makes it, in its own memory."""
     return x.node is not None and (
         x.node.op.target is None or not any(argument.alias_info for argument in x.node.op.target._schema.arguments)
     )

@@ -1,8 +1,8 @@
-"""Liveness: how long each value of a plan is needed, and which buffer holds it.
+"""Liveness: the live range of each value of a plan, and which buffer holds it.
 
 place_in_arena(plan, gives_back)
-plan.offsets     for each intermediate value its place in the arena
-plan.lodged      or in memory that is made for another value, which is not written until this one is done with
+plan.offsets     the arena offset of each intermediate value
+plan.lodged      intermediate values that share another value's buffer, which is written only after their last use
 """
 
 from __future__ import annotations
@@ -25,38 +25,39 @@ from .plan_arena import Room, Span, with_rooms
 
 @dataclass(slots=True)
 class Stay:
-    """A value in the arena: from which time on, and to which."""
+    """The live range of a value with its own place in the arena."""
 
     value: Value
     first: int
     last: int
     inside: dict[Value, int]
-    """What else lies in its memory, and where, in bytes."""
+    """Other values in the same memory, and their byte offset in it."""
     may_lodge: bool
-    """In memory that is made in every run. Where Python is handed a tensor, which is made anew then, only if large."""
+    """Whether it may share an output's buffer, which is allocated per run. A value that Python calls receive as a
+    tensor may only if it is large: the tensor has to be made again in every run."""
 
 
 @dataclass(slots=True)
 class Lives:
-    """Times are half steps: what a step is done with before it writes is gone by its second half."""
+    """Times are half steps: an operand that a step reads only before it writes ends in the first half."""
 
     stays: list[Stay]
-    """What needs a place of its own, in the order in which it is made."""
+    """Values that need their own place, in the order in which they are made."""
     over: dict[Value, Value]
-    """What calls and kernels write over other values."""
+    """Values that calls and kernels write over others."""
     fresh: dict[Value, int]
-    """What leaves the graph in memory that the driver makes for it in every run: the time of its first writing."""
+    """Outputs that the driver allocates in every run: the time of their first write."""
     beside: list[Span]
-    """What calls make themselves: memory that is there besides, from time to time."""
+    """Memory that calls allocate themselves, and when."""
 
 
 LARGE = 1 << 16
-"""Bytes."""
+"""In bytes."""
 
 GIVEN_BACK = 1 << 19
-"""Bytes. Less is kept from run to run: with all from 64 KB on given back, a small Llama trained at 1.17 times eager's
-speed in place of 1.45, for the system hands out memory page by page. With what is twice as large kept as well, an MLP
-of 28 MB needed 4 % more than eager."""
+"""In bytes. Smaller memory is kept between runs. When everything from 64 KB on was freed, a small Llama trained at 1.17
+instead of 1.45 times eager's speed, because the system maps memory page by page. When sizes up to twice this were kept
+as well, an MLP of 28 MB needed 4 % more memory than eager."""
 
 
 def lives_of(plan: Plan) -> Lives:
@@ -98,7 +99,7 @@ def lives_of(plan: Plan) -> Lives:
                     made.update((value, now) for value in node.results if value is not None)
                 source = aliased_argument(node)
                 for value in node.results if source is not None else ():
-                    # A view that is made by a call keeps the memory of what it shows.
+                    # A view that a call makes keeps the memory of its source alive.
                     roots[value] = roots.get(source, source)  # type: ignore[index, arg-type]
                     if id(value) in outside:
                         outside.add(id(roots[value]))  # type: ignore[index]
@@ -123,8 +124,8 @@ def lives_of(plan: Plan) -> Lives:
 
 
 def let_go_at(steps: Sequence[Step]) -> list[int]:
-    """For each step, the one with which ends what the driver calls at once: native functions that follow one another.
-    What one of them reads last is let go after all of them, when the memory is there that the others write to."""
+    """For each step, the last step of the native function sequence it belongs to, which the driver calls at once. An
+    operand of the sequence is freed only after all of it, while the results of all its steps are allocated."""
     found: list[int] = []
     for number in range(len(steps) - 1, -1, -1):
         is_joined = found and is_joined_call(steps[number]) and is_joined_call(steps[number + 1])
@@ -137,14 +138,14 @@ def is_joined_call(step: Step) -> bool:
 
 
 def place_in_arena(plan: Plan, gives_back: bool) -> None:
-    """Give each intermediate a range of bytes that is its own from the step that makes it to the last that reads it."""
+    """Gives each intermediate value a byte range that is its own from the step that makes it to its last reader."""
     lives = lives_of(plan)
     stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
     if gives_back:
         large = [stay for stay in stays if stay.value.type.bytes >= GIVEN_BACK and not stay.inside]
         stays = [stay for stay in stays if stay not in large]
         take_turns(plan, lives, large)
-    # What else is there between two runs is not known here: an output that is made early might be one too many.
+        # Other memory between two runs is unknown here: an output that is allocated early might raise the peak.
     hosts = [value for value in lives.fresh if lies_in_arena(value) and not gives_back]
     scratch = [
         (number, step.node, room)
@@ -170,7 +171,7 @@ def place_in_arena(plan: Plan, gives_back: bool) -> None:
 
 
 def take_turns(plan: Plan, lives: Lives, stays: Sequence[Stay]) -> None:
-    """What is made for one call of native functions need not be made for each value."""
+    """Lets large values within one native call share buffers, instead of allocating each."""
     ends = let_go_at(plan.steps)
     calls: dict[int, dict[Value, Span]] = {end: {} for end in ends}
     outputs: dict[int, dict[Value, Span]] = {end: {} for end in ends}
@@ -193,7 +194,7 @@ def aligned_size_of(value: Value) -> int:
 
 
 def reach_of(value: Value) -> int:
-    """How many bytes the memory has that is made for it."""
+    """The number of bytes allocated for a value."""
     if not value.type.numel:
         return 0
     return value.dtype.itemsize * (
@@ -202,7 +203,7 @@ def reach_of(value: Value) -> int:
 
 
 def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
-    """For the largest value of each home, what lives there: it and others, and where they begin, in bytes."""
+    """For each home's largest value, the values in its buffer (itself included), and their byte offsets."""
     inside: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.op is ASSEMBLED:
@@ -221,12 +222,11 @@ def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
 
 
 INTO = {"aten.cat.default": torch.ops.aten.cat.out}
-"""Operators with an overload that writes the result where it is told to, in the same time."""
+"""Operators with an overload that writes the result into a given tensor, in the same time."""
 
 
 def writes_into(node: Node) -> bool:
-    """Whether it is a call that writes its result where it is told to. Where there is no arena, torch makes memory for
-    it just as well."""
+    """Whether a call writes its result into a given tensor. Without an arena, torch may as well allocate the result."""
     if node.op is not RUN:
         return node.op.name in INTO
     candidate = node.args[0]
@@ -234,12 +234,12 @@ def writes_into(node: Node) -> bool:
 
 
 def is_native(node: Node) -> bool:
-    """Whether it is native functions that write where they are told to."""
+    """Whether it consists of native functions that write into given memory."""
     return node.op is RUN and node.args[0].steps is not None and writes_into(node)
 
 
 def copied_first(node: Node) -> set[Value]:
-    """What a call is done with before it writes its result."""
+    """The operands that a call reads completely before it writes its result."""
     if not is_native(node) or not node.args[0].copies:
         return set()
     candidate, operands = node.args
@@ -249,7 +249,7 @@ def copied_first(node: Node) -> set[Value]:
 
 
 def scratch_of(step: Step) -> int:
-    """How many bytes a step needs besides what it reads and makes."""
+    """The size of a step's workspace in bytes."""
     if not isinstance(step, Call) or step.node.op is not RUN or step.node.args[0].steps is None:
         return 0
     return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT

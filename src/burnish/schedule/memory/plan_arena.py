@@ -1,10 +1,10 @@
-"""Memory planning: the offset of each buffer in one arena, from the time for which it is needed.
+"""Memory planning: assigns each buffer an offset in one arena, from its live range.
 
     spans       a needed in steps 0 and 1, 128 bytes      b in 1 and 2, 512 bytes       c in 2 and 3, 512 bytes
-    in order    a at 0, b at 128, c at 640                1152 bytes: where a was is too small for c
-    by size     b at 0, c at 512, a at 512                1024 bytes: a is done with before c begins
+    in order    a at 0, b at 128, c at 640                1152 bytes: the gap that a leaves is too small for c
+    by size     b at 0, c at 512, a at 512                1024 bytes: a is free before c starts
 
-Rooms are memory that is there for something else, which is not written yet:
+Rooms are output buffers that are not written yet:
 
     room        free up to step 2, 600 bytes
     with it     b at 0 in the room, a at 0, c at 0        512 bytes
@@ -19,22 +19,21 @@ from dataclasses import dataclass
 from ...tensors.symbolic_sizes import ALIGNMENT
 
 MANY = 500
-"""So many spans are not compared with each other."""
+"""With more spans than this, only `in_order` is tried."""
 
 WORTH = 1 << 14
-"""By so many bytes the memory must shrink for others' memory to be used: what lies elsewhere in every call is told to
-the kernels in every call."""
+"""Fewest bytes the arena must shrink to use rooms: their addresses change, and are passed to kernels in every call."""
 
 REPAIRS = 12
-"""So often what found no place comes first the next time."""
+"""How many times the spans that found no place are placed first in another attempt."""
 
 ATTEMPTS = 5
-"""With so many sizes it is tried."""
+"""How many arena sizes are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From which step on, to which, how many bytes."""
+    """A live range, first and last step inclusive, and a size in bytes."""
 
     first: int
     last: int
@@ -43,20 +42,20 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """To which step it is free, how many bytes."""
+    """The last step at which it is free, and its size in bytes."""
 
     last: int
     size: int
 
 
 def places(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Where each begins, and how much it takes together."""
+    """The offset of each span, and the total size."""
     found = in_order(spans)
     return min(found, by_size(spans), key=lambda way: way[1]) if len(spans) <= MANY else found
 
 
 def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """As they are made: each takes the smallest gap that is large enough, or new space at the end."""
+    """Best fit in order of time: each takes the smallest gap that is large enough, or new space at the end."""
     found, total = [0] * len(spans), 0
     free: list[tuple[int, int]] = []
     ends: dict[int, list[int]] = {}
@@ -80,7 +79,7 @@ def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
 
 
 def give(free: list[tuple[int, int]], at: int, size: int) -> None:
-    """Put a range back, joined with the gaps beside it."""
+    """Frees a range, merged with adjacent gaps."""
     for gap in list(free):
         if gap[0] + gap[1] == at:
             free.remove(gap)
@@ -93,8 +92,8 @@ def give(free: list[tuple[int, int]], at: int, size: int) -> None:
 
 
 def by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """The largest first, each as low as those allow that are needed at the same time. Whoever found no place but at the
-    end comes before all others the next time: what is needed for long is hard to place late."""
+    """Largest first, each at the lowest offset that its overlapping spans allow. Spans at the very end are placed first
+    in the next attempt: long live ranges are hard to place late."""
     order, bound = largest_first(spans), most_of((), (), spans)
     best = found, total = one_by_one(spans, order)
     for _ in range(min(REPAIRS, MANY * MANY // max(len(spans), 1) ** 2)):
@@ -123,7 +122,7 @@ def largest_first(spans: Sequence[Span]) -> list[int]:
 
 
 def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
-    """Where the first gap is that is large enough, among those that are needed at the same time and where they lie."""
+    """The first gap that is large enough among the placed spans with an overlapping live range."""
     at = 0
     for begin, end in sorted(
         (begin, begin + other.size) for other, begin in done if other.first <= span.last and span.first <= other.last
@@ -137,10 +136,10 @@ def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
 def with_rooms(
     spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], beside: Sequence[Span]
 ) -> tuple[list[int], int, dict[int, int]]:
-    """Where each begins, how much those take together that are in no room, and which rooms the others are in.
+    """The offset of each span, the total size of those in no room, and the room of each of the others.
 
-    `beside` is what else takes memory. Rooms that are used before their time lie beside that for longer: they are used
-    where all of it together is less then.
+    `beside` is other memory. A room that is used early overlaps with it for longer: rooms are used only where the peak
+    of all memory falls.
     """
     starts, total = places(spans)
     best = starts, total, dict[int, int]()
@@ -171,7 +170,7 @@ def with_rooms(
 
 
 def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool]) -> int:
-    """So much is needed at least beside the rooms."""
+    """A lower bound of the memory needed beside the rooms."""
     change: dict[int, list[int]] = {0: [0, 0, sum(room.size for room in rooms)]}
     for span, may_move in zip(spans, movable, strict=True):
         change.setdefault(span.first, [0, 0, 0])[may_move] += span.size
@@ -188,8 +187,8 @@ def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[boo
 def within(
     size: int, spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], is_room_first: bool = False
 ) -> tuple[list[int], dict[int, int]] | None:
-    """Where each begins, where those that are in no room take no more than a size; and the rooms of the others. What
-    may move does where there is no more place for it, or wherever it can: now one turns out, now the other."""
+    """The offset of each span if the spans in no room fit into `size`, and the rooms of the others. A movable span goes
+    to a room only where the arena is full, or with `is_room_first` wherever it can: either may succeed."""
     starts, inside = [0] * len(spans), dict[int, int]()
     done: list[tuple[Span, int]] = []
     taken: list[list[tuple[Span, int]]] = [[] for _ in rooms]
@@ -216,7 +215,7 @@ def within(
 
 
 def most_of(rooms: Sequence[Room], begin: Sequence[int], beside: Sequence[Span]) -> int:
-    """The most that rooms take together, each from a step on, and what is beside them."""
+    """The peak of the rooms, each from the given step on, and of other memory."""
     change: dict[int, int] = {}
     for room, step in zip(rooms, begin, strict=True):
         change[step] = change.get(step, 0) + room.size

@@ -1,11 +1,11 @@
-"""Memory planning for symbolic sizes: which buffers share a place is decided once for all sizes.
+"""Memory planning for symbolic sizes: buffers share slots, in the same way for all sizes.
 
     slots = share_slots([plan for 64, plan for 65, ...], space)
     slots.sizes                     [768*4*s0, 12*4*s0*s0, ...]   in bytes
-    plan.offsets[value]             where the slot begins for that plan's sizes, one slot after the other
+    plan.offsets[value]             the start of its slot for that plan's sizes; slots follow one another
 
-A value takes over a free slot that is as large for all sizes, by its formula. None lies in an output's memory, as it
-may where sizes are told (`plan`): which of them a result has room for changes with the sizes.
+A value takes over a free slot whose formula is at least as large for all sizes. Values do not share an output's buffer
+as they may with static sizes (`liveness`): which of them fit would depend on the sizes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .liveness import lies_in_arena, lives_of
 class Slots:
     sizes: tuple[int | Formula, ...]
     starts: tuple[tuple[int, ...], ...]
-    """Where each begins, for each of the plans."""
+    """The start of each slot, for each of the plans."""
 
 
 def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     """Gives the values of all plans their offsets."""
     found = [lives_of(plan) for plan in plans]
-    for lives in found:  # what is on a GPU is made when it is needed
+    for lives in found:  # values on a GPU are allocated when they are needed
         lives.stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
     if len({len(lives.stays) for lives in found}) > 1:
         raise NoFormula("other values need memory for other sizes")
@@ -37,7 +37,7 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
         raise NoFormula("values live otherwise for other sizes")
     sizes: list[int | Formula] = []
     taken: dict[int, int] = {}
-    """For each slot, to which step."""
+    """The last step at which each slot is in use."""
     places: list[int] = []
     for same in stays:
         size = space.fit([stay.value.type.bytes for stay in same])
@@ -61,7 +61,7 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
 
 
 def holds(slot: int | Formula, size: int | Formula) -> bool:
-    """Whether one is at least the other for all sizes. No size is negative."""
+    """Whether the slot is at least as large for all sizes. No size is negative."""
     if slot == size:
         return True
     if isinstance(slot, int):

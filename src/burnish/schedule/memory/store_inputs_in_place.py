@@ -1,4 +1,4 @@
-"""In-place updates of inputs: the kernel that makes the final value stores it in the input at once.
+"""In-place updates of inputs: the kernel that makes an input's final value stores it directly in the input.
 
     kernel sub(b0: f32, b1: f32, b2: f32 out)            kernel sub(b0: f32 out, b1: f32)
       loop i0 < 64                                =>       loop i0 < 64
@@ -7,13 +7,13 @@
       on w, g, new                                         on w, g
     write w <- new
 
-Of a kernel that goes over several boxes, those that would only copy the input to itself go:
+In a kernel with several boxes, stores that would only copy the input to itself are removed:
 
     b0[64*i0 + i1] = b1[64*i0 + i1]           =>    nothing
     b0[64*i0 + i1 + 320] = mul(b2[i1], 2.0)         b0[64*i0 + i1 + 320] = mul(b1[i1], 2.0)
 
-An optimizer's step goes through its parameters once so, and needs no memory of its own. Inputs lie apart: the program
-is not run where they do not (`runtime.program.input_alias_check`).
+So an optimizer step makes one pass over its parameters, and needs no extra memory. Inputs do not overlap: the program
+does not run where they do (`runtime.program.input_alias_check`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from ..loops.loop_ir import Kernel, Loop, Stage, Store
 def store_in_place(
     graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], checked: int = -1
 ) -> tuple[list[Any], dict[Value, Value]]:
-    """The steps with such kernels changed, and the values that need no memory now, each with the input that it lies in.
-    `used` are the values that each step touches, and behind the step `checked` none raises: no input is written
-    before."""
+    """The changed steps, and the values that need no memory, each with the input that it is stored in. `used` are the
+    values that each step reads or writes. No step after `checked` raises: inputs are written only after it."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     makers = {
@@ -64,8 +63,8 @@ def store_in_place(
 
 
 def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tuple[Launch, list[tuple[Value, Value]]]:
-    """The kernel with each input and what is written to it in one buffer, and for which of them that could be. A kernel
-    of an optimizer's step has many: it is written anew once, for all of them."""
+    """The kernel with each input and its new value in one buffer, and the pairs for which that is possible. A kernel of
+    an optimizer step has many pairs: it is rewritten once, for all of them."""
     places = {value: at for at, value in enumerate(launch.buffers)}
     reads = [
         {
@@ -90,20 +89,20 @@ def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tu
 def can_share(
     launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
 ) -> bool:
-    """Whether no element of an input is read after it was overwritten by the value that is written to it."""
+    """Whether no element of an input is read after its new value has overwritten it."""
     if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
-        return False  # the same memory under another name, what is held for backward, say
+        return False  # the same memory under another name, such as a value saved for backward
     at, out = places.get(input), places[value]
     if at is None:
         return True
-    # Each loop reads what it stores itself, and no two store to one place: they are not in one another's way.
+    # Each loop reads what it stores itself, and no two loops store to one address: they do not interfere.
     return at not in launch.kernel.stored and all(
         reads_before(loop, at, out) for loop, read in zip(launch.kernel.loops, reads, strict=True) if at in read
     )
 
 
 def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, Value]) -> Launch | None:
-    """The kernel with each input where its value is. None where it would have nothing to do."""
+    """The kernel with each input in the buffer of its value. None where nothing would remain to do."""
     left = [other for other in launch.buffers if other not in shared]
     moved = {other: k for k, other in enumerate(left)}
     numbers = [moved[shared.get(other, other)] for other in launch.buffers]
@@ -119,8 +118,8 @@ def sharing(launch: Launch, places: Mapping[Value, int], shared: Mapping[Value, 
 
 
 def without_own_copies(loop: Loop) -> Loop:
-    """Without what is loaded and stored again to where it lies: the part of an input that nothing was written to. What
-    a loop has no stages left for it need not walk."""
+    """Removes stores of what was loaded from the same address: the part of an input that is not changed. A loop without
+    work loses all its stages."""
 
     def is_own(store: Store) -> bool:
         return (
@@ -143,10 +142,10 @@ def without_own_copies(loop: Loop) -> Loop:
 
 
 def reads_before(loop: Loop, at: int, out: int) -> bool:
-    """Whether every read of the buffer `at` is of the very element that is stored to `out` then or later.
+    """Whether every read of buffer `at` is of the element that is stored to `out` at that point or later.
 
-    In a stage all elements come before what is stored once a row, and the values of one kind of stores before the first
-    of them is stored.
+    In a stage, all elements come before the stores once a row. All values of one kind of store are computed before the
+    first of them is stored.
     """
     places = [
         (2 * number + is_row, store.access)
@@ -174,7 +173,7 @@ def same_place(a: Access, b: Access) -> bool:
 
 
 def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:
-    """What is computed for every element, and what once a row."""
+    """The expressions that are computed for every element, and those computed once for each row."""
     first = [reduction.value for reduction in stage.reductions]
     found = (first, list[Scalar]())
     for roots, stores in zip(found, (stage.stores, stage.row_stores), strict=True):

@@ -1,1 +1,1 @@
-"""The graph in parts: forward and backward, what is saved, what is folded, loops or library calls."""
+"""Divides the graph: forward and backward, saved values, folded constants, loops or library calls."""

@@ -1,12 +1,12 @@
-"""Rematerialization under a memory budget: the values that cost least for their memory are computed again.
+"""Activation memory budget: recomputes the values that cost the least time for each byte they save.
 
-    choose(crossing, 1.0)      what `Crossing.choose` says
-    choose(crossing, 0.5)      half as many bytes of what nodes made
+    choose(crossing, 1.0)      the result of `Crossing.choose`
+    choose(crossing, 0.5)      half as many bytes of saved intermediate values
 
-The nodes that can be run again stand in the order of the time they take for each byte they make, and the fewest of the
-first ones are run again with which the rest fits. With a budget of nothing all is computed again from the inputs, but
-for what draws random numbers; then what was saved is in memory all the same when backward has begun, as with a
-checkpoint around the whole program. Best is in between.
+Nodes that can run again are sorted by their time for each byte of result. The shortest prefix of them is recomputed
+with which the saved values fit the budget. A budget of zero recomputes everything from the inputs, except random
+numbers. Then the recomputed values are all in memory when backward starts, as with one checkpoint around the whole
+program. The best budget is in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .saved_or_recomputed import Crossing
 Choice = tuple[list[Value], set[Node], dict[Node, Value]]
 
 OPERATIONS_PER_BYTE = 16
-"""How many operations of a product take as long as moving a byte. It only has to put nodes in order."""
+"""How many operations of a product take as long as moving one byte. It only has to sort nodes."""
 
 OURS = frozenset((RUN, LINEAR, CONV, *REDUCE.values(), *RUN_ALONG.values()))
 
@@ -50,19 +50,19 @@ def choose(crossing: Crossing, budget: float) -> Choice:
 
 
 def size_of(found: Choice, crossing: Crossing) -> int:
-    """Inputs and outputs are there anyway."""
+    """Bytes saved. Inputs and outputs are not counted: they are in memory anyway."""
     return sum(value.type.bytes for value in found[0] if value.node is not None and value not in crossing.made_for)
 
 
 def work_for_each_byte(node: Node) -> float:
-    """How long it takes, as the bytes that could be moved meanwhile."""
+    """Estimated time for each byte of result, measured in bytes moved."""
     flops = node.args[0].spec.flops if node.op is RUN else 0
     made = sum(value.type.bytes for value in node.results if value is not None)
     return (flops / OPERATIONS_PER_BYTE + made + sum(value.type.bytes for value in node.operands)) / max(made, 1)
 
 
 def is_repeatable(node: Node) -> bool:
-    """Whether it gives the same again and does nothing else: somebody's own operator may do anything."""
+    """Whether it has the same result again and no side effects. A user-defined operator may have any."""
     if is_random(node) or not node.results:
         return False
     if node.op.target is None:

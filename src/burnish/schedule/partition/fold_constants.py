@@ -1,11 +1,11 @@
-"""Constant folding: work that depends on weights and constants only becomes a graph of its own, the prologue.
+"""Constant folding: moves work that depends only on weights and constants to a graph of its own, the prologue.
 
     p = prepare 'onednn packed', w, b       prologue(w, b): p
     y = run 'onednn packed', x, p           main(x, w, b, p): y
 
-The prologue's outputs are the main graph's last inputs. They hold as long as the state has not changed.
+The prologue's outputs are the main graph's last inputs. They are valid until the state changes.
 
-What loops write out as a number or a function of the place, a constant or a range, stays with them: it is no memory.
+A constant or a range that loops compute from the index is not moved: it needs no memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .loop_or_library_call import why_not_loop
 
 
 def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:
-    """Prologue and main graph, or None where there is nothing to do once. `is_same`: whether a node is the same in
-    every call, and not another one for other sizes."""
+    """Prologue and main graph, or None if there is nothing to fold. `is_same`: whether a node is the same for all
+    sizes."""
     state = state_values(graph) - leaving(graph)
     moved: list[Node] = []
     inside: set[Value] = set()
@@ -61,7 +61,7 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
 
 
 def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
-    """What is made of nothing, and views of it, where only loops read it: they write it out."""
+    """Nodes without operands, and views of them, that only loops read: loops compute their elements inline."""
     found: set[Node] = set()
     for node in moved:
         if node.op is VIEW:
@@ -73,7 +73,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
     if not found:
         return found
     inside = set(moved)
-    # From the readers up: what the library reads lies in memory, and so does what that is a view of.
+    # From the last reader up: operands of library calls must be in memory, and so must the bases of their views.
     for node in reversed(graph.nodes):
         writes_out = (
             node in found or node not in inside and isinstance(node.op.rule, Pointwise) and why_not_loop(node) is None
@@ -84,7 +84,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
 
 
 def leaving(graph: Graph) -> set[Value]:
-    """What a caller gets hold of: he may change it, so it is made anew for him."""
+    """Values that the caller receives. The caller may modify them, so each call makes them again."""
     found: set[Value] = set()
     for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
         while value is not None and value not in found:

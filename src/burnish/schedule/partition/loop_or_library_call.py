@@ -1,11 +1,11 @@
-"""Which nodes become loops, which stay library calls, and which values must lie in memory.
+"""Classifies nodes as loops or library calls, and chooses which values are stored in memory.
 
     x = aten.mm.default a, b       library: its result is stored
     y = aten.relu.default x        loop: computed wherever it is read
-    z = aten.mm.default y, c       library: what it reads must be stored, so y is
+    z = aten.mm.default y, c       library: its operands must be stored, so y is
 
-A value computed in loops is stored if a library call reads it, if it leaves the graph, or if computing it again at each
-of its readers would cost more than reading it back.
+The value of a loop is stored if a library call reads it, if it is an output, or if recomputing it in each reader would
+cost more than a read from memory.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ..loops.build_expressions import located_rule_fails, rule_fails, why_not_dt
 from ..target_machines import machine_of
 
 CHEAP = 2
-"""An element-wise operator of at most this cost is computed again rather than stored, if it reads one tensor and
-besides only what is `SMALL` times smaller: a bias, the mean of a channel."""
+"""An element-wise operator of at most this cost is recomputed instead of stored, if it reads one tensor and otherwise
+only values that are `SMALL` times smaller: a bias, the mean of a channel."""
 
 SMALL = 16
 
 
 class Classes:
-    """What `classify_nodes` found: the loop nodes, the stored values, and why other nodes are library calls."""
+    """The result of `classify_nodes`: the loop nodes, the stored values, and why other nodes are library calls."""
 
     def __init__(self) -> None:
         self.loops: set[Node] = set()
@@ -49,8 +49,8 @@ class Classes:
 
 
 def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
-    """`is_open`: for sizes told at run time. What grows with every call is copied by kernels then, two caches by one:
-    the native functions before and after it join, and Python is not needed between them."""
+    """`is_open`: sizes are symbolic. Then kernels copy what grows with every call, two caches in one kernel: the native
+    functions before and after it are joined, without Python in between."""
     classes = Classes()
     for node in graph.nodes:
         for value in node.operands:
@@ -71,7 +71,7 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
         store(classes, value)
     for write in graph.writes:
         store(classes, write.value)
-    # First: what follows looks at all that a value is computed from.
+    # First: the steps below walk the whole expression of a value.
     cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
     store_shared(graph, classes, is_open)
     store_before_running(graph, classes)
@@ -83,8 +83,8 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
 
 
 def is_mere_copy(node: Node, classes: Classes) -> bool:
-    """Whether parts that lie in memory are laid together in memory, with nothing computed on the way. Or memory is
-    filled from nothing; what is like a tensor that nobody else needs is better filled without it."""
+    """Whether it only concatenates parts that are in memory, without computing them. Or it only fills memory; a fill
+    "like" a tensor without other readers is better done without that tensor."""
     if isinstance(node.op.rule, Located) and not any(node.operands) and node.results[0] in classes.stored:
         return True
     if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
@@ -93,7 +93,7 @@ def is_mere_copy(node: Node, classes: Classes) -> bool:
 
 
 def is_computed(value: Value, classes: Classes) -> bool:
-    """Whether whoever reads a value computes it: it is made in loops, not stored, and no reduction makes it."""
+    """Whether each reader computes the value: it is made in loops, is not stored, and is not a reduction."""
     return classes.is_loop(value) and value not in classes.stored and not is_reduction(value) and not is_running(value)
 
 
@@ -104,7 +104,8 @@ def lies_in_memory(value: Value, classes: Classes) -> bool:
 
 
 def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
-    """A view is a loop only where it is stored: that is decided by who reads it. `most` parts may be joined."""
+    """None for views too: their readers decide whether one is stored, by a loop. At most `most` parts may be
+    concatenated."""
     values = [value for value in (*node.operands, *node.results) if value is None or not is_passed(value)]
     devices = {value and value.type.device for value in values}
     device = devices.pop() if len(devices) == 1 else None
@@ -135,7 +136,7 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
 
 
 def is_passed(value: Value) -> bool:
-    """Kernels are passed numbers as such: they are nowhere."""
+    """Numbers are passed to kernels by value, so they have no device."""
     return isinstance(value.type, NumberType)
 
 
@@ -150,7 +151,7 @@ def why_not_joined(node: Node, most: int | None) -> str | None:
 
 
 def store(classes: Classes, value: Value) -> None:
-    """A value that something outside the loops reads: it, or what it is a view of."""
+    """Stores a value that is read outside the loops: the value itself, or the base of a view."""
     node = value.node
     while node is not None and is_shown(value):
         value = node.args[0]
@@ -159,7 +160,7 @@ def store(classes: Classes, value: Value) -> None:
 
 
 def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
-    """What several would compute, or one many times over, and is dear."""
+    """Stores values that are expensive and would be computed by several readers, or several times by one."""
     for node in graph.nodes:
         if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
             continue
@@ -169,15 +170,15 @@ def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
             continue
         uses, grows = uses_of(value, classes)
         if is_widened(value):
-            continue  # whoever reads it may as well read the narrow one, which is stored if it is worth it
-        # What is small beside what may be another for each size, and so would be the steps of a program for all sizes.
+            continue  # readers may convert the narrow value, which is stored if that pays
+        # With symbolic sizes the choice must not depend on relative sizes: each size could get other steps.
         is_again_cheap = is_cheap(node) if is_open else is_cheap_again(value, classes)
         if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
 
 
 def store_before_running(graph: Graph, classes: Classes) -> None:
-    """What is dear, and would be computed one element at a time for a running reduction along rows."""
+    """Stores an expensive operand of a scan along rows: otherwise it is computed one element at a time."""
     for node in graph.nodes:
         if node not in classes.loops or node.op.name not in RUN_ALONG or not walks_singly(node.results[0]):  # type: ignore
             continue
@@ -189,8 +190,8 @@ def store_before_running(graph: Graph, classes: Classes) -> None:
 
 
 def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
-    """How many nodes compute with it, seen through views and what joins it, and whether a view or broadcast multiplies
-    its elements."""
+    """The number of nodes that compute with it, through views and concatenations, and whether a view or broadcast
+    repeats its elements."""
     uses, grows = 0, False
     for reader in classes.readers[value]:
         if (
@@ -218,13 +219,13 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
 
 
 def is_widened(value: Value | None) -> bool:
-    """Whether it is another's numbers in more bytes: half precision as float32, say."""
+    """Whether it converts another value to a wider type: half precision to float32, say."""
     node = value.node if value is not None else None
     return node is not None and node.op is CONVERT and node.args[0].type.bytes < value.type.bytes  # type: ignore
 
 
 def is_cheap_again(value: Value, classes: Classes) -> bool:
-    """Whether each reader may compute it, down to what is in memory."""
+    """Whether each reader may compute it, down to the values in memory."""
     while is_computed(value, classes):
         node = value.node
         assert node is not None
@@ -244,13 +245,13 @@ def is_cheap(node: Node) -> bool:
     least = max((value.type.numel for value in node.results if value is not None), default=0) / SMALL
     operands = {value for value in node.operands if value.ndim and value.type.numel > least}
     if isinstance(node.op.rule, Joined):
-        # A copy, say padding by nothing: whoever reads it may as well read what is copied.
+        # A copy, such as padding by nothing: readers may as well read the source.
         return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)
     return isinstance(node.op.rule, Pointwise) and node.op.rule.cost <= CHEAP and len(operands) <= 1
 
 
 def expression_cost(value: Value, classes: Classes) -> int:
-    """What one element costs, down to what is stored."""
+    """The cost of one element, down to the stored values."""
     node = value.node
     if node is None or node not in classes.loops:
         return 0

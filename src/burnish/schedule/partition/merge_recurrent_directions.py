@@ -1,4 +1,4 @@
-"""Recurrent layers in a graph: eager's operator computes one direction, and both together are one layer.
+"""Merges the two directions of a recurrent layer: eager's operator computes one direction, our call computes both.
 
 a, … = mkldnn_rnn_layer x, …, False, …
 b, … = mkldnn_rnn_layer x, …, True, …         =>    y, hidden, cell = run 'own' lstm both ways, x, …
@@ -18,7 +18,7 @@ from ..library.call_specs import RecurrentSpec
 
 LAYER = "aten.mkldnn_rnn_layer.default"
 X, WEIGHTS, STATES, REVERSE, BATCH_SIZES, MODE, SIZE, HAS_BIASES = 0, slice(1, 5), slice(5, 7), 7, 8, 9, 10, 12
-"""Among the operator's arguments."""
+"""Positions among the operator's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Layer:
     nodes: tuple[Node, ...]
     """One for each direction."""
     joined: Node | None = None
-    """What lays the results of two side by side: nothing else reads them."""
+    """The concatenation of both results, which is their only reader."""
 
     @property
     def x(self) -> Value:
         return self.nodes[0].args[X]
 
     def spec(self, x: Value) -> RecurrentSpec:
-        """With another x of the same numbers."""
+        """The specification, with another value `x` of the same elements."""
         return RecurrentSpec(
             x.type,
             self.nodes[0].args[SIZE],
@@ -52,7 +52,7 @@ class Layer:
 
 
 def layers_of(graph: Graph, is_frozen: Callable[[Value], bool]) -> dict[Node, Layer]:
-    """By the last of their nodes. Weights that may change are not packed: their layers are left as they are."""
+    """Layers by their last node. A layer is left as it is where its weights may change: those are not packed."""
     number = {node: at for at, node in enumerate(graph.nodes)}
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
@@ -85,7 +85,7 @@ def weights_of(node: Node) -> tuple[Value, ...]:
 
 
 def is_plain(node: Node, readers: dict[Value, list[Node]], outside: set[Value]) -> bool:
-    """Whether it is an LSTM of sequences of one length, whose workspace nobody asks for."""
+    """Whether it is an LSTM over sequences of one length whose workspace has no reader."""
     room = node.results[3]
     return (
         node.args[MODE] == LSTM
@@ -97,7 +97,7 @@ def is_plain(node: Node, readers: dict[Value, list[Node]], outside: set[Value]) 
 
 
 def joined_by(first: Node, second: Node, readers: dict[Value, list[Node]], outside: set[Value]) -> Node | None:
-    """What lays the results of two directions of one layer side by side, if that is all that is done with them."""
+    """The concatenation of the results of two directions of one layer, if it is their only reader."""
     same = all(first.args[at] == second.args[at] for at in (SIZE, HAS_BIASES)) and first.args[X] is second.args[X]
     if not same or first.args[REVERSE] or not second.args[REVERSE]:
         return None

@@ -1,15 +1,15 @@
-"""Conditions on data are checked before inputs are written, and alone where only the check is needed.
+"""Moves checks of data-dependent errors before in-place writes of inputs; dead nodes that may raise become checks.
 
     r = aten.index_copy c, 2, i, k              check any(i < 0 or i >= 64)
     z = aten.embedding w, i            =>       r = aten.index_copy c, 2, i, k
     write c <- r
 
-A run that raises has written nothing: the caller runs the program again as plain Python, which writes, and raises, as
-eager does. So what stores in an input before the end of a plan must come after every step that may raise. A check
-comes as soon as what it looks at is there, and then the operator itself does not count: the index of a cache is looked
-at once, and all layers write their caches in place.
+A run that raises must not have written anything: the caller then runs the program again in eager mode, which writes
+and raises as it should. So a step that stores into an input must come after every step that may raise. A check is
+placed as soon as its operand is available, and the operator itself then no longer counts as one that may raise. The
+index of a KV cache is checked first, and all layers write their caches in place.
 
-A result that nothing reads needs no more than its check:
+A result without readers is replaced by its check:
 
     y = aten.floor_divide x, d                  check any(d == 0)
     return x                           =>       return x
@@ -30,7 +30,7 @@ from ...ops.data_dependent_errors import Condition, InRange, NotZero
 
 
 def order_error_checks(graph: Graph) -> Graph:
-    """The graph itself, where there is nothing to check ahead."""
+    """Returns the graph itself where nothing has to be checked early."""
     failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
     if not failing:
         return graph
@@ -42,7 +42,7 @@ def order_error_checks(graph: Graph) -> Graph:
 
 
 def writing_or_after(graph: Graph) -> list[Node]:
-    """The nodes from the first one on that makes what an input is given."""
+    """The nodes from the first one on that produces a value written to an input."""
     makers = {write.value.node for write in graph.writes}
     first = next((k for k, node in enumerate(graph.nodes) if node in makers), len(graph.nodes))
     return graph.nodes[first:]
@@ -53,7 +53,7 @@ class Checker(Rewriter):
         super().__init__(graph)
         self.failing, self.dead = failing, dead
         self.waiting: dict[Value, dict[Condition, str]] = defaultdict(dict)
-        """By what they look at: the conditions to check as soon as that is there, and for which operator."""
+        """By operand: the conditions to check as soon as the operand is available, and the operator they belong to."""
         for node in early:
             for condition in failing[node]:
                 self.waiting[subject(condition)].setdefault(condition, node.op.name)
@@ -84,7 +84,7 @@ class Checker(Rewriter):
 
 
 def subject(condition: Condition) -> Value:
-    """What a condition is about."""
+    """The value that a condition tests."""
     if isinstance(condition, InRange):
         return condition.index
     return condition.divisor if isinstance(condition, NotZero) else condition.value
@@ -98,8 +98,8 @@ def seen_as(condition: Condition, value: Value) -> Condition:
 
 
 def last_that_may_fail(nodes: Sequence[Node | None]) -> int:
-    """The number of the last step that may raise, -1 where there is none. `nodes` has the node of each step that is a
-    call. An operator whose conditions have been checked by then does not raise."""
+    """The number of the last step that may raise, or -1. `nodes` has the node of each step that is a call. An operator
+    does not raise if all its conditions are checked earlier."""
     last, checked = -1, set[tuple]()
     for number, node in enumerate(nodes):
         if node is None or not may_fail(node):

@@ -4,8 +4,8 @@
     z = aten.gelu.default y         =>
     g = aten.gelu_backward t, y           backward(t, y): g, ...
 
-Forward is what the program's outputs and writes need; all the rest is backward. What is computed again, and from what,
-`crossing` decides.
+Forward is everything that the program's outputs and writes need; the rest is backward. `saved_or_recomputed` decides
+which values are recomputed, and from what.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Backward is called with the tangents, the inputs that it is given as they are by then, and the saved inputs,
-    outputs and other values, in this order."""
+    """Backward's inputs are, in this order: the tangents, the inputs that it reads in their state at that time, and the
+    saved inputs, outputs and other values."""
 
     forward: Graph
     backward: Graph
@@ -36,8 +36,8 @@ class Halves:
     saved_outputs: tuple[int, ...]
     """Positions among the program's outputs."""
     watched: tuple[int, ...]
-    """Of forward's further outputs, which are saved, those that share memory with an output or input of the program.
-    Were that written to, they would change."""
+    """Those of forward's extra, saved outputs that alias an output or input of the program. A write to that output or
+    input would change them."""
 
 
 def partition_joint_graph(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
@@ -57,7 +57,7 @@ class Splitter:
         self.constants = graph.inputs[end:]
         self.outputs, self.results = graph.outputs[: gradients.outputs], graph.outputs[gradients.outputs :]
         self.late_writes = [write for write in graph.writes if write.input >= first]
-        """What backward writes to."""
+        """Writes that backward does."""
         self.early_writes = [write for write in graph.writes if write.input < first]
         self.made_for = {value for value in values_in(tuple(self.outputs))} | {w.value for w in self.early_writes}
         late = self.nodes_after_tangents()
@@ -106,7 +106,7 @@ class Splitter:
         return found
 
     def read_at_the_end(self) -> Iterator[Value]:
-        """Inputs and values of forward among the results."""
+        """Inputs and forward values among the results of backward."""
         for value in values_in(tuple(self.results)):
             if value.node in self.forward or value.node is None and value in self.given:
                 yield value

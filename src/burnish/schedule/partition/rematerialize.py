@@ -1,14 +1,14 @@
-"""Rematerialization in a whole training step: fewer values are kept from forward to backward.
+"""Rematerialization in a whole training step: fewer values are kept in memory from forward to backward.
 
     y = linear x, w, b                    y = linear x, w, b
     z = aten.gelu.default y               z = aten.gelu.default y
     l = aten.sum.default z                l = aten.sum.default z                 h is not kept from the forward pass on:
-    h = aten.erf.default y         =>     h = aten.erf.default y                 it is computed again from y, which is
+    h = aten.erf.default y         =>     h = aten.erf.default y                 it is computed again from y
     ...                                   h_1 = aten.erf.default y
     g = aten.mul.Tensor h, t              g = aten.mul.Tensor h_1, t
 
-Where most is in memory, the graph is cut in two. What late nodes read of early ones is chosen as it is for graphs of
-which backward is another one (`crossing`).
+The graph is divided at its peak of memory use. `saved_or_recomputed` then chooses what the late nodes read of the early
+ones, as it does where backward is a graph of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
         return graph
     nodes: dict[Node, Node] = {node: node for node in graph.nodes if node in again}
     nodes |= {node: given_formally(node, instead[node]) if node in instead else node for node in late}
-    # A node that comes again takes its values' place from there on.
+    # From here on, the results of a node that is repeated replace those of the first run.
     new, env = part([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
     new.outputs = [replaced(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
@@ -48,7 +48,7 @@ def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
 
 
 def fullest(graph: Graph) -> int:
-    """Before how many nodes most is in memory of what nodes made and others read."""
+    """The number of nodes before the point where most memory is in use by values that have later readers."""
     change = [0] * (len(graph.nodes) + 1)
     for value, (first, last) in reaches(graph.nodes).items():
         change[first] += value.type.bytes
@@ -62,7 +62,7 @@ def fullest(graph: Graph) -> int:
 
 
 def reaches(nodes: Sequence[Node]) -> dict[Value, tuple[int, int]]:
-    """Which node makes each piece of memory, and which is the last to read it."""
+    """The live range of each storage: the node that produces it and the last node that reads it."""
     found: dict[Value, tuple[int, int]] = {}
     for number, node in enumerate(nodes):
         for value in node.operands:

@@ -3,12 +3,11 @@
     crossing = Crossing(graph, given, constants, early, late, made_for)
     saved, again, instead = crossing.choose()
 
-A value is computed again where that costs no further memory: an element-wise result of what is saved anyway, a view.
-What the early nodes store anyway, results and operands of library calls, is saved as it is where one of the late ones
-reads it: computing it again would save memory, but no time. Loops read what it is computed from in its place, where
-that is saved.
+A value is recomputed where that needs no further memory: a view, or an element-wise result of saved values. Results and
+operands of early library calls are stored anyway. Where a late library call reads one, it is saved: recomputing it
+would save memory but no time. Late loops read the values it is computed from instead, where those are saved.
 
-Of some operands only the shape counts, as of what a pooling was given. Anything that is saved stands in for them.
+Some operands are read only for their shape, such as the input of pooling. Any saved value of that type stands in.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from ..target_machines import machine_of
 from .loop_or_library_call import is_cheap, is_widened, why_not_loop
 
 FEW = 8
-"""A value is not computed again from more values than this."""
+"""A value is not recomputed from more values than this."""
 
 SMALL = 16
-"""What is this many times smaller than a value may be saved in its place."""
+"""A value that is this many times smaller may be saved instead of the larger one."""
 
 
 FORMAL = {
@@ -36,7 +35,7 @@ FORMAL = {
     "aten.max_pool3d_with_indices_backward.default": 1,
     "aten.avg_pool2d_backward.default": 1,
 }
-"""Which operand's elements an operator does not read: it makes its result as that lies."""
+"""The operand whose elements an operator does not read: it only gives the result its shape and strides."""
 
 
 class Crossing:
@@ -51,13 +50,13 @@ class Crossing:
         at_the_end: Sequence[Value] = (),
         written: set[Value] | None = None,
     ):
-        """`given` are the inputs that may be saved. `made_for` is what early nodes have to make whoever reads it,
-        `at_the_end` what is read beside the late nodes. Where the late ones run by themselves, `written` are the inputs
-        that are written to before."""
+        """`given` are the inputs that may be saved. `made_for` are values that early nodes must produce anyway, and
+        `at_the_end` values that are read after the late nodes. Where the late nodes are a graph of their own, `written`
+        are the inputs that are written before it runs."""
         self.graph, self.given, self.constants = graph, set(given), set(constants)
         self.early, self.late, self.made_for, self.written = early, late, made_for, written
         self.place = {node: k for k, node in enumerate(graph.nodes)}
-        # In the order of the program, so that equal graphs are divided alike.
+        # In program order, so that equal graphs are partitioned equally.
         self.read_directly = dict.fromkeys(
             shown for node in graph.nodes if node in late for value in read_by(node) for shown in self.shown_by(value)
         )
@@ -73,10 +72,10 @@ class Crossing:
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
         self.asked_again: set[Node] = set()
-        """Early nodes that are run again whatever that takes, see `memory_budget`."""
+        """Early nodes that are recomputed whatever their cost, see `activation_memory_budget`."""
 
     def shown_by(self, value: Value) -> Iterator[Value]:
-        """An input or an early value, and what it is a view of, or is a wider copy of."""
+        """An input or an early value, with the bases of a view and the source of a widening conversion."""
         if value.node in self.early or value.node is None and value in self.given:
             yield from with_sources(value)
             if is_widened(value):
@@ -98,7 +97,7 @@ class Crossing:
                 for value in node.operands:
                     found.update(with_sources(value) if keeps_operands(value) else (value,))
                 found.update(value for value in node.results if value is not None)
-        # What is read before a call and behind it, as what goes past a layer, one kernel stores for the other.
+        # A value read both before and after a call, such as a residual: one kernel stores it for the other.
         for value, (first, last) in reads.items():
             node = value.node
             if (
@@ -113,8 +112,8 @@ class Crossing:
     # ---- saved or computed again
 
     def choose(self) -> tuple[list[Value], set[Node], dict[Node, Value]]:
-        """The values to save, the early nodes that are repeated, and what some late nodes are given in the place of an
-        operand of which only the shape counts. Readers come before what they read."""
+        """The values to save, the early nodes to repeat, and the stand-ins for operands of late nodes that are read
+        only for their shape. Readers are visited before their operands."""
         waiting: list[tuple[int, int, Value]] = []
         seen: set[Value] = set()
 
@@ -138,7 +137,7 @@ class Crossing:
                     for operand in value.node.operands:
                         need(operand)
                 elif waiting and value in self.stored and value not in self.read_as_stored:
-                    later.append(value)  # what it is computed from may turn out to be saved anyway
+                    later.append(value)  # the values it is computed from may turn out to be saved anyway
                 else:
                     saved.append(value)
 
@@ -158,7 +157,7 @@ class Crossing:
         return saved, again, instead
 
     def stand_in(self, value: Value, saved: list[Value]) -> Value | None:
-        """What lies as the value does, and is the last before it: what came later, backward is done with earlier."""
+        """The last saved value before it with the same type: backward is done with later values earlier."""
         alike = [other for other in saved if other.type == value.type and self.at(other) < self.at(value)]
         return max(alike, key=self.at, default=None)
 
@@ -169,7 +168,7 @@ class Crossing:
         node = value.node
         assert node is not None
         if node.op is VIEW or not node.operands and not is_random(node):
-            return True  # a constant: as an output of the program it would be written to perhaps before it is read
+            return True  # a constant: an output of the program could be modified before it is read
         if value in self.read_as_stored and value in self.stored:
             return False
         if is_widened(value) and self.sources(node.args[0]) is not None:
@@ -178,7 +177,7 @@ class Crossing:
         if sources is None:
             return False
         more = [source for source in sources if source not in seen and source not in self.read_directly]
-        # What is stored anyway is saved in the place of a value that it would have to store as well.
+        # Values that are stored anyway are saved instead of one that would have to be stored in addition.
         there = [
             source
             for source in more
@@ -190,7 +189,7 @@ class Crossing:
         )
 
     def sources(self, value: Value) -> frozenset[Value] | None:
-        """What must be saved to compute a value again; None where that cannot be."""
+        """The values that must be saved to recompute a value; None where it cannot be recomputed."""
         if value in self.known:
             return self.known[value]
         node = value.node
@@ -205,7 +204,7 @@ class Crossing:
         return found
 
     def sources_of(self, node: Node) -> frozenset[Value] | None:
-        """What must be saved to run a node again; None where that cannot be."""
+        """The values that must be saved to run a node again; None where that is impossible."""
         if node.op is not VIEW and not is_element_wise(node):
             return None
         parts = [self.sources(operand) for operand in node.operands]
@@ -213,16 +212,16 @@ class Crossing:
         return None if found is None or len(found) > FEW else found
 
     def is_copied(self, value: Value) -> bool:
-        """Inputs that eager would not save might be written to by then, and that would be an error here alone: copies
-        are saved. The bias of a batch norm is one."""
+        """Whether a copy is saved. Inputs that eager would not save might be modified before backward, which would be
+        an error here but not in eager: the bias of a batch norm is one."""
         if value.node is not None or self.written is None:
             return False
         return value in self.written or value not in self.read_directly
 
 
 def late_as_can_be(graph: Graph, first: Iterable[Node], nodes: Mapping[Node, Node]) -> list[Node]:
-    """What the nodes are given as: the first ones in their order, and any other right before who reads it first. Else
-    what is computed again stood at the beginning, for all layers one after the other, and was kept until it is read."""
+    """Schedules the nodes: `first` in their order, each other node right before its first reader. Otherwise the
+    recomputed values of all layers would be computed at the beginning and kept until they are read."""
     found: dict[Node, None] = {}
 
     def put(node: Node) -> None:
@@ -245,7 +244,7 @@ def late_as_can_be(graph: Graph, first: Iterable[Node], nodes: Mapping[Node, Nod
 
 
 def given_formally(node: Node, other: Value) -> Node:
-    """The node with another value in the place of the one whose elements it does not read."""
+    """The node with another value as the operand that it reads only for its shape."""
     at = FORMAL[node.op.name]
     made = Node(node.op, (*node.args[:at], other, *node.args[at + 1 :]), node.kwargs, node.line)
     made.results = node.results
@@ -262,7 +261,7 @@ def is_element_wise(node: Node) -> bool:
 
 
 def read_by(node: Node) -> list[Value]:
-    """The operands whose elements count."""
+    """The operands whose elements are read."""
     formal = FORMAL.get(node.op.name)
     return [value for at, arg in enumerate(node.args) if at != formal for value in values_in(arg)] + values_in(
         tuple(node.kwargs.values())
@@ -270,7 +269,7 @@ def read_by(node: Node) -> list[Value]:
 
 
 def with_sources(value: Value) -> Iterator[Value]:
-    """A value and what it is a view of."""
+    """A value and, if it is a view, its bases."""
     yield value
     while value.node is not None and value.node.op is VIEW:
         value = value.node.args[0]

@@ -1,11 +1,11 @@
-"""Keys and values that several heads of queries share, found where a graph has repeated them for each.
+"""Grouped-query attention: finds keys and values that a graph repeats for several heads of queries.
 
     e = view k, reshape[2, 4, 1, 48, 16] expand[2, 4, 3, 48, 16]
-    c = aten.clone.default e                                       k_all = repeated(e), read from where e is a view of
+    c = aten.clone.default e                                       k_all = repeated(e), read from the base of e
     k_all = view c, reshape[2, 12, 48, 16]
 
-So do `repeat_kv` of transformers and torch's own `enable_gqa`. A kernel that knows which head reads which keys needs no
-copy.
+Both `repeat_kv` of transformers and torch's `enable_gqa` do this. A kernel that knows which head reads which keys needs
+no copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COPY = "aten.clone.default"
 
 
 def before_repeating(value: Value) -> Value | None:
-    """Of heads [B, K * G, S, E] the expanded [B, K, G, S, E] that was copied into them, each G times."""
+    """Given heads [B, K * G, S, E], the expanded [B, K, G, S, E] that was copied into them, each G times."""
     if value.ndim != 4 or value.node is None or value.node.op is not VIEW:
         return None
     copied = value.node.args[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import FunctionType
 
+from ...numbers.live_scalars import settled
 from ..frames import NULL, PUSHED, Raised
 from .handler_registry import op
 
@@ -81,7 +82,9 @@ def spread_call(m, f, function, base: int, arg: int):
         if kwargs is PUSHED:
             return m.redo_with(f, -1)
     if kwargs and not all([type(name) is str for name in kwargs]):
-        raise Raised(TypeError("keywords must be strings"))
+        if not all(isinstance(name, str) for name in kwargs):
+            raise Raised(TypeError("keywords must be strings"))
+        kwargs = {settled(name): value for name, value in kwargs.items()}
     return make_call(m, f, function, args, kwargs, base)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from ...interpreter.frames import MISSING
 from ...numbers import live_scalars, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
-from .. import builtin_polyfills, operators
-from ..attributes import lookup
+from ..attributes.class_lookup import lookup
+from ..operators import native_reads, value_kinds
+from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
 
 
@@ -26,15 +28,15 @@ def _repr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _format(m: Any, args: tuple, kwargs: dict) -> Any:
-    return operators.format_value(m, args[0], None, args[1] if len(args) > 1 else "")
+    return format_value(m, args[0], None, args[1] if len(args) > 1 else "")
 
 
 def text_of(m: Any, convert: Callable, value: Any) -> Any:
     """``str(value)`` or ``repr(value)``."""
     kind = type(value)
     if kind is torch.Size and any(isinstance(size, Live) for size in value):
-        return operators.size_text(value)
-    if kind in operators.SIMPLE:
+        return size_text(value)
+    if kind in value_kinds.SIMPLE:
         return m.plainly(convert, value)
     if kind in numpy_kinds.VALUES:
         return numpy_constants.apply(m, convert, value)
@@ -49,22 +51,22 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             method = types.MethodType(found, value)
-            return m.call(builtin_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+            return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
-    if isinstance(value, operators.BUILTIN_CONTAINERS):
+    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         if not _holds_printable_objects(value):
-            operators.settle_all(m, value)
+            native_reads.settle_all(m, value)
             return m.plainly(convert, value)
         if _is_being_shown(m, value):
             return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
         if kind in (list, set):
-            return m.call(builtin_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
+            return m.call(text_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
         if kind is tuple:
-            return m.call(builtin_polyfills.tuple_text, (value,), {})
+            return m.call(text_polyfills.tuple_text, (value,), {})
         if kind is dict:
-            return m.call(builtin_polyfills.dict_text, (value,), {})
+            return m.call(text_polyfills.dict_text, (value,), {})
         return m.perform(convert, value)
     if isinstance(value, BaseException):
         m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
@@ -77,15 +79,59 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         return m.plainly(convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
-    if operators.is_known_native(kind):
+    if value_kinds.is_known_native(kind):
         m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
-SHOWING = frozenset(
-    f.__code__ for f in (builtin_polyfills.list_text, builtin_polyfills.tuple_text, builtin_polyfills.dict_text)
-)
+def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
+    if isinstance(spec, Live):
+        spec = spec.settle()
+    if isinstance(value, Live):
+        if convert is not None:
+            value = m.plainly(live_scalars.apply, convert, value)
+        return m.plainly(live_scalars.apply, format, value, spec)
+    kind = type(value)
+    if kind is torch.Size and not spec and any(isinstance(size, Live) for size in value):
+        return size_text(value)
+    if kind in value_kinds.SIMPLE:
+        return m.plainly(format, value if convert is None else convert(value), spec)
+    if convert is not None:
+        return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
+    for name in ("__format__", "__str__", "__repr__"):
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            if name == "__format__":
+                method = types.MethodType(found, value)
+                return m.call(
+                    operator_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                )
+            if spec:
+                return m.plainly(object.__format__, value, spec)
+            return text_of(m, str, value)
+        if name == "__format__" and owner is not object:
+            break
+    if isinstance(value, torch.Tensor):
+        return m.perform(format, value, spec)
+    return m.plainly(format, value, spec) if spec else text_of(m, str, value)
+
+
+def size_text(shape: torch.Size) -> Any:
+    """The text of a shape with live numbers in it: messages show shapes, and mostly nobody reads them."""
+    text: Any = "torch.Size(["
+    for k, size in enumerate(shape):
+        part = live_scalars.apply(str, size) if isinstance(size, Live) else str(size)
+        for more in (", ", part) if k else (part,):
+            text = (
+                live_scalars.apply(operator.add, text, more)
+                if isinstance(text, Live) or isinstance(more, Live)
+                else text + more
+            )
+    return live_scalars.apply(operator.add, text, "])")
+
+
+SHOWING = frozenset(f.__code__ for f in (text_polyfills.list_text, text_polyfills.tuple_text, text_polyfills.dict_text))
 
 
 def _is_being_shown(m: Any, value: Any) -> bool:
@@ -102,14 +148,14 @@ def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
     """``around``: the enclosing containers, one of which it may contain again."""
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     for part in parts:
-        if isinstance(part, operators.BUILTIN_CONTAINERS):
+        if isinstance(part, value_kinds.BUILTIN_CONTAINERS):
             if (
                 len(around) < 100
                 and not any(part is one for one in (*around, value))
                 and _holds_printable_objects(part, (*around, value))
             ):
                 return True
-        elif type(part) not in operators.SIMPLE and not isinstance(part, (Live, type)):
+        elif type(part) not in value_kinds.SIMPLE and not isinstance(part, (Live, type)):
             return True
     return False
 
@@ -123,7 +169,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(print, *args, **kwargs)  # raises the error
     for value in args:
         if needs_python_text(m, value):
-            return m.call(builtin_polyfills.print_texts, (args, kwargs), {})
+            return m.call(text_polyfills.print_texts, (args, kwargs), {})
     options = {k: v for k, v in kwargs.items() if k != "file"}
     stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
     m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
@@ -137,9 +183,9 @@ def print_to(stream: str, options: dict, *args: Any) -> None:
 
 def needs_python_text(m: Any, value: Any) -> bool:
     kind = type(value)
-    if kind in operators.SIMPLE or isinstance(value, (torch.Tensor, Live)):
+    if kind in value_kinds.SIMPLE or isinstance(value, (torch.Tensor, Live)):
         return False
-    if isinstance(value, operators.BUILTIN_CONTAINERS):
+    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
         return any(needs_python_text(m, p) for p in parts)

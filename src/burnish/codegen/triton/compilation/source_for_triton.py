@@ -9,16 +9,21 @@ import inspect
 import itertools
 import linecache
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # worker processes import this module too, without torch
-    from ..kernel_function import Printed
-    from .invoke_triton import Job
+from typing import Any, Protocol
 
 _numbers = itertools.count()
 
 
-def function_of(printed: Printed | Job, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
+class Printed(Protocol):
+    """A printed kernel, or a job to compile one. Worker processes import this module too, without torch."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+def function_of(printed: Printed, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
     """`globals` are `tl` and the functions of `reduction_combine`. Functions that the kernel calls are `jitted`."""
     file = f"<burnish triton {printed.name} {next(_numbers)}>"
     linecache.cache[file] = (len(printed.text), None, printed.text.splitlines(True), file)

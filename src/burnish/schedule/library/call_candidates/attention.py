@@ -2,13 +2,13 @@
 
     sdpa     eager: `scaled_dot_product_attention`, which picks one of the following by its own rules
     flash    torch's blocked kernel for the CPU, called directly
-    own      our own kernel, see `own_attention`
+    own      our own kernel, see `own_kernels.attention_tiling`
     math     two batched products and a softmax
 
     >>> [c.name for c in attention_candidates(AttentionSpec(q, k, v))]
     ['sdpa', 'flash', 'own', 'math']
 
-flash gives a result that lies as q does. Where heads are split from a projection, [B, L, H, E] in memory, joining them
+The result of flash has the strides of q. Where heads are split from a projection, [B, L, H, E] in memory, joining them
 again is a view.
 """
 
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 Q, K, V, MASK = (Operand(name) for name in ("q", "k", "v", "mask"))
 _FLASH = 1
-"""Of torch's `SDPBackend`."""
+"""The number in torch's `SDPBackend`."""
 
 
 def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
@@ -54,8 +54,8 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
 
 
 def as_flash(spec: AttentionSpec) -> tuple[bool, TensorType]:
-    """Whether eager takes the blocked kernel, and how its result lies: as q does. torch tells both, for tensors whose
-    memory is never touched."""
+    """Whether eager uses the blocked kernel, and its result type, with the strides of q. torch says both, for tensors
+    whose memory is never touched."""
     q, k, v, mask = (
         type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
         for type in (spec.q, spec.k, spec.v, spec.mask)
@@ -105,6 +105,6 @@ def _math(
         scores = scores.masked_fill_(later, float("-inf"))
     elif mask is not None:
         scores = scores.masked_fill_(~mask, float("-inf")) if mask.dtype is torch.bool else scores.add_(mask)
-    # A row that is masked as a whole gives zeros, as eager's kernels do.
+    # A fully masked row gives zeros, as in eager's kernels.
     weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
     return torch.matmul(weights, v)

@@ -3,13 +3,13 @@
     convolution               eager, residual and activation after it in torch's operators
     onednn                    oneDNN's fused call on the weight as it is
     onednn packed             the same on a weight in oneDNN's own layout
-    onednn packed into residual   adds to the residual where it lies
-    pointwise …               a 1×1 window: every way to compute the linear layer it is, on channels-last memory
+    onednn packed into residual   adds to the residual in place
+    pointwise …               a 1×1 window: every way to compute the equivalent linear layer, on channels-last memory
     pointwise mm, mkl …       the same on contiguous memory: weight @ pixels
-    own packed                kernels of our own, see `own`
+    own packed                our own kernels, see `own_kernels.own_kernel_candidates`
 
-Layouts: a candidate takes x as the spec has it. A packed weight makes oneDNN compute channels-last: its result lies so
-whatever x is, and x is copied if it does not. To compare layouts, ask for `in_channels_last(spec)` as well.
+Layouts: a candidate takes x in the layout of the spec. With a packed weight oneDNN computes in channels-last: so its
+result has that layout, and x is copied if it has another. To compare layouts, use `in_channels_last(spec)` as well.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def convolution_candidates(spec: ConvSpec) -> Iterator[Candidate]:
 
 
 def in_channels_last(spec: ConvSpec) -> ConvSpec:
-    """The same convolution of an x (and a residual) that lie channels-last."""
+    """The same convolution with x (and the residual) in channels-last layout."""
 
     def turned(type: TensorType) -> TensorType:
         return replace(type, stride=channels_last_stride(type.shape))
@@ -76,9 +76,9 @@ def eager(spec: ConvSpec) -> Candidate:
 
 
 def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
-    """Strides of what `aten.convolution` returns on the CPU. torch itself says so, for tensors whose memory is never
-    touched: it depends on the kernel that it picks. One dimension is computed as two, of a contiguous x: one with a
-    single channel may be so and still look channels-last."""
+    """Strides of the result of `aten.convolution` on the CPU. They depend on the kernel that torch picks, so torch is
+    asked, with tensors whose memory is never touched. One dimension is computed as two, from a contiguous x. With a
+    single channel that x may also look channels-last."""
     if spec.dims == 1:
         x = spec.x
         if not has_stride(x, contiguous_stride(x.shape)):
@@ -109,7 +109,7 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
 
 
 def onednn_stride(spec: ConvSpec) -> tuple[int, ...]:
-    """Strides of what oneDNN returns for a weight as it is: channels-last where x or the weight is."""
+    """Strides of oneDNN's result for an unpacked weight: channels-last where x or the weight is."""
     if spec.dims == 1:
         outer, channel, _, step = onednn_stride(in_two_dimensions(spec))
         return outer, channel, step
@@ -135,7 +135,7 @@ def _onednn(spec: ConvSpec) -> Iterator[Candidate]:
 
 
 def _onednn_candidate(name: str, spec: ConvSpec, weight: Operand, stride: tuple[int, ...], **rest) -> Candidate:
-    """One dimension is given to oneDNN as two, the first of size 1."""
+    """Passes one dimension to oneDNN as two, the first of size 1."""
     output = _output(spec, stride)
     if spec.dims > 1:
         return from_call(name, spec, _onednn_call(spec, weight), output, **rest)
@@ -213,7 +213,7 @@ def _packing(spec: ConvSpec) -> Callable[..., Tensors]:
     return prepare
 
 
-# Windows of one pixel -------------------------------------------------------------------------------------------------
+# 1x1 windows ----------------------------------------------------------------------------------------------------------
 
 
 def why_not_pointwise(spec: ConvSpec) -> str | None:
@@ -227,7 +227,7 @@ def why_not_pointwise(spec: ConvSpec) -> str | None:
 
 
 def _pointwise(spec: ConvSpec) -> Iterator[Candidate]:
-    """The linear layer over the pixels, x being [pixels, channels]."""
+    """The linear layer over the pixels, with x as [pixels, channels]."""
     (batch, channels), outputs = spec.x.shape[:2], spec.output_channels
     stride = channels_last_stride(spec.output_shape)
     if spec.residual is not None and not has_stride(spec.residual, stride):
@@ -295,14 +295,14 @@ def _seen_as(spec: ConvSpec, candidate: Candidate, names: list[str], output: Ten
 
 
 def _on_memory(operand: Operand, types: dict[str, TensorType]) -> Operand:
-    """The operand with its strides spelled out, for a caller that holds tensors of another shape."""
+    """The operand with explicit strides, for a caller that holds tensors of another shape."""
     if operand.shape is not None or operand.name not in types:
         return operand
     return Operand(operand.name, types[operand.name].shape, types[operand.name].stride)
 
 
 def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
-    """weight @ x for every image, x being [channels, pixels]."""
+    """weight @ x for every image, with x as [channels, pixels]."""
     if spec.bias is not None or spec.residual is not None or spec.activation is not None:
         return
     (batch, channels), outputs, pixels = spec.x.shape[:2], spec.output_channels, _pixels(spec)

@@ -1,9 +1,9 @@
-"""How long eager's kernel takes for the gradients of a convolution, as its tensors lie.
+"""Times of eager's kernel for the gradients of a convolution, for a given layout.
 
     seconds_of(ConvBackwardSpec.of(conv, (True, True, False)), 0.003)       measured once, and remembered
 
-There is one candidate. What there is to choose is the layout: oneDNN, which is behind the operator, computes
-channels-last memory as it is, and lays contiguous memory out anew before and after.
+There is one candidate; the choice is the layout. oneDNN, which implements the operator, reads channels-last memory
+directly, and converts contiguous memory before and after.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def seconds_of(spec: ConvBackwardSpec, seconds: float) -> float | None:
 
 
 def candidate_of(spec: ConvBackwardSpec) -> Candidate:
-    """The call, and of its results the first that is wanted."""
+    """The call, with the first of the wanted results as its output."""
     conv = spec.conv
     channels = [conv.output_channels] if spec.wanted[2] else None
     window = (

@@ -1,12 +1,12 @@
 """The candidates of a linear layer.
 
 addmm                 eager: addmm or mm, residual and activation after it in torch's operators
-addmm onto residual   the residual in the place of the bias
+addmm onto residual   the residual in place of the bias
 onednn                oneDNN's fused call on the weight as it is
 onednn packed         the same on a weight in oneDNN's own layout
 mkl packed            MKL on a weight in MKL's layout
 addmv                 one row: a matrix times a vector
-own packed            kernels of our own, see `own`
+own packed            our own kernels, see `own_kernels.own_kernel_candidates`
 
 >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
 ['addmm', 'onednn', 'onednn packed', 'mkl packed', 'own packed']
@@ -72,7 +72,7 @@ def eager(spec: LinearSpec, output: TensorType) -> Candidate:
 
 
 def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
-    """What eager calls in the end. None where nobody knows what that is."""
+    """The native function that eager calls in the end. None where that is unknown."""
     if mkl.why_not_plain(*spec.inputs.values()) is not None or not (spec.bias is None or spec.bias.is_contiguous):
         return None
     (n, k), (step_n, step_k) = spec.weight.shape, spec.weight.stride
@@ -82,7 +82,7 @@ def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
 
 
 def native_product(gemm: mkl.Gemm, **names: str) -> Callable[[], Sequence[Step]]:
-    """Of operands that the candidate calls otherwise."""
+    """The steps of a product, with the candidate's names for its operands."""
     spots = {name: (operand, 0) for name, operand in names.items()}
     return once(lambda: [matmul_tiling_and_packing.maker().gemm(gemm).moved(**spots)])
 
@@ -122,8 +122,8 @@ def _onto_residual(spec: LinearSpec, output: TensorType) -> Candidate:
 
 
 def why_not_plain(weight: TensorType) -> str | None:
-    """Why oneDNN should not be given this weight as it is: with gaps between the rows it takes a reference kernel,
-    hundreds of times slower, or copies."""
+    """Why oneDNN should not get this weight unpacked: with gaps between rows it uses a reference kernel, hundreds of
+    times slower, or copies."""
     (n, k), (step_n, step_k) = weight.shape, weight.stride
     if (step_k == 1 and step_n == k) or (step_n == 1 and step_k == n):
         return None

@@ -1,11 +1,11 @@
 """The candidates of a product of two values.
 
 mm, bmm           eager
-onednn            b stands where oneDNN takes a weight (two dimensions)
-bmm of copies     a batch whose matrices lie transposed or apart, copied into order first: MKL's batched product
+onednn            b as the weight of a linear layer (two dimensions)
+bmm of copies     a batch of transposed or strided matrices, copied to contiguous first: MKL's batched product
                   is slow on such
 mm                also for a batch of one
-own               kernels of our own, for batches of small matrices
+own               our own kernels, for batches of small matrices
 
 >>> [c.name for c in matmul_candidates(MatmulSpec(f32[64, 768], f32[768, 64]))]
 ['mm', 'onednn']

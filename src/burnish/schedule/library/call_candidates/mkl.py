@@ -1,15 +1,15 @@
-"""Products by MKL, which libtorch_cpu brings along: of two matrices as they lie, or of one that MKL packed beforehand.
+"""Matmuls by MKL, which is part of libtorch_cpu: of two plain matrices, or with one that MKL packed in advance.
 
     why_not_plain(x, weight)                              None where MKL can be called on such tensors
     packed = pack(weight.t(), SIDE_B, other=64)
     Gemm(rows=64, columns=3072, depth=768, a=(PLAIN, 768), b=(PACKED, 3072), added=0)
 
-torch's operators allocate the result, copy a strided x and go through a dispatcher. The functions themselves do none of
-that: they are called natively, among our own kernels (`codegen.llvm.functions.mkl_gemm`), and a bias or a residual that
-lies in the result already is added for nothing.
+torch's operators allocate the result, copy a strided x and go through a dispatcher. The MKL functions do none of that.
+They are called natively, between our own kernels (`codegen.llvm.functions.mkl_gemm`). A bias or a residual that is
+already in the result is added at no cost.
 
-Packed memory is claimed generously (8 MB more than the matrix), but only what holds numbers is ever touched: in
-resident memory it costs what the matrix costs.
+Packed memory is over-allocated (8 MB more than the matrix), but only the part with numbers is ever touched. So its
+resident memory is that of the matrix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 Side = tuple[int, int]
-"""How a matrix lies: PLAIN, TRANSPOSED or PACKED, and how many elements from one line to the next."""
+"""The layout of a matrix: PLAIN, TRANSPOSED or PACKED, and the stride between its lines in elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Gemm:
     b: Side
     dtype: torch.dtype = torch.float32
     added: int | None = None
-    """From one row to the next of what is added, in elements: 0 where all rows are one. None where nothing is."""
+    """The row stride of the added matrix, in elements: 0 if one row is added to all. None where nothing is added."""
     count: int = 1
-    """So many products, one after the other."""
+    """The number of products, one after the other."""
     batch: tuple[int, int, int] = (0, 0, 0)
-    """From one to the next, in a, b and out, in elements."""
+    """The strides between products in a, b and out, in elements."""
 
     @property
     def is_packed(self) -> bool:
@@ -72,7 +72,7 @@ def library() -> ctypes.CDLL | None:
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not torch.backends.mkl.is_available() or not path.exists():
         return None
-    handle = ctypes.CDLL(str(path))  # loaded already: torch did it
+    handle = ctypes.CDLL(str(path))  # torch has loaded it already
     try:
         for symbol, (result, arguments) in _SIGNATURES.items():
             function = getattr(handle, symbol)
@@ -116,7 +116,7 @@ def orientation(shape: tuple[int, ...], stride: tuple[int, ...]) -> Side | None:
 
 
 def plain_product(a: TensorType, b: TensorType, added: int | None = None) -> Gemm | None:
-    """Of two matrices as they lie. None where BLAS cannot read them so."""
+    """The product of two plain matrices. None where BLAS cannot read their layouts."""
     left, right = orientation(a.shape, a.stride), orientation(b.shape, b.stride)
     if left is None or right is None:
         return None
@@ -124,7 +124,7 @@ def plain_product(a: TensorType, b: TensorType, added: int | None = None) -> Gem
 
 
 def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
-    """The matrix as MKL wants it on that side of a product, whose other operand has `other` rows or columns."""
+    """Packs the matrix for that side of a product, whose other operand has `other` rows or columns."""
     handle = library()
     assert handle is not None
     if orientation(matrix.shape, matrix.stride()) is None:

@@ -1,4 +1,4 @@
-"""What oneDNN takes through torch's fused operators (`torch.ops.mkldnn`): dtypes, strides, activations, residuals.
+"""The limits of oneDNN through torch's fused operators (`torch.ops.mkldnn`): dtypes, strides, activations, residuals.
 
 Shared by the linear and the convolution candidates.
 
@@ -15,14 +15,14 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import Activation, ConvSpec, LinearSpec
 
 _NAMES = {"silu": "swish"}
-"""oneDNN's name of an activation, where it is not torch's."""
+"""oneDNN's name of an activation, where it differs from torch's."""
 
 MOST_ELEMENTS = 1 << 31
-"""From this size on indices do not fit the 32-bit integers inside some kernels."""
+"""From this size on, indices do not fit the 32-bit integers inside some kernels."""
 
 
 def attribute(activation: Activation | None) -> tuple[str, list[float], str]:
-    """The three arguments that stand for an activation: its name, its numbers, its algorithm."""
+    """The three arguments that describe an activation: its name, its numbers, its algorithm."""
     if activation is None:
         return "none", [], ""
     return _NAMES.get(activation.name, activation.name), list(activation.parameters), activation.algorithm

@@ -1,4 +1,4 @@
-"""The candidates of a recurrent layer without gradients: eager's kernel, a direction after the other, and our own.
+"""The candidates of a recurrent layer without gradients: eager's kernel for each direction, and our own kernels.
 
     mkldnn   eager: `mkldnn_rnn_layer` for each direction, which packs the weights in every call
     own      the product of the inputs of all positions and directions, then the steps, see `Recurrence`
@@ -6,9 +6,9 @@
     >>> [c.name for c in recurrent_candidates(RecurrentSpec(x, 128, (False, True), has_biases=True))]
     ['mkldnn', 'own']
 
-The second half of our own is one native function. A task is a direction and some rows of the batch, which need nothing
-of each other: a thread takes one through all positions, so nobody waits for anybody between two steps. A step adds the
-product of the last state and the weights to what the inputs gave, where that lies, and computes the next state of it.
+The second half of our own is one native function. A task is one direction and some rows of the batch. Tasks are
+independent: a thread takes one through all positions, so no thread waits between two steps. A step adds the product of
+the last state and the weights to that of the inputs, in place, and computes the next state from it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ..own_kernels.own_kernel_candidates import own_linear
 NAME = "own"
 
 MOST_SCRATCH = 64 << 20
-"""Bytes that the products of all inputs may take."""
+"""Most bytes for the products of all inputs."""
 
 LSTM = 2
-"""Among oneDNN's kinds of layers."""
+"""The number of this kind of layer in oneDNN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Recurrence:
 
     spec: RecurrentSpec
     hidden: Product
-    """Of the last states of one direction and its weights, added to what the inputs gave. A chunk of it is the rows of
-    one task."""
+    """The product of the last states of one direction and its weights, added to that of the inputs. A chunk of it is
+    the rows of one task."""
 
     @property
     def parts(self) -> int:
-        """Into how many tasks each direction is cut."""
+        """The number of tasks for each direction."""
         return len(self.hidden.chunks)
 
 
@@ -116,7 +116,7 @@ def why_not_recurrent(spec: RecurrentSpec) -> str | None:
 
 
 def _product_of_inputs(spec: RecurrentSpec) -> LinearSpec:
-    """Of all positions and directions."""
+    """The product of the inputs of all positions and directions with their weights."""
     positions, batch, columns = spec.x.shape
     outputs = len(spec.is_reversed) * spec.gates * spec.size
     x, weight, bias = (
@@ -127,7 +127,7 @@ def _product_of_inputs(spec: RecurrentSpec) -> LinearSpec:
 
 
 def recurrence_of(spec: RecurrentSpec, shape: Shape, threads: int) -> Recurrence:
-    """`threads` is how many may work at once."""
+    """`threads` is the number of threads that may run at once."""
     batch, size, directions = spec.x.shape[1], spec.size, len(spec.is_reversed)
     outputs = spec.gates * size
     to_next = directions * outputs

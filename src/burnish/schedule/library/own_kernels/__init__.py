@@ -1,1 +1,1 @@
-"""Candidates that are kernels of our own: how their work is tiled and their weights packed."""
+"""Candidates that are our own kernels: their tiling and their weight packing."""

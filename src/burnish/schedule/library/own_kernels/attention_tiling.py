@@ -1,10 +1,10 @@
-"""Attention by kernels of our own: how the work is cut up.
+"""Attention by our own kernels: tiling over heads and blocks of queries.
 
     own_attention(spec, output)       a candidate, or None; `why_not_attention` says why
 
-A thread takes one head of one batch: it packs keys and values as the tiles of `own` want their weights (once for heads
+A thread takes one head of one batch. It packs keys and values like the weights of our matmul kernels (once for heads
 that share them), and walks over blocks of 14 queries. A block's scores stay in the core's cache: product with the keys,
-softmax, product with the values. With a causal mask each block reads no more keys than its last query sees.
+softmax, product with the values. With a causal mask each block reads no more keys than its last query attends to.
 
     region       of each thread: packed keys | packed values | scores of a block | one number for each of its queries
 """
@@ -25,7 +25,7 @@ NAME = "own"
 
 LONGEST = 4096
 FEW_TASKS = 8
-"""Heads are cut up further where there are fewer: threads shall end together."""
+"""With fewer heads than this, each is split further, so that threads finish together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Block:
     first: int
     halves: tuple[int, ...]
     keys: int
-    """That any of them sees."""
+    """The number of keys that any of them attends to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Attention:
     output: TensorType
     blocks: tuple[Block, ...]
     scores: Product
-    """Of a block's queries and the keys. Its places are the blocks'."""
+    """The product of a block's queries and the keys. It has one place for each block."""
     values: Product
-    """Of a block's scores and the values; each block has a sum of its own."""
+    """The product of a block's scores and the values; each block has its own sum."""
     splits: int
-    """Into how many tasks the blocks of a head are cut."""
+    """The number of tasks into which the blocks of a head are split."""
     regions: int
-    """How many threads may work at once."""
+    """The number of threads that may run at once."""
 
     @property
     def tasks(self) -> int:
@@ -58,12 +58,12 @@ class Attention:
 
     @property
     def shared_by(self) -> int:
-        """How many heads of queries read the same keys and values."""
+        """The number of query heads that read the same keys and values."""
         return self.spec.q.shape[1] // self.spec.k.shape[1]
 
     @property
     def scores_row(self) -> int:
-        """Numbers from one query's scores to the next one's."""
+        """The stride from one query's scores to the next."""
         return self.scores.outputs
 
     @property
@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def values_bytes(self) -> int:
-        # The last panel may be narrower; it is written at full width all the same.
+        # The last panel may be narrower, but it is written at full width.
         return 4 * (matmul_tiling_and_packing.packed_columns(self.values) * self.values.depth + self.values.panel)
 
     @property
@@ -124,7 +124,7 @@ def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
 
 
 def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads: int) -> Attention:
-    """`threads` is how many may work at once."""
+    """`threads` is the number of threads that may run at once."""
     batch, heads, queries, depth = spec.q.shape
     keys, columns = spec.v.shape[2:]
     panel = shape.lanes * shape.vectors
@@ -139,7 +139,7 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
     to_scores, to_out = [], []
     for block in blocks:
         second = block.halves[0]
-        # The second group of a tile that has none is never touched.
+        # The second group of a tile without one is never accessed.
         to_scores.append(
             TablePlace(block.halves, (block.first * q_step, (block.first + second) * q_step), (0, second * row))
         )

@@ -1,10 +1,10 @@
-"""Depthwise convolutions cut into tiles: each channel by itself, vectors along the channels.
+"""Tiling of depthwise convolutions: each channel by itself, vectorized along the channels.
 
     depthwise_product(spec, epilogue, shape)      of a channels-last x, without a padded copy
 
-An image is covered by regions: inside, the window lies wholly over it; at each edge and corner a part of the window
-does. A region has its own sum, over the places of the window that count there. Inside and along the upper and lower
-edge tiles run along lines; along the left and right edge they run down a column.
+An image is covered by regions. In the inside region the whole window is over the image; at each edge and corner only a
+part of it is. Each region has its own sum over those window positions. Inside and along the upper and lower edge, tiles
+run along rows; along the left and right edge they run down a column.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
         for y_range, y_window in regions(spec, 0):
             for x_range, x_window in regions(spec, 1):
                 places += _places(spec, image, y_range, x_range, y_window, x_window, sums, shape)
-    # Neighbours in the image follow one another: what they read is in a cache.
+    # Neighbours in the image are adjacent in the table: what they read is in a cache.
     places.sort(key=lambda place: place.out[0])
     return Product(
         channels,
@@ -50,8 +50,8 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
 
 
 def regions(spec: ConvSpec, axis: int) -> Iterator[tuple[range, range]]:
-    """Of an axis: outputs for which the same part of the window lies over the image, and that part. The inside is one
-    region, each output at an edge is its own."""
+    """Along an axis: ranges of outputs for which the same part of the window is over the image, and that part. The
+    inside is one region, each output at an edge is its own."""
     size, window = spec.x.shape[axis + 2], spec.weight.shape[axis + 2]
     stride, padding, dilation = spec.stride[axis], spec.padding[axis], spec.dilation[axis]
     start, parts = 0, []
@@ -87,7 +87,7 @@ def _places(
     )
 
     def start(y: int, x: int) -> tuple[int, int]:
-        """Where a pixel's window begins in x, be it outside, and where its result goes."""
+        """The offset of a pixel's window in x, possibly outside of it, and the offset of its result."""
         return (
             (((image * height + y * down - above) * width) + x * across - left) * channels,
             ((image * rows + y) * columns + x) * channels,

@@ -1,15 +1,14 @@
-"""Tiling of our own matmul kernels, and the packing of weights for them.
+"""Tiling of our own matmul kernels, and weight packing for them.
 
     product = linear_product(spec, shape)        None where tiles do not fit
-    product.steps   what a native function walks through; see `codegen.llvm.functions.matmul`
+    product.steps   the work of a native function; see `codegen.llvm.functions.matmul`
 
-A product of pixels (the rows of a linear layer, the pixels of a channels-last image) and weights is cut into *panels*
-of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers:
-what is loaded for a step, 2 vectors of weights and 14 numbers of x, serves 28 fused multiply-adds. A window is a sum of
-*runs*: for each of its lines, the numbers under it lie side by side in memory.
+A product of pixels (the rows of a linear layer, the pixels of a channels-last image) and weights is split into *panels*
+of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 2 vectors keeps 28 sums in registers.
+The loads of one step, 2 vectors of weights and 14 numbers of x, serve 28 fused multiply-adds. A window is a sum of
+*runs*: in each of its rows, its numbers are contiguous in memory.
 
-The machine code comes from whoever can make it: the code generator sets `maker`. Without one there are no such
-candidates.
+The code generator sets `maker`, which compiles the machine code. Without one there are no such candidates.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
 
 LONGEST_RUN = 128
-"""Numbers that are summed up in a register before the sum goes to memory: one long chain of additions would round more
-than the libraries' blocks do."""
+"""Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
+more than the libraries' blocks do."""
 
 SMALL_WEIGHT, CHUNK_BYTES, LARGE_CHUNK_BYTES = 512 << 10, 256 << 10, 1 << 20
-"""All panels are computed for a chunk of pixels before the next one: what is read and written stays in a core's own
-cache meanwhile. A weight that does not is read once for each chunk: then chunks are larger."""
+"""All panels are computed for a chunk of pixels before the next one, so that its data stays in a core's own cache. A
+weight that does not fit there is read once for each chunk: then chunks are larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of the tiles on a machine: what its registers hold."""
+    """Tile shape on a machine: what its registers hold."""
 
     lanes: int
     half: int
-    """A tile is two groups of at most so many pixels, each with the same step from one to the next."""
+    """A tile is two groups of at most this many pixels, each with a constant step between pixels."""
     vectors: int
     chunk: float = 1.0
-    """A chunk has so many times the usual number of pixels: fewer of them are fewer tasks for the threads to share."""
+    """A factor of the usual number of pixels in a chunk. Larger chunks give fewer tasks for the threads."""
 
     def __repr__(self) -> str:
         return f"{2 * self.half}x{self.vectors}" + (f" chunk {self.chunk:g}" if self.chunk != 1.0 else "")
@@ -50,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One native function: pixels of the two groups, vectors of outputs, and what is done at the end."""
+    """One native function: the pixels of the two groups, vectors of outputs, and the work at the end."""
 
     halves: tuple[int, ...]
     vectors: int
@@ -62,32 +61,32 @@ class Tile:
     """Sums go to memory after `LONGEST_RUN` numbers."""
     has_residual: bool = False
     epilogue: Scalar | None = None
-    """An expression of the sum, which stands there as a load of buffer 0."""
+    """An expression of the sum, which it reads as a load of buffer 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where a tile's two groups begin, in elements: in x, and in the result."""
+    """The offsets of a tile's two groups, in elements: in x, and in the result."""
 
     halves: tuple[int, ...]
     x: tuple[int, int]
     out: tuple[int, int]
     sum: int = 0
-    """Which of the product's sums it is."""
+    """The index of the sum, among those of the product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     x: int
-    """Where it begins, in elements from a pixel on."""
+    """Its offset from a pixel, in elements."""
     weight: int
-    """Its first row among those of a panel of weights."""
+    """Its first row in a panel of weights."""
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a tile adds up. At an image's edge it is less than elsewhere."""
+    """The runs that a tile adds up. At an image's edge there are fewer."""
 
     x_step: int
     """From one pixel of a group to the next, in elements."""
@@ -148,30 +147,30 @@ class Batched:
 
 
 Spot = tuple[str, int]
-"""The name of a tensor, and how many bytes behind its start."""
+"""The name of a tensor, and a byte offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Stands in the table of a step on a GPU for the stream that is current there when it runs."""
+    """A table entry of a step on a GPU: the stream that is current there when the step runs."""
 
     device: int
     current: Callable[[], int]
     check: Callable[[], None]
-    """Raises what a launch has failed with."""
+    """Raises the error of a failed launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A native function and the table that it takes: spots in tensors, and what is always the same."""
+    """A native function and its argument table: spots in tensors, and constants."""
 
     kernel: Any
     """A `runtime.program.native_kernels.NativeKernel`."""
     table: tuple[Any, ...]
-    """Spots, plain numbers, `runtime.program.native_kernels.Words`, and a Stream where it is started on a GPU."""
+    """Spots, plain numbers, `runtime.program.native_kernels.Words`, and a Stream where it is launched on a GPU."""
 
     def moved(self, **spots: Spot) -> Step:
-        """The same for other tensors: what is named so is found there."""
+        """The same step on other tensors: replaces the spots of the named ones."""
         return replace(
             self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry for entry in self.table)
         )
@@ -179,7 +178,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Who generates the code."""
+    """The code generator's compilers of native functions."""
 
     product: Callable[[Product], Step]
     """Of "out", "x", "packed" and, where the product has them, "bias" and "residual"."""
@@ -188,15 +187,15 @@ class Maker:
     padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Step]
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     attention: Callable[[Any], Step]
-    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given a `own_attention.Attention`."""
+    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `attention_tiling.Attention`."""
     recurrence: Callable[[Any], Step]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
     gemm: Callable[[Any], Step]
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]
-    """For which there are such products."""
+    """The dtypes that `gemm` supports."""
     shape: Callable[[], Shape | None]
-    """Of tiles on this machine; None where it has too few registers."""
+    """The tile shape on this machine; None where it has too few registers."""
 
 
 _makers: list[Maker] = []
@@ -215,7 +214,7 @@ def dtypes_of_gemm() -> Container[torch.dtype]:
 
 
 def shape_here() -> Shape | None:
-    """None where nobody can make the code."""
+    """None where no code generator is available."""
     return _makers[0].shape() if _makers else None
 
 
@@ -224,7 +223,7 @@ CHUNKS = (0.25, 4.0)
 
 
 def shapes_here() -> list[Shape]:
-    """All that are worth measuring, the usual one first: other tiles with as many sums in registers, other chunks."""
+    """Shapes worth measuring, the usual one first: other tiles with as many sums in registers, other chunk sizes."""
     usual = shape_here()
     if usual is None:
         return []
@@ -237,7 +236,7 @@ def shapes_here() -> list[Shape]:
 
 
 def split_evenly(count: int, most: int) -> list[int]:
-    """As few parts as possible, none larger than `most`, all of nearly one size: two sizes of tile at most."""
+    """As few parts as possible, none larger than `most`, of nearly equal size: at most two sizes of tile."""
     parts = -(-count // most)
     small, larger = divmod(count, parts)
     return [small + 1] * larger + [small] * (parts - larger)
@@ -248,7 +247,7 @@ def halved(count: int, most: int) -> tuple[int, ...]:
 
 
 def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half: int) -> list[TablePlace]:
-    """Tiles for pixels that follow one another at even steps."""
+    """Tiles for pixels at even steps."""
     made = []
     for size in split_evenly(count, 2 * half):
         halves = halved(size, half)
@@ -259,7 +258,7 @@ def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half
 
 
 def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
-    """Stretches of one length, none of them longer than a sum may be."""
+    """Stretches of one length, split at the longest run that a sum may have."""
     return tuple(
         Run(start + at, number * length + at, min(LONGEST_RUN, length - at))
         for number, start in enumerate(starts)
@@ -270,8 +269,8 @@ def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
 def in_chunks(
     places: list[TablePlace], read: int, written: int, weight: int, scale: float = 1.0
 ) -> tuple[tuple[TablePlace, ...], ...]:
-    """Neighbouring tiles together, `scale` times the usual number of them. Of each pixel so many numbers are read and
-    written, for so many weights in all."""
+    """Groups neighbouring tiles into chunks of `scale` times the usual size. `read` and `written` are numbers for each
+    pixel; `weight` is the size of the whole weight."""
     pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)
     if 4 * weight <= SMALL_WEIGHT:
         count = max(int(scale * CHUNK_BYTES / (4 * (read + written) * pixels)), 1)
@@ -286,12 +285,12 @@ def in_chunks(
 
 
 def packed_columns(product: Product) -> int:
-    """How many numbers a packed weight has for each step of the sum."""
+    """The width of a packed weight: its numbers for each step of the sum."""
     return (product.panels - 1) * product.panel + product.last_vectors * product.shape.lanes
 
 
 def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = False) -> Panels:
-    """How a weight is packed for products that are the parts of one sum."""
+    """The packing of a weight for products that are the parts of one sum."""
     product, at = products[0], 0
     parts = []
     for each in products:

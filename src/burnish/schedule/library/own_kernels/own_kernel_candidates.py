@@ -1,10 +1,10 @@
-"""The candidates that our own kernels are: linear layers and convolutions with frozen weights, in float32.
+"""Candidates that are our own kernels: linear layers and convolutions with frozen weights, in float32.
 
     own_linear(spec, epilogue)          None where the kernels do not fit; `why_not_linear` says why
-    own_convolution(spec, epilogue)     of a channels-last x; a window that reaches over the edge reads a padded copy
+    own_convolution(spec, epilogue)     of a channels-last x; windows that cross the edge read a padded copy
 
-Bias and residual are added while the sums are still in registers, and `epilogue`, any expression of the sum, is
-computed there: NaN, infinities and rounding are those of a kernel of ours after the call.
+Bias and residual are added while the sums are in registers. `epilogue`, any expression of the sum, is computed there
+too: NaN, infinities and rounding are those of a separate kernel of ours after the call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .matmul_tiling_and_packing import Product, Step, Sum, TablePlace, places_of
 NAME = "own packed"
 
 MOST_PLACES = 4096
-"""Of tiles, one after the other in a table. What has more is computed in longer ones by libraries."""
+"""Most tiles in a table. Libraries compute larger images."""
 
 
 def own_linear(spec: LinearSpec, epilogue: Scalar | None = None) -> Candidate | None:
@@ -41,8 +41,7 @@ def own_candidate(spec: LinearSpec | ConvSpec, epilogue: Scalar | None = None) -
 
 
 def tilings(spec: LinearSpec | ConvSpec) -> dict[str, Candidate]:
-    """Our own kernel with each shape of tiles that there is, by its name; the usual one first. Empty where there is
-    no choice."""
+    """Our own kernel with each available tile shape, by name, the usual one first. Empty where there is no choice."""
     if isinstance(spec, ConvSpec) and spec.groups > 1:
         return {}
     made = {str(shape): own_candidate(replace(spec, tiles=shape)) for shape in matmul_tiling_and_packing.shapes_here()}
@@ -79,11 +78,11 @@ def _why_not(spec: LinearSpec | ConvSpec) -> str | None:
 
 
 DEEPEST, CACHED_BYTES = 1024, 512 << 10
-"""A sum over more numbers is made in parts where x does not stay in a core's own cache beside the weights."""
+"""A longer sum is computed in parts where x does not fit into a core's own cache beside the weights."""
 
 
 def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
-    """One after the other; each but the first adds to what the one before it left."""
+    """The parts of the product, in order; each but the first adds to the result of the one before it."""
     shape = spec.tiles or matmul_tiling_and_packing.shape_here()
     assert shape is not None
     (rows, depth), outputs, step = spec.x.shape, spec.weight.shape[0], spec.x.stride[0]
@@ -111,7 +110,7 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
 
 
 def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Candidate:
-    """A product whose sum is made in parts."""
+    """A product whose sum is computed in parts."""
     pack = matmul_tiling_and_packing.panels(products, spec.bias is not None)
     columns = matmul_tiling_and_packing.packed_columns(products[0])
 
@@ -204,8 +203,7 @@ def is_dense_channels_last(type: TensorType) -> bool:
 
 
 def padded_shape(spec: ConvSpec) -> tuple[int, int] | None:
-    """Height and width of the channels-last copy of x that windows read, with its border; None where they read x
-    itself."""
+    """Height and width of the padded channels-last copy of x that windows read; None where they read x itself."""
     if not any(spec.padding) and is_dense_channels_last(spec.x):
         return None
     sizes = []
@@ -231,7 +229,7 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     step = across * channels
     starts = [(image * height + row * down) * line for image in range(images) for row in range(rows)]
     if down == across == 1 and set(spec.weight.shape[2:]) == {1} and width == columns:
-        # The pixels of all images follow one another at even steps.
+        # The pixels of all images are evenly spaced.
         places = places_of_row(images * rows * columns, 0, 0, step, outputs, shape.half)
     elif columns <= shape.half:
         # Two rows of the image are the two groups of a tile.
@@ -272,7 +270,7 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
 
 
 def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
-    """Where what a window reads begins, and how long each stretch is."""
+    """The start of each contiguous stretch that a window reads, and their length."""
     high, wide = spec.weight.shape[2:]
     down, across = spec.dilation
     if across == 1:
@@ -280,7 +278,7 @@ def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
     return [row * down * line + column * across * channels for row in range(high) for column in range(wide)], channels
 
 
-# What they have in common ---------------------------------------------------------------------------------------------
+# Shared ---------------------------------------------------------------------------------------------------------------
 
 
 def _candidate(

@@ -1,0 +1,135 @@
+"""Attribute reads while tracing: the type of an object decides which rules apply.
+
+    load(m, model, "weight")        # an nn.Module: ``instance_attributes``
+
+The rules of numbers, arrays and methods are here, those of other types in files of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.object_lifetimes import remember
+from ...guards.tensor_metadata import is_tensor
+from ...interpreter.frames import Generator
+from ...numbers import numpy_kinds
+from ...numbers.live_scalars import Live
+from .class_attributes import load_from_class, load_from_class_plainly, load_from_super
+from .function_attributes import load_from_function
+from .instance_attributes import load_from_instance, load_past_own_rules
+from .module_attributes import load_from_module
+from .tensor_attributes import load_from_tensor
+
+NATIVE_TYPES = (
+    frozenset(
+        (
+            int,
+            float,
+            complex,
+            bool,
+            str,
+            bytes,
+            list,
+            dict,
+            tuple,
+            set,
+            frozenset,
+            type(None),
+            slice,
+            range,
+            torch.dtype,
+            torch.device,
+            torch.Size,
+            BuiltinFunctionType,
+            MethodDescriptorType,
+            WrapperDescriptorType,
+            type({}.keys()),
+            type({}.values()),
+            type({}.items()),
+            Generator,
+            torch.finfo,
+            torch.iinfo,
+            bytearray,
+            memoryview,
+            functools.partial,
+        )
+    )
+    | numpy_kinds.FACTS
+    | numpy_kinds.DTYPES
+)
+
+
+def load(m: Any, obj: Any, name: str) -> Any:
+    kind = type(obj)
+    loader = _loaders.get(kind)
+    if loader is None:
+        loader = remember(_loaders, kind, _loader_for(kind))
+    return loader(m, obj, name)
+
+
+_loaders: dict[type, Any] = {}
+
+
+def _loader_for(kind: type) -> Any:
+    """How attributes of this type's objects are read. ``isinstance`` is dear for tensors: it is asked once a type."""
+    if kind in NATIVE_TYPES:
+        return _load_natively
+    if issubclass(kind, torch.Tensor):
+        return load_from_tensor
+    if issubclass(kind, type):
+        return load_from_class
+    if issubclass(kind, ModuleType):
+        return load_from_module
+    if kind is FunctionType:
+        return load_from_function
+    if issubclass(kind, Live):
+        return lambda m, obj, name: m.plainly(getattr, obj.settle(), name)
+    if kind is super:
+        return load_from_super
+    if kind is MethodType:
+        return _load_from_method
+    if kind in numpy_kinds.NUMBERS or kind is numpy_kinds.ARRAY:
+        return _load_from_numpy
+    return load_from_instance
+
+
+def _load_from_numpy(m: Any, obj: Any, name: str) -> Any:
+    if type(obj) is not numpy_kinds.ARRAY:
+        return (_load_natively if m.heap.origin_of(obj) is None else load_from_instance)(m, obj, name)
+    if m.arrays.get(id(obj)) is not obj:
+        return load_from_instance(m, obj, name)
+    value = _load_natively(m, obj, name)
+    if type(value) is numpy_kinds.ARRAY:
+        m.arrays[id(value)] = value  # its transpose, say
+    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_kinds.DTYPES:
+        m.stop(breaks.OPAQUE_CALL, f".{name} of an array")
+    return value
+
+
+def _load_natively(m: Any, obj: Any, name: str) -> Any:
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        return m.plainly(getattr, obj, name)  # which raises it in the program
+
+
+def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:
+    if hasattr(MethodType, name):
+        return getattr(obj, name)
+    return load(m, obj.__func__, name)
+
+
+def load_plainly(m: Any, obj: Any, name: str) -> Any:
+    """``object.__getattribute__`` with the ``__getattr__`` fallback."""
+    kind = type(obj)
+    # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
+    if issubclass(kind, type):
+        return load_from_class_plainly(m, obj, kind, name)
+    if kind in NATIVE_TYPES or issubclass(kind, ModuleType) or is_tensor(obj):
+        return load(m, obj, name)
+    return load_past_own_rules(m, obj, kind, name)

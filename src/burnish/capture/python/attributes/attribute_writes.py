@@ -1,0 +1,148 @@
+"""Attribute writes while tracing: setting and deleting, recorded as side effects to repeat on later runs.
+
+Python code on the way (``__setattr__``, properties, descriptors) is interpreted.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import find_on_type
+from ...guards.tensor_metadata import is_tensor
+from ...interpreter import frames as fr
+from ...interpreter.frames import MISSING, PUSHED
+from ...interpreter.reads_past_overrides import dict_of
+from ...pytorch import tensor_object_state
+from .class_lookup import lookup
+from .instance_attributes import OF_DICTS, PROXIES
+
+HAVE_OWN_SETTER = (FunctionType, threading.local)
+
+
+def discard(m: Any, answer: Any) -> Any:
+    """Drop the result of a setter, whether it is here or comes when its frame returns."""
+    if answer is PUSHED:
+        m.frame.completion = fr.DISCARD
+        return PUSHED
+    return None
+
+
+def store(m: Any, obj: Any, name: str, value: Any) -> Any:
+    kind = type(obj)
+    if isinstance(obj, torch.Tensor):
+        return _store_on_tensor(m, obj, name, value)
+    if isinstance(obj, type):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {obj.__qualname__}.{name}")
+    if isinstance(obj, ModuleType):
+        if m.region is not None:
+            m.region.will_write(obj)
+        origin = m.heap.namespace(obj.__dict__)
+        m.heap.will_write_key(origin, name)
+        obj.__dict__[name] = value
+        return None
+    if kind in PROXIES:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} through a weak proxy")
+    custom, owner = lookup(m, kind, "__setattr__")
+    if isinstance(custom, FunctionType):
+        return discard(m, m.call(custom, (obj, name, value), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name, value), {})
+    return store_plainly(m, obj, name, value)
+
+
+def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
+    """``object.__setattr__``."""
+    kind = type(obj)
+    if m.region is not None:
+        m.region.will_write(obj)
+    if isinstance(obj, torch.Tensor):
+        return _store_on_tensor(m, obj, name, value)
+    descriptor, _ = lookup(m, kind, name)
+    if descriptor is not MISSING:
+        if type(descriptor) is property and isinstance(descriptor.fset, FunctionType):
+            return discard(m, m.call(descriptor.fset, (obj, value), {}))
+        if type(descriptor) is MemberDescriptorType:
+            _will_write_field(m, obj, name)
+            return m.plainly(object.__setattr__, obj, name, value)
+        if type(descriptor) is GetSetDescriptorType:
+            if isinstance(obj, BaseException) and name.startswith("__") and id(obj) not in m.origins:
+                return m.plainly(setattr, obj, name, value)
+            if id(obj) in m.heap.fresh and kind is FunctionType:
+                return m.plainly(setattr, obj, name, value)
+            m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__}")
+        setter = find_on_type(type(descriptor), "__set__")
+        if isinstance(setter, FunctionType):
+            return discard(m, m.call(setter, (descriptor, obj, value), {}))
+        if setter is not None:
+            return m.plainly(object.__setattr__, obj, name, value)
+    if not hasattr(obj, "__dict__"):
+        return m.plainly(object.__setattr__, obj, name, value)
+    members = m.heap.members(obj)
+    if members is not None:
+        m.heap.will_write_key(members, name)
+    elif id(obj) not in m.heap.fresh and not isinstance(obj, BaseException):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a {kind.__qualname__} of unknown origin")
+    return m.plainly(setattr if issubclass(kind, HAVE_OWN_SETTER) else object.__setattr__, obj, name, value)
+
+
+def _will_write_field(m: Any, obj: Any, name: str) -> None:
+    origin = m.heap.origin_of(obj)
+    if origin is not None:
+        origin.note_written(name)
+
+
+def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
+    if name == "grad":
+        return m.gradients.write(obj, value)
+    if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
+        return None
+    if lookup(m, type(obj), name)[0] is not MISSING:
+        seen = m.recorder.seen
+        m.perform(setattr, obj, name, value)
+        if m.recorder.seen == seen:
+            m.late(breaks.TENSOR_STATE, f"assignment to .{name} of a tensor", None)
+        return None
+    members = m.heap.members(obj)
+    if members is not None:
+        m.heap.will_write_key(members, name)
+    else:
+        m.heap.has_marked = True
+    return m.plainly(setattr, obj, name, value)
+
+
+def delete(m: Any, obj: Any, name: str) -> Any:
+    kind = type(obj)
+    if name == "grad" and is_tensor(obj):
+        return m.gradients.write(obj, None)
+    if isinstance(obj, (torch.Tensor, type)) or kind in PROXIES:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
+    custom, _ = lookup(m, kind, "__delattr__")
+    if isinstance(custom, FunctionType):
+        return discard(m, m.call(custom, (obj, name), {}))
+    if custom in OF_DICTS:
+        return m.call(custom, (obj, name), {})
+    return delete_plainly(m, obj, name)
+
+
+def delete_plainly(m: Any, obj: Any, name: str) -> Any:
+    if m.region is not None:
+        m.region.will_write(obj)
+    descriptor, _ = lookup(m, type(obj), name)
+    if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
+        return discard(m, m.call(descriptor.fdel, (obj,), {}))
+    deleter = find_on_type(type(descriptor), "__delete__") if descriptor is not MISSING else None
+    if isinstance(deleter, FunctionType):
+        return discard(m, m.call(deleter, (descriptor, obj), {}))
+    if type(descriptor) is MemberDescriptorType:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
+    if deleter is not None or dict_of(obj) is None:
+        return m.plainly(object.__delattr__, obj, name)
+    members = m.heap.members(obj)
+    if members is not None and name in dict_of(obj):
+        m.heap.will_write_key(members, name, deletes=True)
+    return m.plainly(delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__, obj, name)

@@ -1,0 +1,97 @@
+"""Attributes of classes, and of ``super()``: ``type.__getattribute__`` with metaclasses."""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
+from typing import Any
+
+from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...interpreter.frames import MISSING
+from ..polyfills import object_polyfills
+from .class_lookup import guard_absent, guard_order, lookup, lookup_after
+from .descriptor_binding import C_DESCRIPTORS, bind, bind_function, class_value, is_classmethod
+
+
+def load_from_class(m: Any, cls: type, name: str) -> Any:
+    meta = type(cls)
+    if meta is not type:
+        custom, owner = lookup(m, meta, "__getattribute__")
+        if isinstance(custom, FunctionType) and not is_trusted_type(owner):
+            return m.call(object_polyfills.get_attribute, (cls, name), {})
+    return load_from_class_plainly(m, cls, meta, name)
+
+
+def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
+    """``type.__getattribute__`` with the ``__getattr__`` fallback."""
+    if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
+        value = getattr(cls, name)
+        if name in ("__mro__", "__bases__"):
+            guard_order(m, cls)
+        if name == "__dict__" and not is_trusted_type(cls):
+            return m.heap.admit(value, m.heap.sources.pin(cls).members)
+        return value
+    descriptor, owner = lookup(m, cls, name)
+    if descriptor is MISSING:
+        on_meta, on_meta_owner = lookup(m, meta, name)
+        if isinstance(on_meta, FunctionType):
+            return MethodType(on_meta, cls)
+        if isinstance(on_meta, property) and isinstance(on_meta.fget, FunctionType):
+            return m.call(on_meta.fget, (cls,), {})
+        guard_absent(m, cls, name)
+        if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
+            return class_value(m, on_meta, on_meta_owner, name)
+        fallback, fallback_owner = lookup(m, meta, "__getattr__")
+        if on_meta is MISSING and isinstance(fallback, FunctionType) and not is_trusted_type(fallback_owner):
+            return m.call(fallback, (cls, name), {})
+        return m.heap.adopt(m.plainly(getattr, cls, name))
+    kind = type(descriptor)
+    if kind is FunctionType:
+        return descriptor
+    if is_classmethod(m, kind):
+        return bind_function(m, descriptor.__func__, cls)
+    if kind is staticmethod:
+        return descriptor.__func__
+    if kind in C_DESCRIPTORS or kind is property or kind in (MemberDescriptorType, GetSetDescriptorType):
+        return m.plainly(getattr, cls, name)
+    getter = find_on_type(kind, "__get__")
+    if isinstance(getter, FunctionType) and not is_trusted_type(kind):
+        return m.call(getter, (descriptor, None, cls), {})
+    if getter is not None:
+        return m.plainly(getattr, cls, name)
+    return class_value(m, descriptor, owner, name)
+
+
+# The fields of a super object: asked of it by name, each would be looked for in all of its classes first.
+_start_of, _self_of, _kind_of = (vars(super)[name].__get__ for name in ("__thisclass__", "__self__", "__self_class__"))
+
+
+def load_from_super(m: Any, proxy: Any, name: str) -> Any:
+    start, obj, kind = _start_of(proxy), _self_of(proxy), _kind_of(proxy)
+    if name == "__class__":
+        return super
+    value, base = (MISSING, None) if obj is None else lookup_after(m, kind, start, name)
+    if base is None:
+        return m.plainly(getattr, proxy, name)
+    value_kind = type(value)
+    if value_kind is FunctionType:
+        return value if obj is kind else MethodType(value, obj)
+    if value_kind is property and isinstance(value.fget, FunctionType) and obj is not kind:
+        return m.call(value.fget, (obj,), {})
+    if is_classmethod(m, value_kind):
+        return bind_function(m, value.__func__, kind)
+    getter = find_on_type(value_kind, "__get__")
+    if obj is kind:
+        if value_kind is staticmethod:
+            return value.__func__
+        if isinstance(getter, FunctionType):
+            return m.call(getter, (value, None, kind), {})
+    if (
+        getter is not None
+        and not isinstance(getter, FunctionType)
+        and value_kind not in (staticmethod, functools.cached_property)
+    ):
+        return m.plainly(getattr, proxy, name)
+    if value_kind in C_DESCRIPTORS or value_kind in (MemberDescriptorType, GetSetDescriptorType):
+        return m.plainly(getattr, proxy, name)
+    return bind(m, value, obj, kind, base, name)

@@ -1,0 +1,73 @@
+"""Class lookup: what a class has under a name, in the order of its bases.
+
+    lookup(m, Model, "forward")        # (the function, the class in Model.__mro__ that defines it)
+
+Where classes may change, the result and the order of the bases are guarded.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter.frames import MISSING
+
+
+def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
+    """(what the class has under ``name``, the class that has it), guarded where classes may change."""
+    key = (kind, name)
+    found = m.lookups.get(key)
+    if found is None:
+        found = (MISSING, None)
+        for base in kind.__mro__:
+            if name in base.__dict__:
+                found = (base.__dict__[name], base)
+                break
+        m.lookups[key] = found
+        value, owner = found
+        guard_order(m, kind)
+        if owner is not None:
+            guard_absent(m, kind, name, owner)
+        if owner is not None and is_trusted_type(owner):
+            m.heap.adopt(value)
+        elif owner is not None:
+            source = m.heap.sources.pin(owner).members
+            if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(
+                type(value), "__get__"
+            ):
+                m.heap.guard("is", source.item(name), value)
+                m.heap.adopt_pinned(value)
+                if isinstance(value, FunctionType):
+                    m.heap.pinned_functions.add(id(value))
+    return found
+
+
+def guard_order(m: Any, kind: type) -> None:
+    """That a class keeps its bases: ``__bases__`` may be assigned, its own or those of one that it inherits from."""
+    if (kind, "the order of its bases") not in m.lookups:
+        m.lookups[kind, "the order of its bases"] = (MISSING, None)
+        if not is_trusted_type(kind) and id(kind) not in m.heap.fresh:
+            order = type.__dict__["__mro__"].__get__(kind)
+            m.heap.guard("is", m.heap.sources.pin(kind).attr("__mro__"), order)
+
+
+def guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> None:
+    """That no class before ``owner`` is given the name, which would come first then."""
+    for base in kind.__mro__:
+        if base is owner:
+            return
+        if not is_trusted_type(base):
+            m.heap.guard("absent", m.heap.sources.pin(base).members, name)
+
+
+def lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type | None]:
+    """As ``lookup``, in the classes that follow ``start`` in the order of ``kind``."""
+    key = (kind, start, name)
+    found = m.lookups_after.get(key)
+    if found is None:
+        guard_order(m, kind)
+        mro = kind.__mro__
+        base = next((base for base in mro[mro.index(start) + 1 :] if name in base.__dict__), None)
+        found = m.lookups_after[key] = (MISSING, None) if base is None else (lookup(m, base, name)[0], base)
+    return found

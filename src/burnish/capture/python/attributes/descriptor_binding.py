@@ -1,0 +1,88 @@
+"""Descriptor binding: what a class attribute becomes when it is read through an instance or a class.
+
+    special_method(m, table, "__len__")        # the method of type(table), bound to table
+
+A ``__get__`` in Python is interpreted.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...interpreter.frames import MISSING
+from ...numbers.live_scalars import Live
+from ..polyfills import object_polyfills
+from .class_lookup import lookup
+
+C_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
+
+
+def bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: str) -> Any:
+    """What a class attribute becomes when read through an instance."""
+    value_kind = type(value)
+    if value_kind is FunctionType:
+        return MethodType(value, obj)
+    if is_classmethod(m, value_kind):
+        return bind_function(m, value.__func__, kind)
+    if value_kind is staticmethod:
+        return value.__func__
+    if value_kind in C_DESCRIPTORS:
+        return m.plainly(getattr, obj, name)
+    if value_kind is functools.cached_property:
+        return m.call(object_polyfills.read_cached_property, (value, obj), {})
+    getter = find_on_type(value_kind, "__get__")
+    if isinstance(getter, FunctionType):
+        return m.call(getter, (value, obj, kind), {})
+    if getter is not None:
+        return m.plainly(getattr, obj, name)
+    return class_value(m, value, owner, name)
+
+
+def is_classmethod(m: Any, kind: type) -> bool:
+    """Whether its objects bind as ``classmethod`` does: ``abc.abstractclassmethod`` is a subclass of it."""
+    return (
+        kind is classmethod
+        or issubclass(kind, classmethod)
+        and lookup(m, kind, "__get__")[0] is classmethod.__dict__["__get__"]
+    )
+
+
+def bind_function(m: Any, function: Any, target: type) -> Any:
+    """What ``classmethod(function)`` is through ``target``."""
+    if isinstance(function, FunctionType):
+        return MethodType(function, target)
+    getter = find_on_type(type(function), "__get__") if sys.version_info < (3, 13) else None
+    if getter is None:
+        return MethodType(function, target)
+    if isinstance(getter, FunctionType):
+        return m.call(getter, (function, target, target), {})  # it wraps other descriptors, on older Python
+    return m.plainly(getter, function, target, target)
+
+
+def class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
+    if owner is None or is_trusted_type(owner):
+        return m.heap.adopt(value)
+    table = m.heap.members(owner)
+    return value if table is None else m.heap.read_key(table, name)
+
+
+def special_method(m: Any, obj: Any, name: str) -> Any:
+    """A special method bound to ``obj``; looked up on the type, as CPython does. MISSING when there is none."""
+    if isinstance(obj, Live):
+        return MISSING  # its own operators are ours: the caller applies them natively
+    kind = type(obj)
+    value, owner = lookup(m, kind, name)
+    if value is MISSING or value is None:
+        return MISSING
+    return bind(m, value, obj, kind, owner, name)

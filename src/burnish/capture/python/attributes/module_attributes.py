@@ -1,0 +1,36 @@
+"""Attributes of Python modules: names of trusted modules are fixed, others are guarded."""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace
+from ...interpreter.frames import MISSING
+from .instance_attributes import load_by_rules
+
+
+def load_from_module(m: Any, module: ModuleType, name: str) -> Any:
+    namespace = module.__dict__
+    names = m.fixed_names.get(id(namespace))
+    if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
+        return names[name]
+    if is_trusted(namespace.get("__name__")):
+        if name not in namespace and find_on_type(type(module), name) is not None:
+            return load_by_rules(m, module, type(module), name)  # torch.backends.cudnn.benchmark asks torch each time
+        value = m.plainly(getattr, module, name)
+        if name not in namespace:
+            return m.heap.adopt(value)
+        m.heap.adopt_named(namespace, name, value)
+        if is_trusted_namespace(namespace) and namespace[name] is value:
+            m.fixed_names.setdefault(id(namespace), {})[name] = value
+        return value
+    value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
+    if value is not MISSING:
+        return value
+    fallback = m.heap.read_key(m.heap.namespace(module.__dict__), "__getattr__")
+    if isinstance(fallback, FunctionType):
+        return m.call(fallback, (name,), {})
+    if type(module) is not ModuleType:
+        return load_by_rules(m, module, type(module), name)
+    return m.heap.adopt(m.plainly(getattr, module, name))  # a submodule, or an error

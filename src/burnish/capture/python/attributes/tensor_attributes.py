@@ -1,0 +1,86 @@
+"""Attributes of tensors: facts such as the shape are read at once, the rest is recorded or read from the object."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any, NoReturn
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.tensor_metadata import TENSOR_TYPES, has_rules
+from ...interpreter.frames import MISSING
+from .class_lookup import lookup
+from .descriptor_binding import C_DESCRIPTORS, bind
+
+PLAIN_FACTS = frozenset(
+    (
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "is_leaf",
+        "layout",
+        "is_cuda",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_nested",
+        "itemsize",
+        "is_cpu",
+        "is_mkldnn",
+    )
+)
+
+
+def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
+    if name in PLAIN_FACTS:
+        if type(obj) in (torch.Tensor, torch.nn.Parameter):
+            if name == "shape" and m.open_sizes is not None:
+                return m.open_sizes.asked("shape", obj, ()) or obj.shape
+            return getattr(obj, name)
+    elif name == "grad":
+        return m.gradients.read(obj)
+    kind = type(obj)
+    descriptor, owner = lookup(m, kind, name)
+    if descriptor is MISSING or kind not in TENSOR_TYPES and not hasattr(type(descriptor), "__set__"):
+        value = _of_tensor(m, obj, name)
+        if value is not MISSING:
+            return value
+        if descriptor is MISSING:
+            return m.plainly(getattr, obj, name)
+    if name == "__dict__":
+        if m.heap.members(obj) is None and has_rules(obj):
+            _stop_at_own(m, obj, name)
+        return obj.__dict__
+    if isinstance(descriptor, FunctionType):
+        return MethodType(descriptor, obj)
+    if isinstance(descriptor, property) and isinstance(descriptor.fget, FunctionType):
+        if is_trusted_type(owner):
+            return m.perform(getattr, obj, name)
+        return m.call(descriptor.fget, (obj,), {})
+    if isinstance(descriptor, C_DESCRIPTORS):
+        if name == "nbytes" and m.open_sizes is not None:
+            m.open_sizes.close(obj)
+        return getattr(obj, name)
+    if isinstance(descriptor, (classmethod, staticmethod)):
+        return bind(m, descriptor, obj, kind, owner, name)
+    return m.perform(getattr, obj, name)
+
+
+def _of_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
+    """What a tensor object's own dictionary has under a name."""
+    members = m.heap.members(obj)
+    if members is not None:
+        return m.heap.read_key(members, name)
+    table = getattr(obj, "__dict__", {})
+    if name in table and has_rules(obj):
+        _stop_at_own(m, obj, name)
+    return table.get(name, MISSING)
+
+
+def _stop_at_own(m: Any, obj: torch.Tensor, name: str) -> NoReturn:
+    """The rules of its class run when the graph does, and may have put it there."""
+    m.stop(breaks.OPAQUE_CALL, f"the attribute {name} of a {type(obj).__qualname__} made in the graph")

@@ -1,0 +1,1 @@
+"""Calls while tracing: interpreted, run natively, recorded, or a graph break."""

@@ -1,0 +1,114 @@
+"""Calls of C functions and methods: looked up in the tables of builtins, then by their owner.
+
+    call_builtin(m, items.append, (x,), {})             # a method of a container: ``container_methods``
+    call_unbound(m, str.join, (", ", names), {})        # a method taken from its class
+
+What no rule knows is a graph break.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from contextvars import ContextVar
+from types import BuiltinFunctionType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_pure_module
+from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
+from ...interpreter.frames import MISSING
+from ...numbers import numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers.live_scalars import Live
+from ...pytorch import recorder_fast_path, torch_switches
+from .. import builtin_functions, context_variables, object_builtins
+from ..attributes.attribute_reads import load_plainly
+from ..methods import method_dispatch
+from .native_calls import native, pure
+from .torch_operation_calls import call_torch
+
+TORCH_BUILTIN_MODULES = (
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C._sparse",
+    "torch._C._nested",
+    "torch",
+    "torch._C",
+)
+PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
+
+
+def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
+    """A slot of a type written in C, bound: ``super().__getattribute__``, most of the time."""
+    name, owner = wrapper.__name__, wrapper.__objclass__
+    if name == "__getattribute__" and owner is object and len(args) == 1:
+        return load_plainly(m, wrapper.__self__, args[0])
+    return call_unbound(m, owner.__dict__[name], (wrapper.__self__, *args), kwargs)
+
+
+def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
+    owner = function.__self__
+    kind = type(owner)
+    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_kinds.ARRAY):
+        answer = recorder_fast_path.call(m, function, args, kwargs)
+        return call_torch(m, function, args, kwargs) if answer is MISSING else answer
+    if kind in PLAIN_OWNERS:
+        return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
+    handler = builtin_functions.BUILTINS.get(function)
+    if handler is not None:
+        if builtin_functions.is_refused(function, args, kwargs):
+            return m.plainly(function, *args, **kwargs)  # which refuses
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    answer = recorder_fast_path.call(m, function, args, kwargs)
+    if answer is not MISSING:
+        return answer
+    if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
+        answer = numpy_constants.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if args and type(args[0]) is numpy_kinds.ARRAY:
+        answer = numpy_arrays.make_tensor(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":
+        return builtin_functions.apply_function(m, (owner, *args), kwargs)
+    if is_tensor(owner):
+        return call_torch(m, function, args, kwargs)
+    if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
+        return torch_switches.call(m, function, args, kwargs)
+    if owner is None or isinstance(owner, types.ModuleType):
+        if is_pure_module(function.__module__) or function in builtin_functions.PURE:
+            return pure(m, function, args, kwargs)
+        return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
+    if isinstance(owner, Live):
+        return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
+    if kind is ContextVar and m.options.keeps_blocks:
+        return context_variables.call(m, owner, function, args, kwargs)
+    return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
+
+
+def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A method taken from its class: ``str.join``, ``object.__setattr__``, ``torch.Tensor.add``."""
+    handler = object_builtins.UNBOUND.get(function)
+    if handler is not None:
+        if len(args) < object_builtins.UNBOUND_TAKE.get(function, 1):
+            return m.plainly(function, *args, **kwargs)
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    owner = function.__objclass__
+    if args and isinstance(args[0], Live):
+        args = (args[0].settle(), *args[1:])
+    if function.__name__ == "__init__" and issubclass(owner, BaseException):
+        return m.plainly(function, *args, **kwargs)
+    if not args or not isinstance(args[0], owner) and type(function) is not types.ClassMethodDescriptorType:
+        return m.plainly(function, *args, **kwargs)
+    if issubclass(torch.Tensor, owner) and owner is not object:
+        return call_torch(m, function, args, kwargs)
+    return method_dispatch.call_method(m, args[0], function.__name__, args[1:], kwargs, None, function)

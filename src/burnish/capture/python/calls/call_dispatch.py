@@ -1,0 +1,108 @@
+"""Dispatch of calls while tracing: the type of the callable decides who makes the call.
+
+* Python functions are interpreted, but for torch's functional surface and pure standard library parts;
+* torch operations run under the recorder;
+* builtins have an entry in ``builtin_functions``, methods of builtin containers in ``container_methods``;
+* classes are constructed step by step where ``__new__`` or ``__init__`` is Python;
+* anything else written in C is a break, executed for real on every run.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from ....tensors.collective_operators import is_collective_operator
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter.frames import MISSING, Raised
+from ...numbers import numpy_constants, numpy_kinds
+from ...pytorch import library_operators, opaque_nodes
+from .. import object_creation
+from ..attributes.descriptor_binding import special_method
+from .builtin_calls import call_builtin, call_unbound, call_wrapper
+from .function_calls import call_function
+from .module_calls import call_module, call_plain_module
+from .native_calls import call_cached, native
+from .torch_operation_calls import METHOD_KINDS, call_torch
+
+
+def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    kind = type(function)
+    caller = CALLERS.get(kind)
+    if caller is not None:
+        return caller(m, function, args, kwargs)
+    if kind in m.module_kinds:
+        return call_plain_module(m, function, args, kwargs)
+    if isinstance(function, type):
+        return object_creation.construct(m, function, args, kwargs)
+    if isinstance(function, torch.nn.Module):
+        return call_module(m, function, args, kwargs)
+    if kind is functools.partial:
+        merged = {**function.keywords, **kwargs} if function.keywords else kwargs
+        return call(m, function.func, (*function.args, *args), merged)
+    if kind is functools._lru_cache_wrapper:
+        return call_cached(m, function, args, kwargs)
+    if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+        if is_collective_operator(function):
+            m.stop(breaks.COLLECTIVE_CALL, str(function))
+        if library_operators.runs_python(function):
+            opaque_nodes.stop_after_writes(m, str(function))
+        return call_torch(m, function, args, kwargs)
+    if kind is weakref.ref:
+        return call_weakref(m, function)
+    if isinstance(function, (staticmethod,)):
+        return call(m, function.__func__, args, kwargs)
+    if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
+        return call(m, function.__origin__, args, kwargs)
+    if kind in numpy_kinds.FUNCTION_KINDS:
+        answer = numpy_constants.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
+        m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
+    method = special_method(m, function, "__call__")
+    if isinstance(method, MethodType):
+        return call(m, method, args, kwargs)
+    if method is MISSING:
+        raise Raised(TypeError(f"'{kind.__name__}' object is not callable"))
+    if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
+        return native(m, function, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so
+
+
+def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:
+    function = method.__func__
+    args = (method.__self__, *args)
+    if type(function) is FunctionType:
+        return call_function(m, function, args, kwargs)
+    return call(m, function, args, kwargs)
+
+
+def call_weakref(m: Any, reference: weakref.ref) -> Any:
+    """What a weak reference from outside points to is read like an attribute."""
+    value = reference()
+    origin = m.heap.origin_of(reference)
+    if origin is not None and "target" not in origin.known:
+        origin.note_read("target", value)
+        return m.heap.admit(value, origin.source.child("call"))
+    return value
+
+
+CALLERS: dict[type, Any] = {
+    FunctionType: call_function,
+    MethodType: call_bound,
+    BuiltinFunctionType: call_builtin,
+    type("".__add__): call_wrapper,
+    type: object_creation.construct,
+    **dict.fromkeys(METHOD_KINDS, call_unbound),
+}
+"""How what is of exactly this type is called."""

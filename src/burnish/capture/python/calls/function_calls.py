@@ -1,0 +1,190 @@
+"""Calls of Python functions: interpreted in a new frame, unless a mark, a handler or a rule of torch says otherwise.
+
+call_function(m, helper, (x,), {})        # PUSHED: the frame of helper runs next
+"""
+
+from __future__ import annotations
+
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_collective, is_leaf, is_pure_module, is_trusted, why_not_interpret
+from ...engine.object_lifetimes import Origin
+from ...interpreter import argument_binding
+from ...interpreter import frames as fr
+from ...interpreter.bytecode_decoder import decode
+from ...interpreter.decoded_code import Code
+from ...interpreter.frames import MISSING, Frame, Raised
+from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from .. import builtin_functions
+from .native_calls import call_leaf
+
+
+def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    marks = function.__dict__
+    if not marks:
+        found = m.ordinary.get(id(function))
+        if found is not None and found[0] is function:
+            return push_ordinary(m, function, found[1], args, kwargs)
+    else:
+        answer = MISSING if MARKS.isdisjoint(marks) else call_marked(m, function, marks, args, kwargs)
+        if answer is MISSING and "__wrapped__" in marks:
+            answer = optimizers.call_decorated(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    handler = builtin_functions.PYTHON_FUNCTIONS.get(function)
+    if handler is not None:
+        answer = handler(m, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    made_of = m.made_of.get(id(function.__code__))
+    if made_of is not None and made_of[0].co is function.__code__ and made_of[1] is function.__globals__:
+        admit_defaults(m, function)
+        return push_ordinary(m, function, made_of[0], args, kwargs)
+    module = function.__globals__.get("__name__")
+    if module == "torch.nn.functional" and not marks:
+        answer = recorder_fast_path.call(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
+        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
+    if module == "torch._dynamo.external_utils" and function.__name__ == "is_compiling":
+        return m.call(torch.compiler.is_compiling, args, kwargs)
+    if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
+        return None  # Dynamo, used in the same process, numbers new modules for guards of its own
+    if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
+        return higher_order_functions.call_transform(m, function, args, kwargs)
+    if (
+        is_leaf(function)
+        and (is_pure_module(module) or not takes_user_code(args, kwargs))
+        and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names)
+    ):
+        return call_leaf(m, function, args, kwargs)
+    if module == "torch._tensor" and takes_user_code(args, kwargs):
+        m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
+    if module is not None and module.startswith("torch.distributed.") and is_collective(function):
+        m.stop(breaks.COLLECTIVE_CALL, f"{function.__qualname__}()")
+    code = decode(function.__code__)
+    why = why_not_interpret(function) if code.is_special else None
+    if why is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
+    admit_defaults(m, function)
+    if not is_leaf(function) and not (module or "").startswith(("torch._dynamo", "torch._tensor")):
+        # Other functions of this code are interpreted as well, whatever they close over. Nobody can see that one is
+        # held which closes over no more than a class.
+        m.made_of[id(code.co)] = code, function.__globals__
+        if handler is None and not marks and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
+            m.ordinary[id(function)] = (function, code)
+    return push_ordinary(m, function, code, args, kwargs)
+
+
+# Marks on functions that say how they are called.
+MARKS = frozenset(
+    (
+        "__burnish_original__",
+        "_torchdynamo_disable",
+        "_burnish_disable",
+        "_burnish_graph_break",
+        "_burnish_allow_in_graph",
+        "_burnish_constant",
+        "_torchdynamo_orig_callable",
+    )
+)
+
+
+def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs: dict) -> Any:
+    """MISSING where the marks say nothing."""
+    is_wrapper = marks.get("_torchdynamo_wrapper_id", id(function)) == id(function)  # functools.wraps copies marks
+    if "__burnish_original__" in marks and is_wrapper:
+        # The compiled function is guarded by identity; what it was made from is read through it.
+        source = m.heap.sources.pin(function).attr("__burnish_original__")
+        return m.call(m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
+    if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
+        if optimizers.is_kept_from_dynamo(marks):
+            return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
+        reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
+        m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
+    if marks.get("_burnish_graph_break"):
+        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
+    if marks.get("_burnish_allow_in_graph"):
+        return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), args, kwargs)
+    if marks.get("_burnish_constant"):
+        return m.plainly(function, *args, **kwargs)
+    if "_torchdynamo_orig_callable" in marks and is_wrapper:
+        return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
+    return MISSING
+
+
+def takes_user_code(args: tuple, kwargs: dict) -> bool:
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) in (FunctionType, MethodType) and not is_trusted(value.__module__):
+            return True
+    return False
+
+
+def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
+    if function.__code__ is not code.co:
+        code = decode(function.__code__)
+    if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
+        raise Raised(RecursionError("maximum recursion depth exceeded"))
+    try:
+        values = (
+            [*args]
+            if len(args) == code.plain_parameters and not kwargs
+            else argument_binding.bind(function, args, kwargs)
+        )
+    except TypeError as error:
+        trouble = error
+    else:
+        missing = code.n_locals - len(values)
+        if missing:
+            values += [fr.UNBOUND] * missing
+        if function.__closure__:
+            put_cells(m, function, values, code)
+        if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
+            co = code.co
+            m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))
+        return m.push(Frame(code, function.__globals__, function.__builtins__, values))  # type: ignore[attr-defined]
+    raise Raised(trouble)
+
+
+RECURSION_LIMIT = 900
+
+
+def put_cells(m: Any, function: FunctionType, values: list, code: Any) -> None:
+    """Give a frame its free variables; a cell from outside is addressed through its function."""
+    cells = function.__closure__ or ()
+    at = code.n_locals - len(cells)
+    origin = m.heap.origin_of(function)
+    for i, cell in enumerate(cells):
+        values[at + i] = cell
+        if id(cell) not in m.own_cells and id(cell) not in m.origins:
+            if origin is not None:
+                source = origin.source.attr("__closure__").item(i)
+            elif id(function) in m.heap.fresh:
+                continue
+            else:
+                source = m.heap.sources.pin(cell)
+            source.label = function.__code__.co_freevars[i]
+            m.origins[id(cell)] = Origin(cell, source)
+
+
+def admit_defaults(m: Any, function: FunctionType) -> None:
+    """Default values from outside: fixed by the identity of their tuple, read through it."""
+    if not function.__defaults__ and not function.__kwdefaults__:
+        return
+    key = ("defaults", id(function))
+    if key in m.lookups or id(function) in m.heap.fresh or is_trusted(function.__globals__.get("__name__")):
+        return
+    m.lookups[key] = True
+    origin = m.heap.origin_of(function)
+    source = origin.source if origin is not None else m.heap.sources.pin(function)
+    if function.__defaults__:
+        m.heap.admit(function.__defaults__, source.attr("__defaults__"))
+    if function.__kwdefaults__:
+        m.heap.admit(function.__kwdefaults__, source.attr("__kwdefaults__"))
+        m.heap.complete(m.heap.origin_of(function.__kwdefaults__))

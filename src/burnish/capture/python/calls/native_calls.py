@@ -1,0 +1,121 @@
+"""Native calls: C code and leaves that run as one call, with arguments that are safe to read.
+
+    pure(m, math.hypot, (3.0, width), {})        # width is a live scalar: made plain and guarded first
+
+Cached functions and torch's Python leaves are called natively as well.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_pure_module, is_user_type
+from ...engine.object_kinds import UNEXPOSED
+from ...interpreter.frames import Generator
+from ...numbers import constant_tensors
+from ...numbers.live_scalars import Expression, Live, LiveInt
+from ...pytorch import torch_switches
+from ...segments.effects import Effect
+from ..operators import native_reads, value_kinds
+
+
+def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A Python function of torch, or a pure one of the standard library, as one native call."""
+    if function is torch._assert and args and type(args[0]) is bool:
+        # Of a bool it is Python's own statement: no call of the graph, and the message is made for nobody.
+        return None if args[0] else m.plainly(function, *map(native_reads.settled, args))
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in UNEXPOSED:
+            m.heap.expose(value)
+    if is_pure_module(function.__globals__.get("__name__")):
+        return pure(m, function, args, kwargs)
+    why = torch_switches.why_not_leaf(function)
+    if why is not None:
+        m.stop(breaks.GLOBAL_SWITCH, why)
+    # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
+    if LiveInt in map(type, args):
+        takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
+        args = tuple(
+            a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
+            for a in args
+        )
+    args, kwargs = constant_tensors.with_numbers(m, function, function.__name__, args, kwargs)
+    return m.perform(function, *args, **kwargs)
+
+
+def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A function behind ``functools.lru_cache``."""
+    if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
+        m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
+    for value in (*args, *kwargs.values()):
+        native_reads.check_key(m, value)
+    args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
+    value = m.plainly(function, *args, **kwargs)
+    if not is_fixed(value):
+        value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change
+    # As long as nobody clears the cache the answer stays the one in it.
+    size = function.cache_info().currsize
+    m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
+    m.heap.guard(
+        "outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True)
+    )
+    return value
+
+
+def ask_cache(function: Any, args: tuple, kwargs: dict) -> None:
+    """The cached function is asked again on every run: its counts, and a cache that lost the entry, are as in eager."""
+    function(*args, **kwargs)
+
+
+def holds_at_least(function: Any, size: int) -> bool:
+    return function.cache_info().currsize >= size
+
+
+def is_fixed(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(is_fixed, value))
+    return type(value) in value_kinds.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
+
+
+def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Run C code whose arguments are made safe to read: guarded containers, settled numbers."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in UNEXPOSED:
+            m.heap.expose(value)
+            native_reads.settle_all(m, value)
+            m.check_readable(function, value)
+    return m.perform(function, *args, **kwargs)
+
+
+def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of its arguments alone. Its answer must be something that can be made again or shared."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Generator):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads a generator")
+        if (
+            is_user_object(value)
+            and not is_pure_module(getattr(function, "__module__", None))
+            or isinstance(value, (FunctionType, MethodType))
+            and function.__module__ in ("re", "_functools")
+        ):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
+    return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+
+
+def is_user_object(value: Any) -> bool:
+    kind = type(value)
+    return is_user_type(kind) and not issubclass(kind, (type, torch.nn.Module, torch.Tensor, Live, enum.Enum))
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Live):
+        return value.settle()
+    if type(value) is tuple:
+        return tuple(plain(v) for v in value)
+    return value

@@ -1,0 +1,89 @@
+"""Calls of torch operations: run under the recorder, after questions that need no node have been answered.
+
+    call_torch(m, x.requires_grad_, (), {})        # already required: no call is recorded
+
+A call that torch keeps from the recorder is a break, made late.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ... import breaks
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.frames import MISSING
+from ...numbers import constant_tensors, graph_numbers
+from ...numbers.live_scalars import Live
+from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
+from ..operators import native_reads
+
+METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
+            m.heap.expose(value)
+    name = getattr(function, "__name__", "")
+    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
+        return args[0] if type(function) in METHOD_KINDS else function.__self__
+    if name in ("item", "tolist") and not kwargs:
+        tensor = args[0] if args else getattr(function, "__self__", None)
+        if constant_tensors.is_known(m, tensor):
+            return m.plainly(function, *args)
+        if name == "item" and graph_numbers.stays_in_graph(m, tensor):
+            return graph_numbers.read(m, tensor)
+        if name == "item":
+            answer = tensor_assertions.compared(m, tensor)
+            if answer is not MISSING:
+                return answer
+    if name == "retain_grad" and not kwargs:
+        tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
+        if not more and tensor_object_state.retain_grad(m, tensor) is None:
+            return None
+    if name == "as_tensor":
+        answer = graph_numbers.tensor_of(m, args, kwargs)
+        if answer is not None:
+            return answer
+    if m.open_sizes is not None:
+        answer = with_open_sizes(m, function, name, args, kwargs)
+        if answer is not None:
+            return answer
+    if not torch_calls.takes_live_numbers(function):
+        if any([issubclass(type(a), Live) for a in args]):
+            args = tuple(
+                [
+                    a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else native_reads.settled(a)
+                    for a in args
+                ]
+            )
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            graph_numbers.settle_numbers(m, value)
+    args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
+    if name in torch_calls.STATE and not m.recorder.changes_its_own(
+        name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
+    ):
+        # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
+        return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
+    seen = m.recorder.seen
+    value = m.perform(function, *args, **kwargs)
+    if m.recorder.seen == seen and name not in torch_calls.FACTS:
+        # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
+        m.late(*torch_calls.kept_from_the_recorder(name), value)
+    return value
+
+
+def with_open_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """The answer to a question for a size that is open; None where the call is to be made."""
+    given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
+        return m.open_sizes.asked(name, given[0], (*map(native_reads.settled, given[1:]), *kwargs.values()))
+    return None
+
+
+def is_required_already(m: Any, function: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether ``tensor.requires_grad_(flag)`` changes nothing."""
+    given = args if type(function) in METHOD_KINDS else (function.__self__, *args)
+    tensor, flags = given[0], (*given[1:], *kwargs.values()) or (True,)
+    return type(tensor) in TENSOR_TYPES and m.knows(tensor) and len(flags) == 1 and tensor.requires_grad is flags[0]

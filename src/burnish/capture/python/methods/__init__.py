@@ -1,0 +1,1 @@
+"""Methods written in C while tracing: of containers, strings and other objects."""

@@ -1,0 +1,254 @@
+"""Methods of builtin containers and of strings while tracing.
+
+Reading methods guard the values they read. Writing methods guard the previous content of the container, so that the
+change can be replayed from a comparison at the end of the segment. Both then run natively on the real object.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import has_key
+from ...numbers.live_scalars import Live
+from .. import iteration_builtins, object_creation
+from ..calls import native_calls
+from ..messages import print_and_format
+from ..operators import native_reads, subscripts, value_kinds
+from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
+
+LIST_WRITES = frozenset(
+    "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
+    "__iadd__ __imul__".split()
+)
+DICT_VIEWS = frozenset(("keys", "values", "items"))
+DICT_WRITES = frozenset("popitem clear move_to_end __ior__ subtract".split())
+SET_WRITES = frozenset(
+    "add discard remove pop clear difference_update intersection_update symmetric_difference_update "
+    "update __ior__ __iand__ __isub__ __ixor__".split()
+)
+
+SEARCHES = frozenset("index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split())
+WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefault", "__init__"}
+
+
+# The argument counts of methods whose arguments are inspected before Python's own method gets them.
+TAKE = {
+    "append": (1, 1),
+    "extend": (1, 1),
+    "extendleft": (1, 1),
+    "__iadd__": (1, 1),
+    "__getitem__": (1, 1),
+    "__setitem__": (2, 2),
+    "__delitem__": (1, 1),
+    "add": (1, 1),
+    "remove": (1, 1),
+    "discard": (1, 1),
+    "__contains__": (1, 1),
+    "index": (1, 3),
+    "count": (1, 1),
+    "insert": (2, 2),
+    "__ior__": (1, 1),
+}
+
+
+def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> Any:
+    """``dict.fromkeys``: C code must not iterate or hash by the user's rules."""
+    if kwargs or not 0 < len(args) < 3:
+        return m.made(m.perform(bound, *args, **kwargs))
+    keys = args[0]
+    if type(keys) not in (list, tuple, dict, set, frozenset, str, bytes, range) or not is_trusted_type(kind):
+        return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
+    if type(keys) in (list, tuple):  # the keys of the others are already hashed
+        for key in keys:
+            native_reads.check_key(m, key)
+    m.heap.expose(args)
+    return m.made(m.perform(bound, *args))
+
+
+# ---- dictionaries
+
+
+def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    takes = TAKE.get(name)
+    if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
+        return m.plainly(method, *args, **kwargs)  # raises the error
+    if (
+        name in BY_ITS_OWN_RULES
+        and (args or kwargs or name == "copy")
+        and value_kinds.stores_by_own_rules(m, type(table))
+    ):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
+    if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
+        return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
+    origin = m.heap.origin_of(table)
+    if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
+        native_reads.check_key(m, args[0])
+        args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
+        key = args[0]
+        if name == "__getitem__":
+            return subscripts.subscript_dict(m, table, key, origin)
+        if name == "__setitem__":
+            return subscripts.store_key(m, table, key, args[1])
+        found = _guard_key(m, origin, key, name) if origin is not None else None
+        if isinstance(found, Live) and name in ("get", "pop", "setdefault"):
+            if name == "pop":
+                m.plainly(method, *args, **kwargs)
+            return found
+        return m.plainly(method, *args, **kwargs)
+    if (
+        name in ("update", "__ior__")
+        and args
+        and not isinstance(args[0], dict)
+        and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
+    ):
+        return m.call(container_polyfills.dict_update, (table, *args), kwargs)
+    if name == "update":
+        m.heap.expose(args)
+        merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None
+        if merged is not None:
+            for key, value in merged.items():
+                subscripts.store_key(m, table, key, value)
+            return None
+        m.heap.will_write(table)
+    if origin is not None and (name in DICT_WRITES or name in ("__init__", "__delitem__")):
+        m.heap.will_write(table)
+    if name in DICT_VIEWS and not args:
+        m.heap.expose(table)  # with all its content: native code reads through the view, out of the tracer's sight
+        return m.plainly(method, **kwargs)
+    m.heap.expose(table)
+    m.heap.expose(args)
+    answer = m.perform(method, *args, **kwargs)
+    return m.made(answer) if isinstance(answer, dict) else answer
+
+
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
+"""Methods of ordered dictionaries that store through the object's own ``__setitem__``."""
+
+
+def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
+    """Guard the entry that the method will find. Returns it if it is a number that changes."""
+    if not m.heap.is_constant_key(key):
+        m.heap.complete(origin)
+        return None
+    found = m.heap.read_key(origin, key)
+    if name in ("pop", "__delitem__") and has_key(origin.obj, key):
+        m.heap.will_write_key(origin, key, deletes=True)
+    elif name == "setdefault" and not has_key(origin.obj, key):
+        m.heap.will_write_key(origin, key)
+    return found
+
+
+# ---- lists and deques
+
+
+def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    origin = m.heap.origin_of(items)
+    if name == "append":
+        if origin is not None:
+            if isinstance(items, list):
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.will_write(items)
+        return m.plainly(method, *args)
+    if name in ("extend", "__iadd__", "extendleft"):
+        other = args[0]
+        if object_creation.needs_interpreting(m, other):
+            polyfill = {
+                "extendleft": container_polyfills.deque_extendleft,
+                "extend": container_polyfills.list_extend,
+            }.get(name, container_polyfills.list_extended)
+            return m.call(polyfill, (items, other), {})
+        if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
+            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
+        m.heap.expose(other)
+        if origin is not None:
+            if isinstance(items, list) and other is not items:
+                m.heap.will_append(items, origin)
+            else:
+                m.heap.will_write(items)
+        return m.perform(method, other)
+    if name == "sort":
+        m.heap.will_write(items)
+        if kwargs.get("key") is not None or _has_objects(items):
+            return m.call(sort_polyfills.sort_list, (items,), kwargs)
+    if name == "__getitem__":
+        return subscripts.subscript_natively(m, items, args[0])
+    if name == "__setitem__":
+        return subscripts.store_natively(m, items, *args)
+    if name == "__delitem__":
+        return subscripts.delete_natively(m, items, args[0])
+    if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
+        subscripts.check_place(m, args[0])
+        subscripts.check_slice(m, args[0])
+    if origin is not None and name in LIST_WRITES:
+        m.heap.will_write(items)
+    if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
+        polyfill = {
+            "index": container_polyfills.index_of,
+            "count": container_polyfills.count_of,
+            "remove": container_polyfills.remove,
+        }.get(name)
+        if polyfill is not None and value_kinds.holds_user_equality(m, (list(items), args)):
+            return m.call(polyfill, (items, *args), kwargs)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+def _has_objects(items: Any) -> bool:
+    return iteration_builtins.holds_objects(items)
+
+
+def _is_object(value: Any) -> bool:
+    return iteration_builtins.is_object(value)
+
+
+def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    m.heap.expose(args)
+    native_reads.check_numbers(m, args)
+    if name in SEARCHES:
+        native_reads.check_numbers(m, items)
+    answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
+    return answer
+
+
+# ---- sets
+
+KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
+
+
+def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name not in KEYED_SET_METHODS and any(object_creation.needs_interpreting(m, a) for a in args):
+        if name == "update":
+            return m.call(container_polyfills.set_update, (items, *args), kwargs)
+        m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
+    for value in args:
+        if name not in KEYED_SET_METHODS:
+            for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
+                native_reads.check_key(m, part)
+        elif name == "add" or not isinstance(value, set):  # a set is looked up as an equal frozenset
+            native_reads.check_key(m, value)
+    if name in SET_WRITES:
+        m.heap.will_write(items)
+    m.heap.expose(items)
+    return call_sequence(m, items, name, args, kwargs, method)
+
+
+# ---- text
+
+
+def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "join" and args and object_creation.needs_interpreting(m, args[0]):
+        return m.call(reduction_polyfills.join, (text, args[0]), {})
+    if name in ("format", "__mod__", "format_map"):
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, torch.Tensor) and print_and_format.needs_python_text(m, value):
+                return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+    if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
+        return m.plainly(method, *args)
+    return native_calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)

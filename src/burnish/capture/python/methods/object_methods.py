@@ -1,0 +1,152 @@
+"""Methods in C of other objects while tracing: numbers, exceptions, classes, iterators, and what ``object`` defines.
+
+    model.__eq__(other)        # object's: decided by identity, which is guarded
+
+What may show an address, or reads an object unseen, is a graph break.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter import frames as fr
+from ...interpreter.frames import MISSING, Generator
+from ...pytorch import torch_switches
+from .. import copy_protocol, object_builtins
+from ..attributes.class_lookup import lookup
+from ..calls import native_calls
+from ..operators import native_reads, truth_and_identity, value_kinds
+from ..polyfills import object_polyfills, operator_polyfills
+from .container_methods import dict_of_keys
+
+ATOMS = (int, float, complex, bool, str, bytes, type(None))
+COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+
+
+def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
+        return types.MethodType(owner, args[0])
+    if (
+        name in COMPARISONS
+        and type(owner) in ATOMS
+        and len(args) == 1
+        and not isinstance(args[0], ATOMS)
+        and native_calls.is_user_object(args[0])
+    ):
+        return NotImplemented  # without inspecting it
+    native_reads.settle_all(m, owner)
+    if isinstance(owner, types.MappingProxyType):
+        m.heap.expose(owner)
+    if isinstance(owner, BaseException) and name not in (
+        "__init__",
+        "__str__",
+        "__repr__",
+        "with_traceback",
+        "add_note",
+        "__eq__",
+        "__ne__",
+    ):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
+    if is_trusted_type(type(owner)):
+        return native_calls.native(m, method, args, kwargs)
+    return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
+
+
+def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
+    least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
+    if kwargs or not least <= len(args) <= most:
+        return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
+    m.take_over(owner)
+    if name == "throw" and isinstance(args[0], type) and value_kinds.makes_by_python(m, args[0]):
+        return m.call(object_polyfills.throw_made, (owner, *args), {})
+    if name == "send":
+        return m.resume(owner, args[0], fr.NEXT)
+    if name == "__next__":
+        return m.resume(owner, None, fr.NEXT)
+    if name == "throw":
+        return m.throw(owner, m.plainly(fr.thrown, *args), fr.NEXT)
+    if name == "close":
+        if owner.frame is None or not owner.started:
+            owner.frame = None
+            return None
+        return m.throw(owner, GeneratorExit(), fr.CLOSE)
+    raise AssertionError(name)
+
+
+def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "__new__":
+        answer = object_builtins.new_of(m, owner, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if name == "fromkeys":
+        return dict_of_keys(m, owner, args, kwargs, method)
+    return pure_method(m, owner, name, args, kwargs, method)
+
+
+def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return torch_switches.call_on_object(m, owner, name, args)
+
+
+def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if m.heap.is_outside_iterator(owner):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {type(owner).__qualname__}")
+    return native_calls.native(m, method, args, kwargs)
+
+
+def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
+
+
+def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return native_calls.native(m, method, args, kwargs)
+
+
+def call_object(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    """A method in C of any other object: of ``object``, mostly."""
+    rule = OBJECT_METHODS.get(name)
+    answer = MISSING if rule is None else rule(m, owner, name, args, kwargs, method)
+    if answer is not MISSING:
+        return answer
+    kind = type(owner)
+    if name in ("__reduce_ex__", "__getstate__", "__sizeof__", "__dir__", "__hash__", "__repr__", "__str__"):
+        return m.stop(breaks.OPAQUE_CALL, f"{name} of a {kind.__qualname__}")
+    return m.stop(breaks.OPAQUE_CALL, f"call of {kind.__module__}.{kind.__qualname__}.{name}")
+
+
+def _initialize(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    return m.plainly(method, *args, **kwargs) if lookup(m, type(owner), name)[1] is object else MISSING
+
+
+def _by_own_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if not value_kinds.python_method(m, owner, name):
+        return MISSING
+    return m.call(types.MethodType(lookup(m, type(owner), name)[0], owner), args, kwargs)
+
+
+def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    answer = _by_own_method(m, owner, name, args, kwargs, method)
+    if answer is not MISSING or lookup(m, type(owner), name)[1] is not object:
+        return answer
+    if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
+        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
+    if not args:
+        return MISSING
+    return NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
+
+
+def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    reduction = copy_protocol.reduction_of(m, owner, name, args, kwargs)
+    return MISSING if reduction is None else m.call(reduction, (owner,), {})
+
+
+OBJECT_METHODS: dict[str, Callable] = {
+    **dict.fromkeys(("__init__", "__init_subclass__", "__subclasshook__"), _initialize),
+    **dict.fromkeys(("__hash__", "__str__", "__repr__", "__format__"), _by_own_method),
+    **dict.fromkeys(("__eq__", "__ne__"), _compare),
+    **dict.fromkeys(("__reduce_ex__", "__getstate__"), _reduce),
+}
+"""Rules for methods of any object, which return MISSING where they do not apply."""

@@ -1,0 +1,1 @@
+"""Operators while tracing: arithmetic, comparison, truth, membership, subscripts and iteration."""

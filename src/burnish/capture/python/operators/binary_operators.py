@@ -1,0 +1,201 @@
+"""Binary and unary operators while tracing.
+
+Numbers and strings are computed at once. Tensors go to the recorder. Containers from outside are guarded as far as the
+operation looks into them. Objects with Python special methods get those interpreted, through ``polyfills`` where
+CPython's protocol has several steps.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.frames import Generator
+from ...numbers import live_scalars, numpy_constants
+from ...numbers.live_scalars import Live
+from ..attributes.descriptor_binding import special_method
+from ..messages import print_and_format
+from ..polyfills import operator_polyfills
+from . import subscripts
+from .native_reads import expose, settle_all, settled
+from .truth_and_identity import same
+from .value_kinds import (
+    BUILTIN_CONTAINERS,
+    CHANGEABLE,
+    NUMBERS_OF_PYTHON,
+    NUMPY,
+    SIMPLE,
+    holds_user_equality,
+    is_known,
+    python_method,
+    stores_by_own_rules,
+)
+
+ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
+METHODS: dict[Callable, tuple[str, str | None, str | None]] = {}
+"""For each operation the method, the reflected method and the in-place method."""
+for _name in ARITHMETIC:
+    _plain = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
+    METHODS[_plain] = (f"__{_name}__", f"__r{_name}__", None)
+    METHODS[getattr(operator, f"i{_name}")] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
+for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), ("gt", "lt"), ("ge", "le")):
+    METHODS[getattr(operator, _name)] = (f"__{_name}__", f"__{_mirror}__", None)
+METHODS[operator.getitem] = ("__getitem__", None, None)
+UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
+IN_PLACE = frozenset(operation for operation, names in METHODS.items() if names[2] is not None)
+
+
+def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    left_kind, right_kind = type(left), type(right)
+    if left_kind in SIMPLE and right_kind in SIMPLE:
+        return m.plainly(operation, left, right)
+    if (
+        left_kind in TENSOR_TYPES
+        and (right_kind in TENSOR_TYPES or right_kind in NUMBERS_OF_PYTHON)
+        and operation is not operator.getitem
+    ):
+        return m.perform(operation, left, right)
+    if operation is operator.getitem:
+        return subscripts.subscript(m, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        return _of_tensors(m, operation, left, right)
+    if left_kind in NUMPY or right_kind in NUMPY:
+        return numpy_constants.apply(m, operation, left, right)
+    if isinstance(left, Live) or isinstance(right, Live):
+        return _of_live_scalars(m, operation, left, right)
+    return _of_objects(m, operation, left, right)
+
+
+def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    """At least one operand is a tensor, the other one is no plain number."""
+    if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
+        return by_protocol(m, operation, left, right)
+    reflected = METHODS[operation][1]
+    if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
+        m.stop(
+            breaks.OPAQUE_CALL, f"a tensor {operation.__name__} a {type(right).__qualname__} with its own {reflected}"
+        )
+    expose(m, left)
+    expose(m, right)
+    return m.perform(operation, left, right)
+
+
+def _of_live_scalars(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    if type(left) in (str, live_scalars.LiveStr) and operation is operator.mod:
+        return (
+            m.plainly(live_scalars.apply, operation, left, right)
+            if type(right) in SIMPLE or isinstance(right, Live)
+            else format_by_percent(m, settled(left), right)
+        )
+    if isinstance(left, live_scalars.NUMBERS) and isinstance(right, live_scalars.NUMBERS):
+        # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
+        return m.plainly(live_scalars.apply, operation, left, right)
+    if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
+        return live_scalars.apply(operator.add, left, right)
+    if has_own_method(m, operation, left, right):
+        return _of_objects(m, operation, left, right)
+    return binary(m, operation, settled(left), settled(right))
+
+
+def has_own_method(m: Any, operation: Callable, left: Any, right: Any) -> bool:
+    """Whether one of the operands defines the operation in Python."""
+    method, reflected, in_place = METHODS[operation]
+    return (
+        python_method(m, left, method)
+        or in_place is not None
+        and python_method(m, left, in_place)
+        or reflected is not None
+        and python_method(m, right, reflected)
+    )
+
+
+def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    left_kind, right_kind = type(left), type(right)
+    if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
+        return same(m, left, right) == (operation is operator.eq)
+    if (
+        has_own_method(m, operation, left, right)
+        or operation is operator.ne
+        and (python_method(m, left, "__eq__") or python_method(m, right, "__eq__"))
+    ):
+        return by_protocol(m, operation, left, right)
+    if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
+        return _of_containers(m, operation, left, right)
+    if is_known(left) and is_known(right):
+        m.check_readable(operation, left)
+        m.check_readable(operation, right)
+        return m.plainly(operation, left, right)
+    m.stop(
+        breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}"
+    )
+    return None
+
+
+def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    if type(left) is str and operation is operator.mod:
+        return format_by_percent(m, left, right)
+    if operation in (operator.or_, operator.ior) and (
+        stores_by_own_rules(m, type(left)) or stores_by_own_rules(m, type(right))
+    ):
+        m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
+    if operation in IN_PLACE:
+        if m.region is not None and isinstance(left, CHANGEABLE):
+            m.region.will_write(left)
+        m.heap.will_write(left)
+    expose(m, left)
+    expose(m, right)
+    if operation in COMPARISONS:
+        if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
+            settle_all(m, left)
+            settle_all(m, right)
+        if holds_user_equality(m, left) or holds_user_equality(m, right):
+            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
+    if isinstance(right, (Generator, types.GeneratorType)):
+        m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
+    return m.perform(operation, left, right)
+
+
+def holds_numbers_alone(value: Any) -> bool:
+    """Whether it is a shape, say: what is compared are its numbers, and live ones see that."""
+    return isinstance(value, tuple) and all(type(part) in (int, live_scalars.LiveInt) for part in value)
+
+
+def format_by_percent(m: Any, text: str, values: Any) -> Any:
+    if print_and_format.needs_python_text(m, values):
+        m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
+    settle_all(m, values)
+    return m.perform(operator.mod, text, values)
+
+
+def identity_decides(kind: type) -> bool:
+    """Whether == on this type is object identity."""
+    return kind.__eq__ is object.__eq__
+
+
+def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    method, reflected, in_place = METHODS[operation]
+    if operation in COMPARISONS:
+        return m.call(operator_polyfills.compare, (left, right, method, reflected), {})
+    if in_place is not None:
+        return m.call(operator_polyfills.in_place, (left, right, method, reflected, in_place), {})
+    return m.call(operator_polyfills.binary, (left, right, method, reflected), {})
+
+
+def unary(m: Any, operation: Callable, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return m.perform(operation, value)
+    if isinstance(value, Live):
+        return m.plainly(operation, value)
+    if type(value) in NUMPY:
+        return numpy_constants.apply(m, operation, value)
+    method = special_method(m, value, UNARY_METHODS[operation])
+    if isinstance(method, types.MethodType):
+        return m.call(method, (), {})
+    return m.plainly(operation, value)

@@ -1,0 +1,24 @@
+"""Functions in the expressions of live values and of guards, called again on every run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...interpreter import frames as fr
+from ...interpreter.frames import UNBOUND
+
+
+def join(*parts: str) -> str:
+    return "".join(parts)
+
+
+def is_nan(value: float) -> bool:
+    return value != value
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    return type(value) is type(expected) and repr(value) == repr(expected)
+
+
+def is_unbound(cell: Any) -> bool:
+    return fr.cell_value(cell) is UNBOUND

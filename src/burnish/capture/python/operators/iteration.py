@@ -1,0 +1,196 @@
+"""Iteration while tracing: making iterators, taking elements, unpacking, and displays such as ``[*items]``.
+
+Iterators of C code run natively over guarded containers. Iterators in Python are interpreted.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter import frames as fr
+from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
+from ...numbers import numpy_arrays, numpy_kinds
+from ...numbers.live_scalars import Live
+from ..attributes.attribute_writes import discard
+from ..attributes.class_lookup import lookup
+from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
+from .native_reads import check_key, expose
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
+
+ITERATORS = frozenset(
+    type(i)
+    for i in (
+        iter([]),
+        iter(()),
+        iter({}),
+        iter({}.values()),
+        iter({}.items()),
+        iter(""),
+        iter("é"),
+        iter(range(0)),
+        iter(set()),
+        reversed([]),
+        enumerate([]),
+        zip(),
+        iter(b""),
+        iter(range(1 << 65)),
+        reversed({}),
+        reversed({}.values()),
+        iter(collections.deque()),
+        reversed(collections.deque()),
+        reversed(range(0)),
+        reversed(range(1 << 65)),
+        reversed({}.items()),
+        iter(memoryview(b"")),
+        iter(bytearray()),
+        iter(collections.OrderedDict()),
+        reversed(()),
+    )
+)
+
+
+def can_iterate(m: Any, value: Any) -> bool:
+    """As Python sees it before it asks: None in a class says no, whatever else it has."""
+    found = lookup(m, type(value), "__iter__")[0]
+    return found is not None and (found is not MISSING or lookup(m, type(value), "__getitem__")[0] is not MISSING)
+
+
+def iterate(m: Any, value: Any) -> Any:
+    kind = type(value)
+    if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
+        return value
+    if isinstance(value, torch.Tensor):
+        if m.open_sizes is not None:
+            m.open_sizes.close_first(value)
+        return m.perform(iter, value)
+    if isinstance(value, Live):
+        return iter(value.settle())
+    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, value):
+        return m.plainly(iter, [numpy_arrays.note(m, part) for part in value])
+    found, owner = lookup(m, kind, "__iter__")
+    if found is enum.EnumMeta.__iter__:
+        return m.plainly(iter, [*value])  # its own iterator is a native generator
+    if isinstance(found, FunctionType):
+        method = types.MethodType(found, value)
+        return (
+            m.call(method, (), {}) if is_trusted_type(owner) else m.call(operator_polyfills.iterator_of, (method,), {})
+        )
+    if found is MISSING or found is None:
+        if found is MISSING and python_method(m, value, "__getitem__"):
+            return m.call(iterator_polyfills.iterate_by_index, (value,), {})
+        return m.plainly(iter, value)
+    if isinstance(value, BUILTIN_CONTAINERS):
+        m.heap.expose_items(value)
+        return m.plainly(iter, value)
+    if kind in SIMPLE or is_known_native(kind):
+        if kind is types.MappingProxyType:
+            m.heap.expose(value)
+        m.check_readable(iter, value)
+        return m.plainly(iter, value)
+    if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
+        return value
+    m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
+    return None
+
+
+# Their elements are there already, or are numbers: the next one is had without any other code running.
+PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"))))
+KEYED_ITERATORS = frozenset(map(type, (iter({}), iter({}.values()), iter({}.items()))))  # these may refuse to go on
+
+
+def advance(m: Any, iterator: Any) -> Any:
+    """The next element, EXHAUSTED, or PUSHED where ``__next__`` is Python."""
+    kind = type(iterator)
+    found, _ = (MISSING, None) if kind in PLAIN_ITERATORS or kind in KEYED_ITERATORS else lookup(m, kind, "__next__")
+    if isinstance(found, FunctionType):
+        answer = m.call(types.MethodType(found, iterator), (), {})
+        if answer is PUSHED:
+            m.frame.completion = fr.FOR_ITER
+        return answer
+    if m.heap.is_outside_iterator(iterator):
+        m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+    if kind in PLAIN_ITERATORS:
+        return next(iterator, EXHAUSTED)
+    if kind in KEYED_ITERATORS:
+        return m.plainly(next, iterator, EXHAUSTED)
+    if kind in ITERATORS or kind.__module__ == "itertools" or kind in (map, filter):
+        return m.perform(next, iterator, EXHAUSTED)
+    if found is MISSING:
+        return m.plainly(next, iterator)
+    m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+    return None
+
+
+def unpack(m: Any, value: Any, count: int | None) -> Any:
+    if type(value) is tuple:
+        return value
+    has_own = python_method(m, value, "__iter__")
+    if isinstance(value, tuple) and not has_own:
+        return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
+    if isinstance(value, (list, collections.deque, dict, set, str, range)) and not has_own:
+        m.heap.expose_items(value)
+        return list(value)
+    if isinstance(value, torch.Tensor):
+        if m.open_sizes is not None:
+            m.open_sizes.close_first(value)
+        return m.perform(lambda t: list(iter(t)), value)
+
+    kind = type(value)
+    if not can_iterate(m, value):
+        if hasattr(kind, "__iter__"):
+            return m.plainly(iter, value)
+        raise fr.Raised(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
+    answer = m.call(
+        container_polyfills.take if count is not None else container_polyfills.to_list,
+        (value, count + 1) if count is not None else (value,),
+        {},
+    )
+    if answer is PUSHED:
+        m.frame.completion = fr.RETRY
+    return answer
+
+
+def extend(m: Any, method: str, target: Any, other: Any) -> Any:
+    if type(other) is dict and method == "dict_update" and type(target) is dict:
+        m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
+        m.heap.will_write(target)
+        if not all([type(key) is str for key in other]):
+            for key in other:
+                check_key(m, key)
+        target.update(other)
+        return None
+    if isinstance(other, (list, tuple, set, frozenset, collections.deque, str, range)) or (
+        isinstance(other, dict) and not python_method(m, other, "__iter__")
+    ):
+        if method == "dict_update" and not isinstance(other, dict):
+            m.plainly(target.update, other)
+            return None
+        expose(m, other)
+        origin = m.heap.origin_of(target)
+        if method == "list_extend":
+            if origin is not None:
+                m.heap.will_append(target, origin)
+            target.extend(other)
+            return None
+        m.heap.will_write(target)
+        for key in other:
+            check_key(m, key)
+        target.update(other)
+        return None
+
+    kind = type(other)
+    if not can_iterate(m, other) and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
+        if method == "list_extend":
+            if hasattr(kind, "__iter__"):
+                return m.plainly(iter, other)
+            raise fr.Raised(TypeError(f"Value after * must be an iterable, not {kind.__name__}"))
+        return m.plainly(target.update, other)
+    return discard(m, m.call(getattr(container_polyfills, method), (target, other), {}))

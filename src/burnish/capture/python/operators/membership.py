@@ -1,0 +1,72 @@
+"""Membership while tracing: ``item in container``, with a guard on what the answer depends on."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...interpreter.frames import MISSING, Generator
+from ...numbers import live_scalars
+from ...numbers.live_scalars import Live
+from ..attributes.class_lookup import lookup
+from ..polyfills import operator_polyfills
+from .native_reads import check_key, expose, settle_all, settled
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
+
+CONSTANT_KEYS = frozenset((str, int))
+KEYED = frozenset((dict, set, frozenset, collections.Counter, collections.OrderedDict))
+
+
+def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
+    kind = type(container)
+    if kind is dict and type(item) in CONSTANT_KEYS:
+        origin = m.heap.origin_of(container)
+        if origin is not None and not origin.complete and item not in origin.known and item not in origin.written:
+            m.heap.guard("has" if item in container else "absent", origin.source, item)
+        return (item in container) != invert
+    if (
+        python_method(m, container, "__contains__")
+        or kind is Generator
+        or (lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor))
+    ):
+        if kind is not Generator and all(
+            lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
+        ):
+            return m.plainly(operator.contains, settled(container), item)  # which refuses
+        return m.call(operator_polyfills.not_contains if invert else operator_polyfills.contains, (container, item), {})
+    if isinstance(item, Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
+        expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
+        return live_scalars.apply(operator.contains, frozenset(container), item) != invert
+    item = settled(item)
+    settle_all(m, item)
+    origin = m.heap.origin_of(container)
+    if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
+        if not origin.complete and item not in origin.known and item not in origin.written:
+            origin_has = item in container
+            m.heap.guard("has" if origin_has else "absent", origin.source, item)
+        return (item in container) != invert
+    if isinstance(container, torch.Tensor):
+        return m.perform(lambda: (item in container) != invert)
+    if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
+        m.check_readable(operator.contains, container)
+        expose(m, container)
+        settle_all(m, container)
+        if isinstance(container, (dict, set, frozenset, type({}.keys()))):
+            if type(item) is str and kind in (set, frozenset):
+                return m.plainly(operator.contains, container, item) != invert
+            if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
+                check_key(m, item)
+        elif holds_user_equality(m, container) or holds_user_equality(m, item):
+            return m.call(
+                operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,
+                (container, item),
+                {},
+            )
+        return m.perform(lambda: (item in container) != invert)
+    m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
+    return None

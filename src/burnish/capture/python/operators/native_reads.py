@@ -1,0 +1,88 @@
+"""Reads by native code: what is guarded or made plain before C code looks into a value.
+
+    settle_all(m, key)        # live numbers inside become plain ones, guarded
+    expose(m, items)          # the content of a container from outside is guarded
+    check_key(m, key)         # no __hash__ of the user's may run in C code
+
+The rules of operators, calls and builtins share these.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.object_kinds import UNEXPOSED
+from ...guards.container_bases import elements_of, items_of
+from ...numbers import numpy_kinds
+from ...numbers.live_scalars import Live
+from ..attributes.class_lookup import lookup
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
+
+
+def settled(value: Any) -> Any:
+    return value.settle() if isinstance(value, Live) else value
+
+
+def settle_all(m: Any, value: Any, depth: int = 0) -> None:
+    """Native code is about to read live values in ``value``: guard them."""
+    kind = type(value)
+    if kind in UNEXPOSED:
+        return
+    if issubclass(kind, Live):
+        value.settle()
+    elif kind in numpy_kinds.NUMBERS:
+        if m.heap.origin_of(value) is not None:
+            m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
+    elif depth > 20:
+        return
+    elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
+        for part in elements_of(value):
+            settle_all(m, part, depth + 1)
+    elif issubclass(kind, dict):
+        for k, v in items_of(value):
+            settle_all(m, k, depth + 1)
+            settle_all(m, v, depth + 1)
+    elif kind is slice:
+        settle_all(m, (value.start, value.stop, value.step))
+
+
+def expose(m: Any, value: Any) -> None:
+    if type(value) in SIMPLE:
+        return
+    if isinstance(value, BUILTIN_CONTAINERS):
+        m.heap.expose(value)
+
+
+def check_numbers(m: Any, values: Any) -> None:
+    """Stop where native code would read a number of NumPy's that is not guarded."""
+    for value in values:
+        if type(value) in numpy_kinds.NUMBERS:
+            settle_all(m, value)
+
+
+def check_key(m: Any, key: Any) -> None:
+    """A key is about to be hashed by C code."""
+    kind = type(key)
+    if kind in SIMPLE:
+        return
+    if kind in numpy_kinds.NUMBERS:
+        settle_all(m, key)
+        return
+    if kind.__hash__ is None:
+        m.plainly(hash, key)
+    elif isinstance(key, Live):
+        key.settle()
+    elif isinstance(key, tuple):
+        for part in elements_of(key):
+            check_key(m, part)
+    elif isinstance(key, torch.Tensor):
+        m.heap.identity_matters.add(torch.Tensor)
+    elif python_method(m, key, "__hash__") and not is_trusted_type(lookup(m, kind, "__hash__")[1]):
+        m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key")
+    else:
+        m.heap.identity_matters.add(kind)

@@ -1,0 +1,246 @@
+"""Subscripts while tracing: reading, writing and deleting items of a container.
+
+``subscript`` and the functions like it implement ``container[key]``, for which a class may have its own method. The
+``natively`` ones implement the base method that such a method calls: ``list.__getitem__(self, key)``.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import has_key, length_of
+from ...guards.tensor_metadata import is_tensor
+from ...interpreter.frames import MISSING
+from ...numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers.live_scalars import Live
+from ..attributes.attribute_writes import discard
+from ..attributes.class_lookup import lookup
+from ..attributes.descriptor_binding import special_method
+from ..polyfills import container_polyfills
+from . import iteration, native_reads, value_kinds
+
+IN_ORDER = (list, collections.deque)
+
+
+def subscript(m: Any, container: Any, key: Any) -> Any:
+    kind = type(container)
+    if type(key) is int and (kind is tuple or kind is torch.Size):
+        return m.plainly(operator.getitem, container, key)
+    if is_tensor(container):
+        native_reads.expose(m, key)
+        check_index(m, key)
+        key = constant_tensors.with_limits(m, key)
+        if m.open_sizes is not None:
+            m.open_sizes.check_slices(container, key)
+            if m.open_sizes.symbols.takes(key):
+                return m.perform(operator.getitem, container, key)
+        return m.perform(operator.getitem, container, native_reads.settled(key))
+    if issubclass(kind, type):
+        return subscript_class(m, container, key)
+    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, container):
+        return numpy_constants.apply(m, operator.getitem, container, key)
+    if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
+        return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
+    return subscript_natively(m, container, key)
+
+
+def subscript_natively(m: Any, container: Any, key: Any) -> Any:
+    """``list.__getitem__(container, key)``: called from a subclass's own method, it must not call that method again."""
+    kind = type(container)
+    if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
+        return m.perform(operator.getitem, container, key)
+    if isinstance(key, Live):
+        key = key.settle()
+    elif type(key) is slice or type(key) is tuple or type(key) in numpy_kinds.NUMBERS:
+        check_slice(m, key)
+        native_reads.settle_all(m, key)
+    origin = m.heap.origin_of(container)
+    if isinstance(container, (dict, types.MappingProxyType)):
+        return subscript_dict(m, container, key, origin)
+    if isinstance(container, Live):
+        return m.plainly(operator.getitem, container.settle(), key)
+    if origin is not None and isinstance(container, (list, collections.deque)):
+        length = length_of(container)
+        if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
+            return m.heap.read_index(origin, key)
+        m.heap.complete(origin)
+    if value_kinds.python_method(m, key, "__index__"):
+        m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
+    if isinstance(container, IN_ORDER):
+        return m.plainly(in_order(container).__getitem__, container, key)
+    if isinstance(container, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
+        m.check_readable(operator.getitem, container)
+        return m.plainly(operator.getitem, container, key)
+    m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
+    return None
+
+
+def in_order(container: Any) -> Any:
+    """The builtin base class of a list or deque: ``[]`` would find a subclass's override."""
+    return list if isinstance(container, list) else collections.deque
+
+
+def check_slice(m: Any, key: Any) -> None:
+    """Stop if Python would read the limits of a slice from tensors."""
+    if type(key) is slice and any(is_tensor(part) for part in (key.start, key.stop, key.step)):
+        m.stop(breaks.DATA_READ, "a tensor used as an index")
+
+
+def check_place(m: Any, key: Any) -> None:
+    """Stop before a list is changed at an index that Python would read from a tensor."""
+    native_reads.check_numbers(m, (key,))
+    if is_tensor(key):
+        m.stop(breaks.DATA_READ, "a tensor used as an index")
+
+
+def check_index(m: Any, key: Any) -> None:
+    """Stop if indexing would call a user's ``__index__``."""
+    for part in key if type(key) is tuple else (key,):
+        for value in (part.start, part.stop, part.step) if type(part) is slice else (part,):
+            if value_kinds.python_method(m, value, "__index__"):
+                m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
+
+
+def subscript_class(m: Any, cls: type, key: Any) -> Any:
+    found, _ = lookup(m, type(cls), "__getitem__")
+    if isinstance(found, FunctionType):
+        if is_trusted_type(type(cls)):
+            return m.plainly(operator.getitem, cls, key)
+        return m.call(found, (cls, key), {})
+    of_class, owner = lookup(m, cls, "__class_getitem__") if found is MISSING else (MISSING, None)
+    if (
+        isinstance(of_class, classmethod)
+        and isinstance(of_class.__func__, FunctionType)
+        and owner is not None
+        and not is_trusted_type(owner)
+    ):
+        return m.call(of_class.__func__, (cls, key), {})
+    return m.plainly(operator.getitem, cls, key)
+
+
+def special_or_error(m: Any, obj: Any, name: str) -> Any:
+    method = special_method(m, obj, name)
+    if method is MISSING:
+        # CPython's own message for the missing operation.
+        if name == "__getitem__":
+            m.plainly(operator.getitem, obj, 0)
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(obj).__qualname__}")
+    return method
+
+
+def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
+    native_reads.check_key(m, key)
+    missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
+    if origin is not None and not origin.complete:
+        if m.heap.is_constant_key(key):
+            value = m.heap.read_key(origin, key)
+            if value is not MISSING:
+                return value
+        else:
+            m.heap.complete(origin)
+    if missing is not MISSING and not has_key(table, key):
+        if isinstance(table, collections.defaultdict) and table.default_factory is not None:
+            factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
+            return m.call(container_polyfills.default_item, (table, key, factory), {})
+        if isinstance(missing, types.MethodType):
+            return m.call(missing, (key,), {})
+    if isinstance(table, types.MappingProxyType):
+        return m.plainly(operator.getitem, table, key)
+    if isinstance(table, collections.Counter):
+        return m.plainly(operator.getitem, table, key)
+    return m.plainly(dict.__getitem__, table, key)
+
+
+def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
+    if isinstance(container, torch.Tensor):
+        native_reads.expose(m, key)
+        native_reads.expose(m, value)
+        check_index(m, key)
+        m.perform(operator.setitem, container, key, value)
+        return None
+    if value_kinds.python_method(m, container, "__setitem__"):
+        return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
+    return store_natively(m, container, key, value)
+
+
+def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
+    """``list.__setitem__(container, key, value)``."""
+    if m.region is not None:
+        m.region.will_write(container)
+    if isinstance(key, Live):
+        key = key.settle()
+    elif type(key) is slice:
+        check_slice(m, key)
+        native_reads.settle_all(m, key)
+        native_reads.expose(m, value)
+        if (
+            isinstance(container, list)
+            and not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
+            and iteration.can_iterate(m, value)
+        ):
+            return discard(m, m.call(container_polyfills.store_slice, (container, key, value), {}))
+    if isinstance(container, dict):
+        store_key(m, container, key, value)
+        return None
+    if isinstance(container, IN_ORDER):
+        check_place(m, key)
+        m.heap.will_write(container, an_item=True)
+        m.plainly(in_order(container).__setitem__, container, key, value)
+        return None
+    if isinstance(container, (str, tuple, range, int, float, type(None))):
+        m.plainly(operator.setitem, container, key, value)
+    m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
+    return None
+
+
+def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
+    native_reads.check_key(m, key)
+    key = native_reads.settled(key)
+    origin = m.heap.origin_of(table)
+    if origin is not None:
+        if m.heap.is_constant_key(key):
+            m.heap.will_write_key(origin, key)
+        else:
+            m.heap.will_write(table)
+    # The method of the base class: a subclass may override it, and this is the call that its override makes.
+    m.plainly(
+        (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
+    )
+
+
+def delete_subscript(m: Any, container: Any, key: Any) -> Any:
+    if value_kinds.python_method(m, container, "__delitem__"):
+        return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
+    return delete_natively(m, container, key)
+
+
+def delete_natively(m: Any, container: Any, key: Any) -> Any:
+    if m.region is not None:
+        m.region.will_write(container)
+    check_slice(m, key)
+    native_reads.settle_all(m, key)
+    if isinstance(container, dict):
+        native_reads.check_key(m, key)
+        origin = m.heap.origin_of(container)
+        if origin is not None:
+            if m.heap.is_constant_key(key) and has_key(container, key):
+                m.heap.will_write_key(origin, key, deletes=True)
+            else:
+                m.heap.will_write(container)
+    elif isinstance(container, IN_ORDER):
+        check_place(m, key)
+        m.heap.will_write(container)
+        m.plainly(in_order(container).__delitem__, container, key)
+        return None
+    elif not isinstance(container, (str, tuple)):
+        m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")
+    m.plainly(operator.delitem, container, key)
+    return None

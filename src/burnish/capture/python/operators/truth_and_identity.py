@@ -1,0 +1,95 @@
+"""Truth and identity while tracing: ``if x``, ``not x``, ``x is y``.
+
+The truth of a container from outside is guarded, and so is that two objects from outside are not the same one.
+"""
+
+from __future__ import annotations
+
+import types
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ... import breaks
+from ...interpreter import frames as fr
+from ...interpreter.frames import MISSING, PUSHED
+from ...numbers import live_scalars, numpy_constants
+from ...numbers.constant_tensors import is_constant
+from ...numbers.live_scalars import Live
+from ...pytorch import tensor_assertions
+from ..attributes.class_lookup import lookup
+from ..polyfills import operator_polyfills
+from .native_reads import settled
+from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
+
+
+def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
+    """The Python method that decides an object's truth, and whether it is __len__."""
+    kind = type(value)
+    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, (torch.Tensor, Live)):
+        return None
+    for name in ("__bool__", "__len__"):
+        found, _ = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return types.MethodType(found, value), name == "__len__"
+        if found is not MISSING:
+            return None
+    return None
+
+
+def truth(m: Any, value: Any) -> Any:
+    kind = type(value)
+    if kind in SIMPLE:
+        return bool(value)
+    if isinstance(value, torch.Tensor):
+        if is_constant(m, value):
+            return bool(value)
+        found = tensor_assertions.settled(m, value)
+        return m.perform(bool, value) if found is None else found
+    if isinstance(value, Live):
+        return truth_of_live(value)
+    if kind in NUMPY:
+        return numpy_constants.apply(m, bool, value)
+    found = truth_method(m, value)
+    if found is not None:
+        answer = m.call(
+            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
+        )
+        if answer is PUSHED:
+            m.frame.completion = fr.RETRY
+        return answer
+    origin = m.heap.origin_of(value)
+    if origin is not None and isinstance(value, BUILTIN_CONTAINERS):
+        if not origin.complete and not origin.is_written and not isinstance(value, tuple):
+            m.heap.guard("truth", origin.source, bool(value))
+        else:
+            m.heap.complete(origin)
+        return bool(value)
+    if isinstance(value, BUILTIN_CONTAINERS) or is_known(value):
+        return m.plainly(bool, value)
+    if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
+        return True
+    m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
+    return None
+
+
+def truth_of_live(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.settle())
+    return bool(value)
+
+
+def same(m: Any, left: Any, right: Any) -> bool:
+    answer = left is right
+    if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
+        return answer
+    if isinstance(left, Live) or isinstance(right, Live):
+        if answer or left is None or right is None:
+            return answer
+        left, right = settled(left), settled(right)
+        return type(left) is type(right) and left == right
+    a, b = m.heap.origin_of(left), m.heap.origin_of(right)
+    if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
+        m.heap.guard("unlike", a.source, b.source)
+    return answer

@@ -1,0 +1,112 @@
+"""Kinds of values: what operators and calls ask about a value before they choose a rule.
+
+    type(value) in SIMPLE                    # numbers, strings, dtypes: immutable, computed at once
+    is_known(value)                          # operators of C code see no more of it than its type
+    python_method(m, value, "__eq__")        # its class defines the method in Python
+
+Nothing is guarded here but the lookup in classes.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import itertools
+import types
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import elements_of, items_of
+from ...guards.tensor_metadata import is_tensor
+from ...interpreter.frames import Generator
+from ...numbers import numpy_kinds
+from ...numbers.live_scalars import Live
+from ..attributes.class_lookup import lookup
+
+SIMPLE = frozenset(
+    (
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.Size,
+        range,
+        slice,
+        type(Ellipsis),
+        torch.layout,
+        torch.memory_format,
+    )
+)
+NUMPY = numpy_kinds.VALUES | {numpy_kinds.ARRAY}
+NUMBERS_OF_PYTHON = frozenset((int, float, bool))
+BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+CHANGEABLE = (list, dict, set, collections.deque)
+
+
+def stores_by_own_rules(m: Any, kind: type) -> bool:
+    """Whether methods of C code call the user's ``__setitem__``: those of an ordered dictionary do."""
+    return issubclass(kind, collections.OrderedDict) and isinstance(lookup(m, kind, "__setitem__")[0], FunctionType)
+
+
+NATIVE_PARTS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    type,
+    property,
+    types.MappingProxyType,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    types.GenericAlias,
+    types.UnionType,
+    Generator,
+)
+
+
+ENUM_VALUES = (int, float, complex, str, bytes, tuple)
+
+
+def is_known_native(kind: type) -> bool:
+    return kind in SIMPLE or issubclass(kind, NATIVE_PARTS) or is_trusted_type(kind)
+
+
+def is_known(value: Any) -> bool:
+    """Whether operators of C code see no more of a value than what is fixed: its type, or that it is this member."""
+    return is_known_native(type(value)) or isinstance(value, enum.Enum) and isinstance(value, ENUM_VALUES)
+
+
+def python_method(m: Any, obj: Any, name: str) -> bool:
+    kind = type(obj)
+    if kind in SIMPLE or issubclass(kind, Live) or is_tensor(obj):
+        return False
+    value, owner = lookup(m, kind, name)
+    return isinstance(value, FunctionType) and owner is not None
+
+
+def makes_by_python(m: Any, cls: type) -> bool:
+    """Whether making an object of a class runs the user's code."""
+    return any(
+        isinstance(getattr(lookup(m, cls, n)[0], "__func__", lookup(m, cls, n)[0]), FunctionType)
+        for n in ("__new__", "__init__")
+    )
+
+
+def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
+    if isinstance(value, BUILTIN_CONTAINERS) and depth < 10:
+        parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
+        return any(holds_user_equality(m, p, depth + 1) for p in parts)
+    return python_method(m, value, "__eq__")
+
+
+def mentions_tensor(args: Any, kwargs: Any) -> bool:
+    return any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values()))

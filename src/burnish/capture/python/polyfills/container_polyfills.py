@@ -1,0 +1,131 @@
+"""Container polyfills: Python versions of building, extending and searching containers.
+
+    list(batches())        # batches() is a generator: a comprehension over it is interpreted
+
+They serve iterables written by the user, and elements with ``__eq__`` in Python.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+def default_item(table, key, factory):
+    value = table[key] = factory()
+    return value
+
+
+def to_list(items):
+    return [value for value in items]  # noqa: C416  # the loop is what gets interpreted
+
+
+def take(items, count):
+    """What unpacking reads: at most one element more than there are names."""
+    taken = []
+    for value in items:
+        taken.append(value)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def to_tuple(items=()):
+    return tuple([value for value in items])  # noqa: C409,C416
+
+
+def to_set(items=()):
+    return {value for value in items}  # noqa: C416
+
+
+def to_frozenset(items=()):
+    return frozenset({value for value in items})  # noqa: C416
+
+
+def to_dict(items=(), /, **kwargs):
+    if hasattr(items, "keys"):  # noqa: SIM108  # reads as the protocol does
+        made = {key: items[key] for key in items.keys()}  # noqa: SIM118  # the protocol asks for keys()
+    else:
+        made = {key: value for key, value in items}  # noqa: C416
+    made.update(kwargs)
+    return made
+
+
+def dict_of_keys(kind, keys, value=None):
+    made = kind()
+    for key in keys:
+        made[key] = value
+    return made
+
+
+def to_deque(kind, items, maxlen=None):
+    return kind([value for value in items], maxlen)  # noqa: C416
+
+
+def list_extend(target, items):
+    for value in items:
+        target.append(value)
+
+
+def list_extended(target, items):
+    """``target.__iadd__(items)``."""
+    for value in items:
+        target.append(value)
+    return target
+
+
+def deque_extendleft(target, items):
+    for value in items:
+        target.appendleft(value)
+
+
+def set_update(target, *others):
+    for items in others:
+        for value in items:
+            target.add(value)
+
+
+def dict_update(target, items=(), /, **kwargs):
+    if hasattr(items, "keys"):
+        for key in items.keys():  # noqa: SIM118
+            target[key] = items[key]
+    else:
+        for key, value in items:
+            target[key] = value
+    for key, value in kwargs.items():
+        target[key] = value
+
+
+def dict_init(update, target, items, /, **kwargs):
+    update(target, to_dict(items), **kwargs)
+
+
+def store_slice(target, at, items):
+    list.__setitem__(target, at, [value for value in items])  # noqa: C416
+
+
+def index_of(sequence, item, start=0, stop=None):
+    start, stop, _ = slice(start, stop).indices(len(sequence))
+    for at in range(start, stop):
+        if at >= len(sequence):
+            break  # it shrinks while its elements are compared
+        if sequence[at] is item or sequence[at] == item:
+            return at
+    raise ValueError(f"{item!r} is not in {'deque' if isinstance(sequence, deque) else 'list'}")
+
+
+def count_of(sequence, item):
+    return sum([1 for value in sequence if value is item or value == item])
+
+
+def remove(target, item):
+    for at, value in enumerate(target):
+        if value is item or value == item:
+            del target[at]
+            return
+    raise ValueError(f"{item!r} is not in deque" if isinstance(target, deque) else "list.remove(x): x not in list")
+
+
+def to_dict_like(cls, args, kwargs):
+    """OrderedDict(items), defaultdict(factory, items) of user iterables."""
+    plain = [to_dict(a) if hasattr(a, "__iter__") or hasattr(a, "keys") else a for a in args]
+    return cls(*plain, **kwargs)

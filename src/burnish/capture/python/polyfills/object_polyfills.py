@@ -1,0 +1,113 @@
+"""Object polyfills: Python versions of attribute access, object creation and type checks.
+
+    Config(path)        # cls.__new__ and cls.__init__ are the user's: ``type.__call__``, in two steps
+
+A few only pass a call on, so that it has a frame in the interpreter.
+"""
+
+from __future__ import annotations
+
+from .reduction_polyfills import any_
+
+
+def raise_error(error, context):
+    """Raise ``error`` as it is: what is being handled does not become its context."""
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+
+
+def throw_made(generator, kind, value=None, traceback=None):
+    error = value if isinstance(value, kind) else kind() if value is None else kind(value)
+    return generator.throw(error if traceback is None else error.with_traceback(traceback))
+
+
+def get_attribute(obj, name):
+    try:
+        return type(obj).__getattribute__(obj, name)
+    except AttributeError:
+        fallback = getattr(type(obj), "__getattr__", None)
+        if fallback is None:
+            raise
+    return fallback(obj, name)
+
+
+def getattr_or(obj, name, default):
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        return default
+
+
+def has_attribute(obj, name):
+    try:
+        getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def construct(cls, args, kwargs):
+    """``type.__call__``."""
+    obj = cls.__new__(cls, *args, **kwargs)
+    if isinstance(obj, cls):
+        value = type(obj).__init__(obj, *args, **kwargs)
+        if value is not None:
+            raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return obj
+
+
+def construct_without_init(cls, args, kwargs):
+    obj = cls.__new__(cls, *args, **kwargs)
+    if type(obj) is not cls and isinstance(obj, cls):
+        type(obj).__init__(obj, *args, **kwargs)  # of a subclass, which may have one
+    return obj
+
+
+def tuple_of_class(make, cls, items):
+    return make(cls, [value for value in items])  # noqa: C416
+
+
+def read_property(getter, obj, name):
+    """A property of a class with ``__getattr__``: an AttributeError inside falls through to it."""
+    try:
+        return getter(obj)
+    except AttributeError:
+        return type(obj).__getattr__(obj, name)
+
+
+def read_cached_property(descriptor, obj):
+    """``functools.cached_property.__get__`` without the lock it takes on 3.11."""
+    cache = obj.__dict__
+    name = descriptor.attrname
+    if name in cache:
+        return cache[name]
+    value = cache[name] = descriptor.func(obj)
+    return value
+
+
+# ---- calls that only pass on
+
+
+def call_entry(self, args, kwargs):  # messages name what they find by these: `self.layers[0].weight`
+    return self(*args, **kwargs)
+
+
+def call_forward(module, args, kwargs):
+    return module.forward(*args, **kwargs)
+
+
+def instance_check(obj, classes):
+    return any_(isinstance(obj, c) for c in classes)
+
+
+def construct_around(obj, args, kwargs):
+    value = type(obj).__init__(obj, *args, **kwargs)
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return obj
+
+
+def truth_of(function, *args):
+    return bool(function(*args))

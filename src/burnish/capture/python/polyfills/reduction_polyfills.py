@@ -1,0 +1,111 @@
+"""Reduction polyfills: Python versions of ``sum``, ``any``, ``min``, ``reduce``, ``bisect`` and similar functions.
+
+    max(layers, key=cost)        # cost() is the user's function: a loop that calls it is interpreted
+
+Elements are read in the order of C code, and no further than C code reads.
+"""
+
+from __future__ import annotations
+
+MISSING = object()
+
+
+def bisect_right(a, x, lo=0, hi=None, *, key=None):
+    return _bisect(a, x, lo, hi, key, False)
+
+
+def bisect_left(a, x, lo=0, hi=None, *, key=None):
+    return _bisect(a, x, lo, hi, key, True)
+
+
+def _bisect(items, x, low, high, key, is_left):
+    if low < 0:
+        raise ValueError("lo must be non-negative")
+    if high is None:
+        high = len(items)
+    while low < high:
+        middle = (low + high) // 2
+        item = items[middle] if key is None else key(items[middle])
+        goes_right = item < x if is_left else not x < item
+        if goes_right:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def sum_(items, /, start=0):
+    total = start
+    for value in items:
+        total = total + value
+    return total
+
+
+def any_(items):
+    for value in items:  # noqa: SIM110
+        if value:
+            return True
+    return False
+
+
+def all_(items):
+    for value in items:  # noqa: SIM110
+        if not value:
+            return False
+    return True
+
+
+def minimum(*args, key=None, default=MISSING):
+    return _extreme("min", args, key, default, False)
+
+
+def maximum(*args, key=None, default=MISSING):
+    return _extreme("max", args, key, default, True)
+
+
+def _extreme(name, args, key, default, largest):
+    if len(args) > 1 and default is not MISSING:
+        raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+    best = best_key = MISSING
+    for value in args if len(args) > 1 else args[0]:
+        value_key = value if key is None else key(value)
+        if best is MISSING or (value_key > best_key if largest else value_key < best_key):
+            best, best_key = value, value_key
+    if best is MISSING:
+        if default is MISSING:
+            raise ValueError(
+                f"{name}() iterable argument is empty" if EMPTY_SAYS_ITERABLE else f"{name}() arg is an empty sequence"
+            )
+        return default
+    return best
+
+
+try:
+    max([])
+except ValueError as _error:
+    EMPTY_SAYS_ITERABLE = "iterable argument" in str(_error)
+
+
+def reduce(function, items, initial=MISSING):
+    iterator = iter(items)
+    if initial is MISSING:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    else:
+        total = initial
+    for value in iterator:
+        total = function(total, value)
+    return total
+
+
+def join(separator, items):
+    return separator.join([value for value in items])  # noqa: C416
+
+
+def next_or(iterator, default):
+    try:
+        return next(iterator)
+    except StopIteration:
+        return default

@@ -1,0 +1,173 @@
+"""Storage of a plan's values in its driver: arena, outputs, inputs and numbers, and their pointers and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...ir.graph import Node, Value
+from ...runtime.program.native_call_sequence import Entry, InArena, Moving
+from ...schedule.plan_steps import Plan, Show
+from ...tensors.tensor_types import NumberType, TensorType
+from .driver_source import DriverText
+from .view_elision import bases_of_unseen, handed_on, made_as_shown
+
+
+class ValueStorage(DriverText):
+    def __init__(self, plan: Plan, bound: Sequence[int]):
+        super().__init__()
+        self.plan = plan
+        self.bound = {plan.graph.inputs[k] for k in bound}
+        self.bound_pointers: dict[str, Value] = {}
+        self.names: dict[Value, str] = {}
+        self.rooms: dict[Node, str] = {}
+        self.arena_views: dict[str, tuple[TensorType, int]] = {}
+        self.pointers: set[Value] = set()
+        self.lodged = dict(plan.lodged)
+        """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
+        self.as_shown = made_as_shown(plan)
+        self.bases = bases_of_unseen(plan)
+        self.handed_on = handed_on(plan)
+        self.number_slots: dict[str, torch.dtype] = {}
+
+    def entry(self, value: Value, further: int = 0) -> Entry:
+        """The address of a value, plus `further` bytes."""
+        value = self.bases.get(value, value)
+        if value in self.plan.offsets:
+            return InArena(self.plan.offsets[value] + further)
+        if value in self.lodged:
+            return self.lodging(value, further)
+        view = self.arena_views.get(self.names[value].removeprefix("frame."))
+        if view is not None:
+            type, offset = view
+            return InArena(offset * type.dtype.itemsize + further)
+        return Moving(self.pointer(value), further)
+
+    def scratch(self, node: Node, further: int) -> Entry:
+        """An address in the scratch memory of a call."""
+        if node in self.lodged:
+            return self.lodging(node, further)
+        if node in self.plan.scratch:
+            return InArena(self.plan.scratch[node] + further)
+        if node not in self.rooms:  # a plan that runs once has no arena
+            room = self.rooms[node] = self.identifier("room")
+            count = node.args[0].scratch
+            self.line(f"{room} = {self.memory(TensorType.contiguous((count,), torch.uint8))}")
+            self.line(f"{room}_p = {room}.data_ptr()")
+        return Moving(f"{self.rooms[node]}_p", further)
+
+    def lodging(self, what: Value | Node, further: int) -> Entry:
+        """An address in the memory of an output."""
+        host, at = self.lodged[what]
+        self.make(host)
+        return Moving(self.pointer(host), at + further)
+
+    def make(self, value: Value) -> None:
+        """Allocate memory for a value that a kernel stores next, unless it is in the arena or in an input."""
+        if self.has_memory(value):
+            return
+        if value in self.plan.placed:
+            self.names[value] = self.names[self.plan.placed[value]]
+            return
+        if value in self.plan.over:
+            self.names[value] = self.over(value, self.plan.over[value])
+            return
+        shown = self.as_shown.get(value)
+        name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
+        self.names[value] = self.identifier(name)
+        self.line(f"{self.names[value]} = {self.memory(type)}")
+
+    def has_memory(self, value: Value) -> bool:
+        return value in self.plan.offsets or value in self.lodged or value in self.names
+
+    def over(self, value: Value, below: Value) -> str:
+        """Store a value in the memory of one that is no longer needed."""
+        name = self.names[below]
+        if value.type == below.type:
+            return name
+        shown = self.identifier(value.name)
+        self.line(f"{shown} = {self.strided(name, value.type, 0)}; del {name}")
+        return shown
+
+    def pointer(self, value: Value) -> str:
+        name = self.names[value]
+        if isinstance(value.type, NumberType):
+            return self.number_pointer(value, name)
+        if value not in self.pointers:
+            self.pointers.add(value)
+            if value in self.bound:
+                self.bound_pointers[f"{name}_p"] = value
+            else:
+                self.line(f"{name}_p = {name}.data_ptr()")
+        return f"{name}_p"
+
+    def number_pointer(self, value: Value, name: str) -> str:
+        """Kernels read a number from a slot of the frame."""
+        slot = f"number_{name}"
+        if value not in self.pointers:
+            self.pointers.add(value)
+            self.number_slots[slot] = value.dtype
+            self.line(f"frame.{slot}.value = {name}")
+        return f"frame.{slot}_p"
+
+    def show(self, step: Show) -> None:
+        type = step.type
+        if step.value in self.bases:
+            return
+        if step.source in self.as_shown:
+            self.names[step.value] = self.names[step.source]
+            return
+        if step.source in self.plan.offsets:
+            at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
+            self.names[step.value] = self.arena_view(step.value, type, at)
+            return
+        if step.source in self.lodged:
+            host, at = self.lodged[step.source]
+            self.lodged[step.value] = host, at + step.offset * type.dtype.itemsize
+            return
+        if step.source in self.names and self.names[step.source].startswith("frame."):
+            _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
+            self.names[step.value] = self.arena_view(step.value, type, at + step.offset)
+            return
+        source = self.names[step.source]
+        self.names[step.value] = self.identifier(step.value.name)
+        show = self.strided if step.value in self.handed_on else self.shown
+        self.line(f"{self.names[step.value]} = {show(source, type, step.offset)}")
+
+    def result(self, value: Value | None) -> str:
+        if value is None:
+            return "_"
+        self.names[value] = self.identifier(value.name)
+        return self.names[value]
+
+    def tensor(self, value: Value) -> str:
+        """A tensor for a value; for one in the arena, a view of the arena."""
+        if value not in self.names and value in self.lodged:
+            self.names[value] = self.lodged_view(value)
+        elif value not in self.names:
+            at = self.plan.offsets[value] // value.dtype.itemsize
+            self.names[value] = self.arena_view(value, value.type, at)
+        return self.names[value]
+
+    def lodged_view(self, value: Value) -> str:
+        """A tensor in the memory of an output."""
+        (host, at), type = self.lodged[value], value.type
+        self.make(host)
+        name = self.identifier(value.name)
+        self.line(f"{name} = within({self.names[host]}, {self.dtype(type.dtype)}, {type.shape}, {type.stride}, {at})")
+        return name
+
+    def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
+        name = self.identifier(value.name)
+        self.arena_views[name] = (type, offset)
+        return f"frame.{name}"
+
+    def argument(self, arg: Any) -> str:
+        if isinstance(arg, Value):
+            return self.tensor(arg)
+        if isinstance(arg, (list, tuple)):
+            inside = "".join(f"{self.argument(part)}, " for part in arg)
+            return f"[{inside}]" if isinstance(arg, list) else f"({inside})"
+        return self.constant(arg)

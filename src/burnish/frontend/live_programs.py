@@ -1,0 +1,27 @@
+"""The compiled programs that are alive: ``burnish.reset`` and ``burnish.profile`` reach them all."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from ..capture.engine.engine import Program
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def keep_track(program: Program) -> None:
+    """Let ``reset`` find a program for as long as it is alive."""
+    _programs.add(program)
+
+
+def live_programs() -> list[Program]:
+    return list(_programs)
+
+
+def live_segments() -> Iterator[tuple[Any, Any]]:
+    for program in live_programs():
+        for point in (program.entry, *program.continuations.values()):
+            for segment in point.segments:
+                yield segment, point.location

@@ -1,0 +1,73 @@
+"""Runs one node of the captured graph in a trace: rewrites of single calls, numbers, custom autograd functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...ir.graph_builder import Builder
+from ...ir.untraceable_graph import Untraceable
+from .aten_tracer import AtenTracer
+from .call_rewrites.masked_writes import is_masked_write, write_masked
+from .call_rewrites.max_pool1d import is_pooled_line, pool_line
+from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
+from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
+from .call_rewrites.scalar_tensor_index import pick, picking_tensor
+from .differentiate import custom_backwards
+from .symbolic_scalar import reckoned
+from .traceability import is_custom, why_not_called, why_not_data
+
+
+def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+    """Run one node of the captured graph."""
+    tracer.line = node.meta.get("stack_trace")
+    args = torch.fx.node.map_arg(node.args, env.__getitem__)
+    kwargs = torch.fx.node.map_arg(node.kwargs, env.__getitem__)
+    at = picking_tensor(node.target, args)
+    picked = None if at is None else copy_picked(tracer, args, at)
+    if picked is not None:
+        return picked
+    if is_one_hot(node.target, args, kwargs):
+        check_classes(Builder(tracer.graph), args, kwargs)
+    if is_masked_write(node.target, args):
+        return write_masked(*args)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    if node.op != "call_function":
+        raise Untraceable(f"a {node.op} node")
+    if tracer.numbers.any_in((args, kwargs)):
+        found = tracer.numbers.call(node.target, args, kwargs)
+        if found is not None:
+            return found
+    why = why_not_called(node.target) or why_not_data(node)
+    if why is not None:
+        raise Untraceable(why)
+    if is_custom(node.target):
+        return call_custom(tracer, node.target, args, kwargs)
+    if is_recurrent(node.target, args, kwargs):
+        return trace_recurrent(tracer, node.target, args)
+    if is_pooled_line(node.target):
+        return pool_line(node.target, args, kwargs)
+    if tracer.has_custom and node.target is torch.autograd.grad:
+        with custom_backwards(tracer):
+            return node.target(*args, **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def copy_picked(tracer: AtenTracer, args: tuple, at: int) -> Any:
+    made = pick(args, at)
+    if made is not None:
+        tracer.picked.append((made.value.node, args[0].value))
+    return made
+
+
+def call_custom(tracer: AtenTracer, target: Any, args: tuple, kwargs: dict) -> Any:
+    """A custom autograd function; capture has checked that it is only tensor code."""
+    tracer.has_custom = True
+    try:
+        return target(*reckoned(tracer.numbers, args), **reckoned(tracer.numbers, kwargs))
+    except Untraceable:
+        raise
+    except Exception as error:
+        raise Untraceable(f"{target.__name__} cannot be traced: {type(error).__name__}: {error}") from error

@@ -1,0 +1,65 @@
+"""Tensors of a trace: a type and no data, as a wrapper subclass of torch.Tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...ir.graph import Value
+from ...ir.untraceable_graph import Untraceable
+from ...tensors.eager_strides import preserved_stride
+from ...tensors.tensor_types import TensorType
+
+
+class TraceTensor(torch.Tensor):
+    """A tensor that has only a type. `value` represents it in the graph."""
+
+    value: Value
+
+    @staticmethod
+    def make(value: Value, storage_offset: int = 0) -> TraceTensor:
+        type = value.type
+        made = torch.Tensor._make_wrapper_subclass(
+            TraceTensor,
+            type.shape,
+            strides=type.stride,
+            storage_offset=storage_offset,
+            dtype=type.dtype,
+            device=type.device,
+        )
+        made.value = value
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        """Torch prints arguments in its messages; an error raised there would corrupt the dispatcher's state."""
+        return f"TraceTensor({self.value}: {self.value.type})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Untraceable(f"{func} was called outside the trace")
+
+
+LAZY = {
+    torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
+    torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg),
+}
+
+
+def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
+    """Set the conj or neg bit of a view that has it in eager: torch's C++ code reads it
+    (`ops.elementwise.lazy_conj_neg`)."""
+    x = args[0] if args else None
+    if not isinstance(x, TraceTensor) or not func._schema.returns[0].alias_info:
+        return made
+    for turns, (turn, is_turned) in LAZY.items():
+        if is_turned(x) != (func is turns):
+            turn(made, True)
+    return made
+
+
+def gradient_type(type: TensorType) -> TensorType:
+    """The type of a tensor's gradient: a dense tensor's strides are kept."""
+    return TensorType(type.shape, preserved_stride(type), type.dtype, type.device)

@@ -1,0 +1,78 @@
+"""Which tensors and calls of a captured graph can be traced without data, and why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...tensors.tensor_types import NAMES
+
+
+def why_not_input(tensor: torch.Tensor) -> str | None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return f"a tensor of the class {type(tensor).__qualname__}"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return f"a tensor of the layout {tensor.layout}"
+    if tensor.dtype not in NAMES:
+        return f"a tensor of {tensor.dtype}"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a lazily conjugated tensor"
+    if tensor.device.type == "meta":
+        return "a tensor without data"
+    return None
+
+
+VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+"""Attributes of tensors that are operators. Capture records them under these names."""
+
+
+def is_custom(target: Any) -> bool:
+    """Whether a node's target is a custom autograd function (`capture/pytorch/autograd_functions.py`)."""
+    return hasattr(target, "why_not_traceable")
+
+
+def why_not_called(target: Any) -> str | None:
+    """Only torch's own functions, and custom ones that only compute, run on tensors without data."""
+    if is_custom(target):
+        return target.why_not_traceable and f"{target.__name__} runs as it is: {target.why_not_traceable}"
+    if getattr(target, "torch_attribute", None) in (*VIEWS, "data"):
+        return None
+    module = getattr(target, "__module__", None) or type(target).__module__ or ""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return None
+    if module in ("_operator", "builtins", "math") or module.startswith("torch"):
+        owner = getattr(target, "__self__", None)
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            return f"the custom function {owner.__qualname__}"
+        return None
+    return f"a call of {getattr(target, '__qualname__', target)}"
+
+
+COMPUTES = frozenset(
+    """
+    add sub rsub mul div truediv pow neg abs sqrt exp log sin cos tanh sigmoid relu clamp clamp_min clamp_max sum mean
+    norm matmul mm linear clone eq ne lt le gt ge zeros_like ones_like empty_like
+""".split()
+)
+"""Calls that return a new tensor."""
+
+
+def why_not_data(node: torch.fx.Node) -> str | None:
+    """``x.data`` has its own version counter. That makes no difference inside the graph, whose gradients use the
+    values at that time, as in eager. It does if ``x.data`` leaves the graph."""
+    if getattr(node.target, "torch_attribute", None) == "data" and may_leave(node):
+        return "x.data leaves the graph"
+    return None
+
+
+def may_leave(node: torch.fx.Node) -> bool:
+    """Whether a tensor, or another view of its memory, may be an output."""
+    for user in node.users:
+        name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
+        is_written_elsewhere = name.endswith("_") and user.args[:1] != (node,)
+        if user.op == "output" or not (name in COMPUTES or is_written_elsewhere) and may_leave(user):
+            return True
+    return False

@@ -1,0 +1,70 @@
+"""The contract between capture and the compiler: facts about a graph that the graph itself does not hold.
+
+    request_of(gm).written_inputs          positions of the inputs that the graph writes to
+    facts_of_input(placeholder).is_module_state
+
+A backend is called as ``backend(gm, example_inputs)``, and custom backends know nothing more. The facts travel with the
+graph in ``meta``, in one typed record for the graph and one for each input. A graph of another origin (an exported
+file, ``torch.compile(backend="burnish")``) has neither, and the defaults hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+REQUEST, INPUT = "burnish_request", "burnish_input"
+
+
+@dataclass(slots=True)
+class CompileRequest:
+    calls_before_compiling: int = 0
+    """0 compiles at once. Graphs that may not be called again run eagerly first."""
+
+    guards_number_types: bool = False
+    """Whether the graph only sees numbers of the types that it was captured with. Then numbers may stay live."""
+
+    symbolic_inputs: Any = None
+    """Sizes of inputs that are symbolic (``capture.symbolic_sizes``), or None: all sizes are those of the examples."""
+
+    written_inputs: tuple[int, ...] = ()
+    outputs_are_inference: tuple[bool | None, ...] = ()
+    """For each output, whether it is an inference tensor, if the graph switches inference mode; None: no tensor."""
+
+    draws_as_eager: bool | None = None
+    """Whether random numbers are eager's. Read from the settings when the graph is first compiled."""
+
+    programs: dict[str, bytes] | None = None
+    """Compiled programs of an exported file, by digest: looked up before the disk cache, and added to."""
+
+    digest: str | None = None
+    """Set by the compiler: the digest of the program's cache key."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    is_module_state: bool = False
+    dtype: torch.dtype | None = None
+    shape: tuple[int, ...] = ()
+
+
+NO_FACTS = InputFacts()
+
+
+def request_of(gm: GraphModule) -> CompileRequest:
+    request = gm.meta.get(REQUEST)
+    if request is None:
+        request = gm.meta[REQUEST] = CompileRequest()
+    return request
+
+
+def copy_request(gm: GraphModule, copy: GraphModule) -> None:
+    copy.meta[REQUEST] = dataclasses.replace(request_of(gm))
+
+
+def facts_of_input(node: Node) -> InputFacts:
+    return node.meta.get(INPUT, NO_FACTS)

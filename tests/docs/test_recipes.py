@@ -1,0 +1,83 @@
+"""The recipes for changes work as printed: each is followed on its toy, and what it registered is taken back."""
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from burnish.capture.breaks.record import CATALOG
+from burnish.capture.interpreter.opcodes import handler_registry
+from burnish.capture.python import builtin_functions
+from burnish.codegen.llvm import llvm_types
+from burnish.compiler import gpu_kernel_compilers
+from burnish.lower import pipeline
+from burnish.ops import operator_families, scalar_ir
+from burnish.ops.elementwise import elementwise_record
+from burnish.ops.operator_record import RECORDS
+from burnish.schedule.library import autotune_candidates
+from burnish.tensors import tensor_types
+
+from . import pages
+
+PAGE = pages.DOCS / "dev" / "recipes.md"
+TEXT = PAGE.read_text("utf-8")
+RECIPES = re.findall(r"^## (Add .+)$", TEXT, re.MULTILINE)
+TABLES = (
+    CATALOG,
+    RECORDS,
+    autotune_candidates._WAYS,
+    builtin_functions.PYTHON_FUNCTIONS,
+    elementwise_record.KINDS,
+    gpu_kernel_compilers.COMPILERS,
+    handler_registry.HANDLERS,
+    handler_registry.REFUSED,
+    handler_registry.RESOLVERS,
+    llvm_types._REGISTER,
+    scalar_ir.BITS,
+    tensor_types.DTYPES,
+    tensor_types.NAMES,
+)
+"""What recipes register in."""
+
+assert operator_families  # its import fills RECORDS
+
+
+@pytest.fixture
+def taken_back(monkeypatch):
+    monkeypatch.setattr(pipeline, "PASSES", pipeline.PASSES)
+    monkeypatch.setattr(autotune_candidates.memory, "pinned", None)
+    before = [dict(table) for table in TABLES]
+    scope = {"__name__": "recipe"}
+    yield scope
+    if "library" in scope:
+        scope["library"]._destroy()
+    for table, known in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(known)
+
+
+def test_there_are_seven_recipes():
+    assert len(RECIPES) == 7
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_works_as_printed(recipe, taken_back):
+    section = pages.section_of(TEXT, recipe)
+    line = TEXT[: TEXT.index(section)].count("\n")
+    snippets = pages.snippets_of(section)
+    assert any(snippet.output is not None or "assert" in snippet.code.body for snippet in snippets)
+    for snippet in snippets:
+        printed = io.StringIO()
+        # Padded, so that tracebacks and breaks show the line of the page.
+        code = "\n" * (line + snippet.code.line - 1) + snippet.code.body
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(PAGE), "exec"), taken_back)
+        if snippet.output is not None:
+            assert pages.matches(snippet.output, printed.getvalue()), printed.getvalue()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_names_the_files_to_touch(recipe):
+    touched = [row[0] for row in pages.rows_of(TEXT, recipe)]
+    assert touched and all("`" in cell or "file" in cell for cell in touched)
