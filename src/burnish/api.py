@@ -18,7 +18,8 @@ from typing import Any, TypeVar, cast, overload
 import torch
 
 from . import settings
-from .capture.engine.engine import Options, Program
+from .capture.engine.engine import Program
+from .capture.engine.program_options import Options
 from .capture.python import builtin_functions
 from .capture.python.polyfills import object_polyfills
 from .errors import UserError

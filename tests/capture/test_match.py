@@ -223,6 +223,20 @@ def test_match_class_pattern_on_a_property():
     return fn, lambda i: (torch.randn(2), thing), thing
 
 
+@program(breaks=0)
+def test_class_pattern_does_not_match_without_the_attribute():
+    class Bare:
+        pass
+
+    def fn(x, thing):
+        match thing:
+            case Bare(scale=n):
+                return x, n
+        return x - 1, None
+
+    return fn, [(torch.randn(2), Bare())]
+
+
 @program
 def test_match_on_numbers_of_several_types():
     def fn(x, n):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.engine import engine
+from burnish.capture.engine import trace_segment
 from burnish.capture.engine.heap import Heap
 from burnish.capture.interpreter import deferred_os_signals
 
@@ -83,7 +83,7 @@ def once_before(function, kind):
 
 @pytest.mark.parametrize("kind", [LateError, RecursionError, ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize(
-    "owner,name", [(Heap, "admit"), (engine, "close"), (engine, "global_state"), (engine.Program, "after")]
+    "owner,name", [(Heap, "admit"), (trace_segment, "close"), (trace_segment, "global_state"), (trace_segment, "after")]
 )
 @pytest.mark.parametrize("on_error", ["raise", "fallback"])
 def test_error_in_a_first_call_is_raised_and_the_next_call_compiles(owner, name, kind, on_error, monkeypatch):

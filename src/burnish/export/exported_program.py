@@ -35,7 +35,7 @@ from torch.utils import _pytree as pytree
 
 from ..api import is_asynchronous, original_of, runner, why_not_compile
 from ..backends.registry import lookup
-from ..capture.engine.engine import Options
+from ..capture.engine.program_options import Options
 from ..errors import InternalError, UserError
 from ..frontend.marks import is_disabled
 from ..report.explain_report import list_operations

@@ -24,6 +24,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
 from ..capture.engine.engine import Program
+from ..capture.engine.graph_builder import build_graph
 from ..capture.numbers.live_scalars import Live
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.explain_call import guard_text
@@ -245,7 +246,7 @@ def _take(tracer: Any, undo: Undo) -> Trace:
             outputs.append((None, value))
             if not is_fixed(value):
                 foreign.append(f"returns a {type(value).__module__}.{type(value).__qualname__}")
-    graph_module = recorder.graph_module(handles)
+    graph_module = build_graph(recorder, handles)
     for node in graph_module.graph.nodes:
         node.meta.pop("example_value", None)  # a copy of an argument, no longer needed
     inputs = [(value, str(handle.source)) for handle, value in zip(recorder.inputs, recorder.examples, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import settings
 from ..backends.registry import Backend, lookup
-from ..capture.engine.engine import Options
+from ..capture.engine.program_options import Options
 from ..errors import UserError
 from . import modes_and_options as settings_by_name
 from . import stance

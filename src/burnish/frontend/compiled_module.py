@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..capture.engine.engine import Options, Program
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
 from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
 from ..capture.python.polyfills.object_polyfills import call_entry
 from ..errors import UserError

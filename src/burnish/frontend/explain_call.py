@@ -17,7 +17,8 @@ import torch
 from ..api import is_asynchronous, original_of, runner, why_not_compile
 from ..backends.registry import lookup
 from ..capture import breaks
-from ..capture.engine.engine import Options, Program
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
 from ..capture.guards.guards import FACT_NAMES, STATE_NAMES, Guard
 from ..errors import UserError
 from ..report.explain_report import BreakReason, ExplainOutput

@@ -22,11 +22,13 @@ import torch
 
 from .. import settings
 from ..api import why_not_compile
-from ..capture.engine.engine import Continuation, Options, Program
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
 from ..frontend.live_programs import keep_track
+from ..runtime.segments import Continuation
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2

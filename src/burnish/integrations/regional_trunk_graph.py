@@ -19,11 +19,13 @@ from typing import Any
 import torch
 
 from .. import events
-from ..capture.engine.engine import Continuation, Options, Program
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
+from ..capture.engine.recompile_decisions import give_up
 from ..capture.pytorch.repeated_blocks import BlockCall
 from ..frontend import stance
 from ..frontend.compiled_module import CompiledRegion, call_block
-from ..runtime.segments import Segment
+from ..runtime.segments import Continuation, Segment
 
 WAITS = 16
 """Consecutive calls of one kind before the trunk is captured for it. Capture costs about as much as a hundred calls
@@ -86,7 +88,7 @@ class TrunkProgram(Program):
             else None
         )
         if why is not None:
-            self.give_up(continuation, why, is_told=False)
+            give_up(continuation, why, is_told=False)
             return
         super().finish_trace(tracer, continuation, signal, *others)
 
@@ -97,7 +99,7 @@ class TrunkProgram(Program):
         self.calls = 0
         self.dropped += 1
         if self.dropped >= DROPPED:
-            self.give_up(continuation, "blocks change between calls", is_told=False)
+            give_up(continuation, "blocks change between calls", is_told=False)
         return self.function(*slots)
 
 

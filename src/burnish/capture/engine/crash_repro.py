@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ... import settings
+from .graph_builder import build_graph
 
 
 def write_failure(tracer: Any, error: BaseException) -> Path | None:
@@ -44,7 +45,7 @@ def _report(tracer: Any, error: BaseException) -> str:
 
 def _replay(tracer: Any) -> str:
     recorder = tracer.recorder
-    module = recorder.graph_module([])
+    module = build_graph(recorder, [])
     inputs = ",\n    ".join(_input(example) for example in recorder.examples)
     return (
         f'"""The torch calls recorded before the failure, on inputs of the same shapes."""\n\nimport torch\n'

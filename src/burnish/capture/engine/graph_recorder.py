@@ -1,8 +1,9 @@
-"""The graph recorder: records the torch calls of a segment and builds its FX graph.
+"""The graph recorder: records the torch calls of a segment.
 
 While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code
 (``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is recorded with handles
-for its tensors: a graph input, or the result of an earlier call. When the segment closes, the list becomes an FX graph.
+for its tensors: a graph input, or the result of an earlier call. When the segment closes, ``graph_builder`` makes an FX
+graph of the list.
 
 Some calls run but cannot be recorded. They return tensor data to Python (``bool(t)``, ``t.item()``), have an output
 size that depends on data, or change a tensor in a way that a graph cannot express. They set ``trouble``: the tracer
@@ -15,18 +16,14 @@ import operator
 import weakref
 from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
-from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
-from ...tensors.compile_request import INPUT, InputFacts
-from ...tensors.lazy_graph_module import graph_module
 from .. import breaks
 from ..guards.growing_state import grown_dim
-from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..numbers import numpy_kinds
 from ..numbers.element_reads import ReadNumbers, may_read
@@ -34,23 +31,7 @@ from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
 from ..pytorch import torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
-
-
-class Call(NamedTuple):
-    target: Any  # a callable, or the name of a tensor method
-    args: tuple
-    kwargs: dict
-    line: str | None
-
-
-class Handle:
-    """A value of the graph: an input (``call`` is None), the result of a call, or a part of it."""
-
-    __slots__ = ("call", "key", "path", "source")
-
-    def __init__(self, call: int | None, path: tuple = (), source: Any = None, key: Any = None):
-        self.call, self.path, self.source, self.key = call, path, source, key
-
+from .recorded_calls import Call, Handle, NotRecordable
 
 _new_call = tuple.__new__
 
@@ -70,10 +51,6 @@ def _named(value: Any) -> Any:
     if kind is type:
         return DTYPE_OF.get(value, value)
     return list(value) if kind is range and len(value) <= MOST_NAMED else value
-
-
-class NotRecordable(Exception):
-    """An argument cannot be represented in a graph."""
 
 
 class Recorder(TorchFunctionMode):
@@ -362,113 +339,6 @@ class Recorder(TorchFunctionMode):
             del self.input_of[id(handle.source)]
         for inputs in (self.inputs, self.examples, self.versions, self.nodes_before):
             del inputs[count:]
-
-    # ---- the graph
-
-    def graph_module(self, outputs: list[Handle]) -> torch.fx.GraphModule:
-        graph, root = torch.fx.Graph(), torch.nn.Module()
-        values: dict[Any, torch.fx.Node] = {}
-        taken: set[str] = set()
-        for i, handle in enumerate(self.inputs):
-            words = handle.source.words() if hasattr(handle.source, "words") else str(handle.source)
-            name = torch_calls.identifier(words, i)
-            if name in taken:
-                name = f"{name}_{i}"
-            taken.add(name)
-            node = values[("input", i)] = graph.placeholder(name)
-            example = self.examples[i]
-            facts: tuple[Any, ...] = ()
-            with WithoutRules():
-                if (
-                    isinstance(example, torch.Tensor)
-                    and not (example.is_sparse or example.is_nested)
-                    and not isinstance(example, UninitializedTensorMixin)
-                ):
-                    facts = example.dtype, tuple(example.shape)
-            node.meta[INPUT] = InputFacts(is_module_state(handle.source), *facts)
-
-        last_item: dict[torch.fx.Node, torch.fx.Node] = {}
-
-        def item_of(node: torch.fx.Node, key: Any) -> torch.fx.Node:
-            """Takes a tensor out of a list right behind the call that returns it, so that no cut is between them."""
-            with graph.inserting_after(last_item.get(node, node)):
-                item = last_item[node] = graph.call_function(operator.getitem, (node, key))
-            if MARK in node.meta:
-                item.meta[MARK] = node.meta[MARK]
-            return item
-
-        def value_of(handle: Handle) -> torch.fx.Node:
-            if handle.call is None:
-                return values[("input", handle.key)]
-            at = values[handle.call]
-            for i in range(len(handle.path)):
-                key = (handle.call, handle.path[: i + 1])
-                if key not in values:
-                    values[key] = item_of(at, handle.path[i])
-                at = values[key]
-            return at
-
-        def written(arg: Any) -> Any:
-            if isinstance(arg, Handle):
-                return value_of(arg)
-            if type(arg) in (tuple, list):
-                return type(arg)(written(a) for a in arg)
-            if type(arg) is dict:
-                return {k: written(v) for k, v in arg.items()}
-            if type(arg) is slice:
-                return slice(written(arg.start), written(arg.stop), written(arg.step))
-            if isinstance(arg, torch.fx.GraphModule):
-                name = f"graph_{len(root._modules)}"
-                root.add_module(name, arg)
-                return graph.get_attr(name)
-            return arg
-
-        def emit_clones(position: int) -> None:
-            for number, handle in self.clones.get(position, ()):
-                values[("clone", number)] = graph.call_method("clone", (value_of(handle),))
-
-        marks = self.region_marks()
-        for i, call in enumerate(self.calls):
-            emit_clones(i)
-            args, kwargs = tuple(map(written, call.args)), {k: written(v) for k, v in call.kwargs.items()}
-            # The arguments are set afterwards: creating a node with them searches them for symbolic numbers.
-            node = graph.create_node("call_method" if isinstance(call.target, str) else "call_function", call.target)
-            if args:
-                node.args = args
-            if kwargs:
-                node.kwargs = kwargs
-            if call.line:
-                node.meta["stack_trace"] = call.line
-            values[i] = node
-            if i in marks:
-                # Nodes inserted between the calls (getitem of a result, for example) belong to the region as well.
-                mark, is_first = marks[i]
-                while not is_first and MARK not in node.meta:
-                    node.meta[MARK] = mark
-                    node = node.prev
-                node.meta[MARK] = mark
-        emit_clones(len(self.calls))
-        for number, (_, _, _, given) in enumerate(self.regions):
-            for handle in given:
-                at = values.get(
-                    ("input", handle.key)
-                    if handle.call is None
-                    else (handle.call, handle.path)
-                    if handle.path
-                    else handle.call
-                )
-                if at is not None:
-                    at.meta[GIVEN] = (*at.meta.get(GIVEN, ()), number)
-        graph.output(tuple(value_of(h) for h in outputs))
-        return graph_module(root, graph, "Segment")
-
-    def region_marks(self) -> dict[int, tuple[Mark, bool]]:
-        """For the calls of checkpointed regions: the mark, and whether it is the region's first call."""
-        return {
-            i: (Mark(number, draws), i == start)
-            for number, (start, end, draws, _) in enumerate(self.regions)
-            for i in range(start, end)
-        }
 
 
 def _node_of(value: torch.Tensor) -> Any:

@@ -1,180 +1,71 @@
-"""The heap: every object the segment met that existed before it, where it came from, what was read and written.
+"""The heap: the objects from outside that a segment uses, with their sources, guards on reads, and writes.
 
-Capture runs on the real objects, so reads and writes are plain Python. What this module adds is memory: the first read
-of anything outside puts a guard; a container remembers what it held before the segment changed it, so the change can be
-replayed as an effect when the segment runs again. An object not in ``origins`` was made by the segment itself.
+Capture runs on the real objects, so reads and writes are plain Python. This module keeps records of them. The first
+read of an outside object adds a guard. A container's content before the segment is kept, so that a change can be
+replayed as an effect when the segment runs again. An object that is not in ``origins`` was made by the segment.
 """
 
 from __future__ import annotations
 
-import collections
 import enum
-import functools
-import threading
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
-from ..guards.container_bases import base_of, elements_of, has_key, items_of, length_of
+from ..guards.container_bases import base_of, has_key, items_of, length_of
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
-from ..interpreter.frames import NULL, UNBOUND, Generator
+from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
-from ..interpreter.opcodes.control_flow import EXHAUSTED
+from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
 from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
-from .interpreted_or_native import is_trusted
-from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, remember, runs_code_at_the_end
-
-MISSING = object()
-
-SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
-SINGLETON_IDS = frozenset(map(id, SINGLETONS))
-# Compared by value: equal value and type is all that can be observed.
-VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
-# ... and of immutable types of these modules.
-VALUE_MODULES = frozenset(
-    ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
+from . import container_contents, object_parts
+from .object_kinds import (
+    FIXED_WITH_STATE,
+    GUARDED_KINDS,
+    PLAIN_KINDS,
+    SINGLETON_IDS,
+    has_fixed_meaning,
+    is_compared_by_value,
+    is_plain_kind,
 )
-# Compared by identity: one object is one meaning.
-IDENTITIES = (
-    frozenset(
-        (
-            type,
-            torch.dtype,
-            torch.layout,
-            torch.memory_format,
-            types.ModuleType,
-            types.BuiltinFunctionType,
-            types.MethodDescriptorType,
-            types.WrapperDescriptorType,
-            types.GetSetDescriptorType,
-            types.MemberDescriptorType,
-            types.ClassMethodDescriptorType,
-            property,
-            staticmethod,
-            classmethod,
-            types.GenericAlias,
-            types.UnionType,
-        )
-    )
-    | numpy_kinds.FACTS
-    | numpy_kinds.FUNCTION_KINDS
-)
-FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
-"""Of these it is fixed which object is meant, while its attributes may be set at any time."""
-FIXED_MODULES = ("torch._ops", "typing")
-DICTS = (dict, types.MappingProxyType)
-LISTS = (list, collections.deque)
+from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, runs_code_at_the_end
 
-METHOD_WRAPPER = type("".__add__)
-GUARDED_KINDS = (
-    torch.Tensor,
-    torch.nn.Module,
-    list,
-    tuple,
-    dict,
-    set,
-    frozenset,
-    collections.deque,
-    types.FunctionType,
-    types.MethodType,
-    types.MappingProxyType,
-    functools.partial,
-    BaseException,
-    types.BuiltinFunctionType,
-    METHOD_WRAPPER,
-)
-
-
-# Nothing to walk into: types that native code meets most.
-UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
 MOST_REMEMBERED = 64
-"""Keys of a dictionary of which it is remembered what it held before it was written to."""
-
-PLAIN_TABLES = (dict, collections.OrderedDict, types.MappingProxyType)
-
+"""The largest dictionary whose old values are kept when keys of it are written."""
 
 _new_guard = tuple.__new__
-NOT_BY_OBJECT = (type, threading.local)  # a thread's own values are behind the attribute, not in the object
-
-
-def dict_of(obj: Any) -> Any:
-    """The instance dictionary, past any ``__getattribute__`` of the user's; None where there is none."""
-    kind = type(obj)
-    if issubclass(kind, NOT_BY_OBJECT):
-        return obj.__dict__ if issubclass(kind, type) else threading.local.__getattribute__(obj, "__dict__")
-    try:
-        return object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-
-
-def is_compared_by_value(kind: type) -> bool:
-    return (
-        kind in VALUES
-        or kind.__module__ in VALUE_MODULES
-        and kind.__hash__ is not None
-        and kind.__eq__ is not object.__eq__
-    )  # decimal's context, say, which is one object with a changing state
-
-
-_plain_kinds: dict[type, bool] = {}
-SPECIAL_KINDS = (
-    tuple,
-    frozenset,
-    functools.partial,
-    functools._lru_cache_wrapper,
-    types.FunctionType,
-    METHOD_WRAPPER,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    torch.Tensor,
-    type,
-    enum.Enum,
-    types.ModuleType,
-)
-
-
-def is_plain_kind(kind: type) -> bool:
-    """Whether of an object of this kind no more is noted than what kind it is, when it is met."""
-    found = _plain_kinds.get(kind)
-    if found is None:
-        found = remember(
-            _plain_kinds,
-            kind,
-            not (
-                is_compared_by_value(kind)
-                or kind in IDENTITIES
-                or issubclass(kind, SPECIAL_KINDS)
-                or kind.__module__ in FIXED_MODULES
-                or any(type(value) is kind for value in SINGLETONS)
-            ),
-        )
-    return found
 
 
 class Heap:
+    is_compared_by_value = staticmethod(is_compared_by_value)
+    has_fixed_meaning = staticmethod(has_fixed_meaning)
+    is_constant_key = staticmethod(container_contents.is_constant_key)
+    complete = container_contents.complete
+    expose = container_contents.expose
+    expose_items = container_contents.expose_items
+    changed = container_contents.changed
+    note_changes = container_contents.note_changes
+
     def __init__(self, tracer: Any):
         self.tracer = tracer
         self.sources = Sources()
         self.origins: dict[int, Origin] = {}
         self.guards: list[Guard] = []
         self._guard_keys: set = set()
-        self.fresh: dict[int, Any] = {}  # objects whose making must be remembered (instances, functions)
+        self.fresh: dict[int, Any] = {}  # objects made by the segment (instances, functions)
         self.pinned_functions: set[int] = set()
         self.names_seen: set[tuple[int, str]] = set()
-        self.identity_matters: set[type] = set()  # kinds of objects whose being the same object decided something
-        self.taken_over: list[tuple[weakref.ref, Source]] = []  # generators from outside whose frames run here
+        self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
+        self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.live_numbers: dict[int, Any] = {}  # by source
-        self.raced: str | None = None  # what another thread changed between two reads of the trace
-        self.dropped: str | None = None  # what the program let go, so that code ran
-        self.has_decimals = False  # whether it has met one: their context is guarded
-        self.has_marked = False  # whether it has set attributes on a tensor that it made
+        self.raced: str | None = None  # a value that another thread changed between two reads
+        self.dropped: str | None = None  # an object whose finalization ran code
+        self.has_decimals = False  # then the decimal context is guarded
+        self.has_marked = False  # the program has set attributes on a tensor that it made
         self.guard("state", None, global_state())
 
     # ---- guards
@@ -192,13 +83,13 @@ class Heap:
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
     def add(self, kind: str, source: Source, expected: Any = None) -> None:
-        """A guard that cannot be there yet, because its source is read for the first time."""
+        """Add a guard without a search for an equal one, because its source is read for the first time."""
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
     # ---- admission: an object is met for the first time
 
     def admit(self, value: Any, source: Source, is_slot: bool = False) -> Any:
-        """Note where ``value`` comes from and guard what makes it what it is. Answers the value to go on with."""
+        """Record the source of ``value`` and guard its kind or value. Returns the value to continue with."""
         kind, key = type(value), id(value)
         if key not in self.origins:
             if kind in TENSOR_TYPES:
@@ -207,7 +98,7 @@ class Heap:
                 self.guards.append(opened or _new_guard(Guard, ("tensor", source, facts_of(value))))
                 self.origins[key] = Origin(value, source)
                 return value
-            if _plain_kinds.get(kind) or is_plain_kind(kind):
+            if PLAIN_KINDS.get(kind) or is_plain_kind(kind):
                 self.guards.append(_new_guard(Guard, ("type", source, kind)))
                 self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
                 return value
@@ -215,69 +106,56 @@ class Heap:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.add("is", source, value)
             return value
-        if self.is_compared_by_value(kind):
-            if is_slot and kind in live_scalars.KINDS:
-                self.guard("type", source, kind)
-                return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
-            if kind not in numpy_kinds.NUMBERS:
-                self.add("equal", source, value)
-                if decimal_arithmetic.is_decimal(kind):
-                    decimal_arithmetic.guard_context(self)
-                return value
-            if not is_slot and source.path() not in self.tracer.changing:
-                if value:
-                    self.add("equal", source, value)
-                else:  # zeros have a sign
-                    asked = live_scalars.Expression(
-                        numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value)
-                    )
-                    self.guard("outcome", None, (asked, True))
-                return value
-        origin = self.origins.get(id(value))
+        if is_compared_by_value(kind) and not (kind in numpy_kinds.NUMBERS and self.is_varying(kind, source, is_slot)):
+            return self.admit_by_value(value, source, is_slot)
+        origin = self.origins.get(key)
         if origin is not None:
-            if origin.source is not source and not origin.source.is_pinned:
-                self.guard("same", source, origin.source)
-            elif origin.source is not source:
-                self.guard("is", source, value)
+            if origin.source is not source:
+                if origin.source.is_pinned:
+                    self.guard("is", source, value)
+                else:
+                    self.guard("same", source, origin.source)
             return value
-        if self.has_fixed_meaning(value):
+        if has_fixed_meaning(value):
             self.add("is", source, value)
             if kind is not types.FunctionType:
                 return value
-            self.pinned_functions.add(id(value))
+            self.pinned_functions.add(key)
             source = self.sources.pin(value)
         elif is_tensor(value):
             self.add("tensor", source, tensor_facts(value))
         else:
             self.add("type", source, kind)
-        self.origins[id(value)] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
-        if kind is types.FunctionType and not source.is_pinned:
-            # Made anew on every call of the code around it: the code is its identity, its cells are read as they come.
-            self.guard("is", source.attr("__code__"), value.__code__)
-            self.guard("is", source.attr("__globals__"), value.__globals__)
-        elif issubclass(kind, tuple):
-            is_plain = kind.__len__ is tuple.__len__ and kind.__getitem__ is tuple.__getitem__
-            self.guard("length" if is_plain else "length by base", source, tuple.__len__(value))
-            for i, part in enumerate(tuple.__iter__(value)):
-                self.admit(part, source.item(i) if is_plain else source.child("entry", i))
-        elif kind is frozenset:
-            self.guard("equal", source, value)
-        elif kind is types.BuiltinFunctionType or kind is METHOD_WRAPPER:
-            self.guard("equal", source.attr("__name__"), value.__name__)
-            self.admit(value.__self__, source.attr("__self__"))
-        elif kind is types.MethodType:
-            self.admit(value.__func__, source.attr("__func__"))
-            self.admit(value.__self__, source.attr("__self__"))
-        elif kind is functools.partial:
-            self.admit(value.func, source.attr("func"))
-            self.admit(value.args, source.attr("args"))
-            self.complete(self.origin_of(self.admit(value.keywords, source.attr("keywords"))))
+        self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+        admit_parts = object_parts.admit_entries if issubclass(kind, tuple) else object_parts.PARTS.get(kind)
+        if admit_parts is not None:
+            admit_parts(self, value, source)
         return value
 
+    def admit_by_value(self, value: Any, source: Source, is_slot: bool) -> Any:
+        kind = type(value)
+        if is_slot and kind in live_scalars.KINDS:
+            self.guard("type", source, kind)
+            return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
+        if kind not in numpy_kinds.NUMBERS:
+            self.add("equal", source, value)
+            if decimal_arithmetic.is_decimal(kind):
+                decimal_arithmetic.guard_context(self)
+        elif value:
+            self.add("equal", source, value)
+        else:  # zeros have a sign
+            asked = live_scalars.Expression(numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value))
+            self.guard("outcome", None, (asked, True))
+        return value
+
+    def is_varying(self, kind: type, source: Source, is_slot: bool) -> bool:
+        """Whether only the type of a NumPy number is guarded, because its value may differ in the next call."""
+        return kind not in live_scalars.KINDS if is_slot else source.path() in self.tracer.changing
+
     def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
-        """An outside object whose end can be seen: the program alone holds it."""
+        """The origin of an outside object with an observable finalization: only the program holds it."""
         key, kind = id(value), type(value)
-        # Proxies do not say.
+        # A proxy has no readable callback.
         calls = any(
             issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
             for reference in weakref.getweakrefs(value)
@@ -293,23 +171,6 @@ class Heap:
             value.noted_by = weakref.ref(self)
         return WeakOrigin(value, source, forget)
 
-    def is_compared_by_value(self, kind: type) -> bool:
-        return is_compared_by_value(kind)
-
-    def has_fixed_meaning(self, value: Any) -> bool:
-        kind = type(value)
-        if is_plain_kind(kind):
-            return False
-        if kind is types.FunctionType:
-            if "__burnish_original__" in value.__dict__:
-                return True  # compiled wrappers share one code object
-            return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
-        if kind is types.BuiltinFunctionType:
-            return isinstance(value.__self__, (types.ModuleType, type, type(None)))
-        if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
-            return True
-        return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper
-
     def adopt(self, value: Any) -> Any:
         """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
         kind = type(value)
@@ -324,8 +185,8 @@ class Heap:
         return value
 
     def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
-        """What a trusted module has under a name. Functions, classes and constants stay; an object (``sys.stdout``) may
-        be replaced by another."""
+        """The value of a name in a trusted module. Functions, classes and constants stay; an object (``sys.stdout``)
+        may be replaced."""
         self.adopt(value)
         if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
             self.names_seen.add((id(namespace), name))
@@ -365,7 +226,7 @@ class Heap:
         return found
 
     def members_in(self, origin: Origin, table: Any) -> Origin:
-        """``members`` of an object whose instance dictionary is ``table``, where that is another one than the last."""
+        """``members`` of an object whose instance dictionary is now ``table``, and was another one before."""
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, origin.source.members)
@@ -386,7 +247,7 @@ class Heap:
         table = origin.obj
         if type(table) is dict:
             value = table.get(key, MISSING)
-        elif type(table) in PLAIN_TABLES:  # a subclass may define how it is read: that is not asked here
+        elif type(table) in PLAIN_TABLES:  # a subclass may override reads; its methods are not called
             value = table[key] if key in table else MISSING  # noqa: SIM401
         else:
             value = dict.get(table, key, MISSING)
@@ -403,7 +264,7 @@ class Heap:
             if type(value) in NUMBERS or type(value) is tuple:
                 number = self.changing_number(value, source, key in CHANGING_NAMES)
                 if number is not None:
-                    return number  # and not known: it is asked for here each time
+                    return number  # not in ``known``, so that each read comes here
             self.admit(value, source)
         if known:
             known[key] = id(value)  # type: ignore[index]
@@ -412,14 +273,14 @@ class Heap:
         return value
 
     def read_again(self, origin: Origin, key: Any, value: Any) -> Any:
-        """``value``, found where the trace has read before. Another one than then is of another thread: the guards are
-        about the first one, and the graph would be about both."""
+        """``value``, found where the trace has read before. If it differs, another thread has changed it: the guards
+        would describe the first value, and the graph would use both."""
         if origin.known[key] != id(value):
             self.raced = f"{origin.source}: {key!r}"
         return value
 
     def live_number(self, value: Any, source: Source) -> Any:
-        """A number of which only the type is guarded, for it is another one on most runs."""
+        """A live scalar: a number whose type is guarded, but not its value, which differs on most runs."""
         found = self.live_numbers.get(id(source))
         if found is None:
             self.guard("type", source, type(value))
@@ -428,7 +289,7 @@ class Heap:
         return found
 
     def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
-        """A number that differed between two runs before, as a live one, or a tuple with such numbers; else None."""
+        """A live scalar for a number that differed between two runs, or a tuple with such numbers; otherwise None."""
         changing: frozenset = self.tracer.changing
         if not (is_known_to or changing):
             return None
@@ -460,13 +321,13 @@ class Heap:
         return origin
 
     def read_index(self, origin: Origin, index: int) -> Any:
-        """``obj[index]`` of a list nobody has written to."""
+        """``obj[index]`` of a list that has not been written to."""
         value = base_of(origin.obj).__getitem__(origin.obj, index)
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
                 number = self.changing_number(value, origin.entry(index))
                 if number is not None:
-                    return number  # and not known: it is asked for here each time
+                    return number  # not in ``known``, so that each read comes here
                 origin.note_read(index, value)
                 self.admit(value, origin.entry(index))
             else:
@@ -484,107 +345,8 @@ class Heap:
             return self.admit(value, origin.source.attr(name))
         return value
 
-    def complete(self, origin: Origin | None, with_live: bool = False) -> None:
-        """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: a list's numbers
-        that change from run to run lie in it as live ones from here on."""
-        if origin is None or origin.complete:
-            return
-        obj = origin.obj
-        origin.complete = True
-        source = origin.source
-        if isinstance(obj, DICTS):
-            self._complete_dict(origin)
-        elif isinstance(obj, LISTS):
-            kind = list if isinstance(obj, list) else collections.deque
-            n = kind.__len__(obj) if origin.appended_from is None else origin.appended_from
-            self.guard(*origin.by_base("length", n))
-            items = list(kind.__iter__(obj))[:n]
-            for i, part in enumerate(items):
-                number = self.changing_number(part, origin.entry(i)) if with_live else None
-                if number is None:
-                    self.admit(part, origin.entry(i))
-                else:
-                    items[i] = number
-                    kind.__setitem__(obj, i, number)
-            origin.snapshot = items
-            origin.appended_from = None
-            if kind is collections.deque:
-                self.read_field(obj, "maxlen", lambda: obj.maxlen)
-        elif isinstance(obj, (set, frozenset)):
-            elements = list(elements_of(obj))
-            self.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
-            self.guard("equal set", source, frozenset(elements))
-            origin.snapshot = elements
-
-    def _complete_dict(self, origin: Origin) -> None:
-        table, source = origin.obj, origin.source
-        if isinstance(table, collections.defaultdict):
-            self.read_field(table, "default_factory", lambda: table.default_factory)
-        if not origin.written:
-            before = list(items_of(table))
-        elif origin.order is not None and all(k in origin.earlier for k in origin.written if k in origin.order):
-            now = dict(items_of(table))
-            before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
-        else:
-            # Keys written before anyone asked for the whole: what they held is no longer known.
-            before = [(k, v) for k, v in items_of(table) if not self.is_constant_key(k) or k not in origin.written]
-            self.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
-        keys = tuple(k for k, _ in before)
-        if all(self.is_constant_key(k) for k in keys):
-            self.guard(*origin.by_base("keys", keys))
-            for k, v in before:
-                self.admit(v, origin.entry(k))
-        else:
-            self.guard(*origin.by_base("length", len(keys)))
-            all_keys, all_values = source.child("keys"), source.child("values")
-            for i, (k, v) in enumerate(before):
-                self.admit(k, all_keys.item(i))
-                self.admit(v, all_values.item(i))
-        origin.snapshot = before
-
-    def is_constant_key(self, key: Any) -> bool:
-        kind = type(key)
-        if kind is tuple:
-            return all(map(self.is_constant_key, key))
-        return (
-            kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device)
-            or isinstance(key, (type, enum.Enum))
-            or kind is types.FunctionType
-            and self.has_fixed_meaning(key)
-        )
-
-    def expose(self, value: Any, depth: int = 0) -> None:
-        """Guard everything native code could read by walking the containers in ``value``."""
-        kind = type(value)
-        if kind in UNEXPOSED:
-            return
-        if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
-            origin = self.origins.get(id(value))
-            if origin is not None:
-                self.complete(origin)
-            if depth < 20:
-                if isinstance(value, DICTS):
-                    for k, v in items_of(value):
-                        self.expose(k, depth + 1)
-                        self.expose(v, depth + 1)
-                else:
-                    for part in elements_of(value):
-                        self.expose(part, depth + 1)
-        elif issubclass(kind, tuple):
-            for part in elements_of(value):
-                self.expose(part, depth + 1)
-
-    def expose_items(self, value: Any) -> None:
-        """Guard what native code reads that only hands out the elements of ``value``."""
-        if issubclass(type(value), (list, tuple)):
-            origin = self.origins.get(id(value))
-            if origin is not None and not isinstance(value, tuple):
-                self.complete(origin)
-        else:
-            self.expose(value)
-
     def why_not_readable(self, value: Any) -> str | None:
-        """Why native code must not read ``value``: an object from outside whose inner state no guard covers."""
+        """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
         origin = self.origin_of(value)
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
@@ -599,7 +361,7 @@ class Heap:
             origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
-            # Whether the key was there decides the order of the keys later.
+            # The presence of the key decides the order of the keys later.
             if has_key(origin.obj, key):
                 self.guard(*origin.by_base("has", key))
             else:
@@ -614,8 +376,8 @@ class Heap:
         origin.note_written(key, deletes)
 
     def is_remembered(self, value: Any) -> bool:
-        """Whether what a key held is kept when it is written: not what might notice that it lives longer, and no
-        numbers, which change from call to call and are not to be guarded."""
+        """Whether the old value of a key is kept when the key is written. Objects with an observable lifetime are not
+        kept, nor numbers, which change from call to call and must not be guarded."""
         kind, origin = type(value), self.origin_of(value)
         return (
             kind not in NUMBERS
@@ -629,7 +391,7 @@ class Heap:
         )
 
     def will_write(self, value: Any, an_item: bool = False) -> None:
-        """A container is about to be changed in a way only its whole content can describe."""
+        """Called before a change of a container that only its whole content can describe."""
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
@@ -643,37 +405,8 @@ class Heap:
             else:
                 origin.appended_from = length_of(value)
 
-    def changed(self, origin: Origin) -> bool:
-        """Whether an outside container's content is not what it was."""
-        if origin.is_written:
-            return True
-        if origin.snapshot is None or not self.is_other_than_before(origin):
-            return False
-        if not origin.is_changed_here:
-            self.raced = str(origin.source)
-        return True
-
-    def note_changes(self) -> None:
-        """Native code has run that may change any container: from here on a change of those is the program's."""
-        for origin in self.origins.values():
-            if origin.snapshot is not None and self.is_other_than_before(origin):
-                origin.is_changed_here = True
-
-    def is_other_than_before(self, origin: Origin) -> bool:
-        """Whether what is in a container that was guarded as a whole is not what was in it then."""
-        obj = origin.obj
-        if isinstance(obj, DICTS):
-            now = list(items_of(obj))
-            return len(now) != len(origin.snapshot) or any(
-                k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
-            )
-        now = list(elements_of(obj))
-        if isinstance(obj, set):
-            return set(map(id, now)) != set(map(id, origin.snapshot))
-        return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
-
     def has_written(self) -> bool:
-        """Whether the program has changed anything by now that code inside of its graph could come upon."""
+        """Whether the program has changed anything that code inside its graph could read."""
         return self.has_marked or bool(self.tracer.effects) or any(map(self.changed, self.origins.values()))
 
     # ---- questions
@@ -692,7 +425,7 @@ class Heap:
 
     def make(self, value: Any) -> Any:
         kind = type(value)
-        if kind is Generator:  # not held here: Python closes a generator when the program drops it
+        if kind is Generator:  # not kept here: Python closes a generator when the program drops it
             value.noted_by = weakref.ref(self)
         elif runs_code_at_the_end(kind):
             self.fresh[id(value)] = value
@@ -702,7 +435,7 @@ class Heap:
         return value
 
     def let_go(self, value: Any) -> None:
-        """The end of an object made here can be seen from now on: only the program holds it."""
+        """Keep only a weak reference to an object made here, so that its finalization is observable."""
         key, kind = id(value), type(value)
         if self.fresh.get(key) is value and kind.__weakrefoffset__:
 

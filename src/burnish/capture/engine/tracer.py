@@ -1,39 +1,33 @@
-"""The tracer: the interpreter that writes down what it does.
+"""The tracer: an interpreter of bytecode that records guards, torch calls and side effects.
 
-Same machine, same real objects, same results; but every operation first asks where its operands come from. What
-existed before is guarded when read and remembered when written (``heap``), torch calls go through the ``recorder``,
-calls are sorted by ``calls`` into interpreted, native and breaking ones. A break ends the trace *before* the
-instruction that causes it:
+It runs the same instructions on the same real objects, with the same results. Each operation also looks up the source
+of its operands. State from outside is guarded when read and recorded when written (``heap``). Torch calls go through
+the recorder. ``calls`` decides which calls are interpreted, native or a graph break. A break ends the trace *before*
+the instruction that causes it:
 
 * ``Stop`` is raised when the instruction must not run here (an unknown C function);
-* ``Late`` when it has run already and turned out to be one (tensor data reached Python); its answer is kept, so nothing
-  happens twice.
+* ``Late`` is raised after the operation, when it turned out to be a break (tensor data reached Python). The result is
+  kept, so that nothing happens twice.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any, NoReturn
 
 import torch
-from torch._C import _len_torch_function_stack as _count_modes
-from torch.overrides import _pop_mode, _push_mode
 
 from ... import settings
-from ...errors import InternalError
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
-from ..interpreter.bytecode_decoder import Code
+from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
-from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_as
-from ..interpreter.frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
-from ..interpreter.generator_delegation import delegate_of
+from ..interpreter.exception_context import stop_iteration_error
+from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
-from ..interpreter.opcodes.control_flow import EXHAUSTED
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
 from ..python import object_creation
@@ -48,47 +42,23 @@ from ..python.operators import (
     native_reads,
     subscripts,
     truth_and_identity,
-    value_kinds,
 )
 from ..python.polyfills import object_polyfills
-from ..pytorch import activation_checkpointing, recorder_fast_path
+from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
-from .graph_recorder import Handle, Recorder
-from .heap import MISSING, Heap
-from .interpreted_or_native import OUR_PATH, is_trusted_namespace
+from . import native_calls, traced_generators, traced_variables
+from .break_signals import Late, Stop
+from .graph_recorder import Recorder
+from .heap import Heap
+from .interpreted_or_native import OUR_PATH
+from .recorded_calls import Handle
 
-# Modules whose functions are effects: they run again, user handlers and all, each time the segment does.
-RUN_AGAIN = (
-    "burnish.capture.python.messages.print_and_format",
-    "burnish.capture.python.messages.framework_logging",
-    "burnish.capture.python.messages.logging_calls",
-    "burnish.capture.python.messages.warnings_warn",
-)
-
-
-ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
-
-
-class Stop(BaseException):
-    """The segment ends before the current instruction, which has not been executed."""
-
-    def __init__(self, kind: breaks.BreakKind, what: str):
-        self.kind, self.what = kind, what
-
-
-class Late(BaseException):
-    """The segment ends before the current instruction, whose operation has been executed with this answer."""
-
-    def __init__(self, kind: breaks.BreakKind | None, what: str, value: Any = None, error: BaseException | None = None):
-        self.kind, self.what, self.value, self.error = kind, what, value, error
-
-
-# The errors that end a frame's work without being raised in its caller.
+# Errors that end a frame without being raised in its caller.
 ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}
 
 
 class Tracer(Machine):
-    # What an operation means under a trace.
+    # The operations under a trace.
     load_attr = attribute_reads.load  # type: ignore[assignment]
     store_attr = attribute_writes.store  # type: ignore[assignment]
     delete_attr = attribute_writes.delete  # type: ignore[assignment]
@@ -104,6 +74,26 @@ class Tracer(Machine):
     unpack = iteration.unpack  # type: ignore[assignment]
     extend = iteration.extend  # type: ignore[assignment]
     call = call_dispatch.call  # type: ignore[assignment]
+    load_global = traced_variables.load_global  # type: ignore[assignment]
+    store_global = traced_variables.store_global  # type: ignore[assignment]
+    delete_global = traced_variables.delete_global  # type: ignore[assignment]
+    new_cell = traced_variables.new_cell  # type: ignore[assignment]
+    load_cell = traced_variables.load_cell  # type: ignore[assignment]
+    store_cell = traced_variables.store_cell  # type: ignore[assignment]
+    resume = traced_generators.resume  # type: ignore[assignment]
+    throw = traced_generators.throw  # type: ignore[assignment]
+    send = traced_generators.send  # type: ignore[assignment]
+    reach_foreign = traced_generators.reach_foreign  # type: ignore[assignment]
+    # Calls of native code.
+    perform = native_calls.perform
+    perform_as = native_calls.perform_as
+    fail_call = native_calls.fail_call
+    under_recorder = native_calls.under_recorder
+    plainly = native_calls.plainly
+    watched = native_calls.watched
+    # Generators from outside.
+    take_over = traced_generators.take_over
+    adopt_running_generators = traced_generators.adopt_running_generators
 
     def __init__(self, frame: Frame, options: Any):
         super().__init__(frame)
@@ -112,43 +102,43 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
-        self.open_sizes: Any = None  # an OpenSizes, where a size may be another one in the next call
+        self.open_sizes: Any = None  # an OpenSizes, if a size may differ in the next call
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
-        self.filters: dict[int, Any] = {}  # blocks of warning_filters that make a difference to the segment's start
-        self.arrays: dict[int, Any] = {}  # of NumPy's, made of constants: see numpy_arrays
+        self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
+        self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
         self.shared_arrays: dict[int, Any] = {}
-        self.hooks: dict[int, Any] = {}  # that were registered here: see tensor_state
-        self.keeps_assertions = True  # about tensors, in the graph
-        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque
+        self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
+        self.keeps_assertions = True  # assertions about tensors become part of the graph
+        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.has_assertions = False
-        self.logged_values_read = False  # of a framework's: see framework_logs
+        self.logged_values_read = False  # of a framework: see framework_logging
         framework_logging.meet()
-        self.set_variables: list[Any] = []  # tokens of context variables that are to be reset: see context_variables
-        self.views_of_blocks: dict[int, Any] = {}  # that blocks are given, by the tensors they show: see block_calls
+        self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
+        self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
         self.lookups_after: dict[tuple[type, type, str], Any] = {}  # by ``super()``
         self.plans: dict[tuple, Any] = {}  # how attributes are read
-        self.fixed_names: dict[int, dict[str, Any]] = {}  # what trusted namespaces have been asked for
-        self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are interpreted, and nothing else
-        self.made_of: dict[int, tuple[Code, dict]] = {}  # code, and globals, of functions that are interpreted
+        self.fixed_names: dict[int, dict[str, Any]] = {}  # names read in trusted namespaces
+        self.ordinary: dict[int, tuple[FunctionType, Code]] = {}  # functions that are simply interpreted
+        self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
-        self.answer: tuple[Frame, int, Any] | None = None  # the last native answer, and for which instruction
+        self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
-        self.module_kinds: set[type] = set()  # classes of modules that are called the way ``nn.Module`` is
-        self.own_call_kinds: set[type] = set()  # and those with a ``__call__`` of their own
+        self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
+        self.own_call_kinds: set[type] = set()  # classes of modules with their own ``__call__``
         self.signatures: dict[tuple[type, int], Any] = {}
-        self.without_hooks: set[int] = set()  # dictionaries of modules that have been guarded to have no hooks
+        self.without_hooks: set[int] = set()  # modules' dictionaries guarded to have no hooks
         self.checks = settings.current().check
         self.signals = Signals()
 
     def release(self) -> None:
-        """Let go of all that was met. The parts of a tracer know each other, so what they hold would otherwise live
-        until Python looks for cycles: the tensors of a whole training step, say."""
+        """Release all objects of the trace. The parts of a tracer reference each other, so these objects (all tensors
+        of a training step, for example) would otherwise live until Python collects cycles."""
         self.frame = self.answer = None
         kept = self.heap.guards  # the segment's
         for part in (self, self.heap, self.recorder, self.gradients):
@@ -190,7 +180,7 @@ class Tracer(Machine):
                 finally:
                     del trouble  # its traceback holds this frame: together they would outlive what they hold
         except (Stop, Late) as signal:
-            # Its traceback holds frames, and so what the program may drop next.
+            # Its traceback holds frames, and so objects that the program may drop next.
             return signal.with_traceback(None) if self.region is None else self.region.after_break(signal)
         finally:
             self.count += count
@@ -205,7 +195,7 @@ class Tracer(Machine):
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
             if frame.generator is not None:
-                error = self.stop_iteration_error(error)  # what it becomes on the way out
+                error = stop_iteration_error(error)  # the error that leaves the generator
             if frame.caller is not None and isinstance(error, ENDS.get(frame.completion, ())):
                 return True
             frame = frame.caller
@@ -245,169 +235,11 @@ class Tracer(Machine):
             function_calls.put_cells(self, function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
-    def adopt_running_generators(self, frame: Frame | None) -> None:
-        """Generators that run in the frames of this continuation belong to it, although they came in through slots."""
-        while frame is not None:
-            if frame.generator is not None:
-                self.heap.take_over(frame.generator)
-            frame = frame.caller
-
-    def take_over(self, generator: Generator) -> None:
-        """A generator from outside is about to be advanced: from here its frame is part of this trace.
-
-        Where it stands is guarded like everything else outside, its locals are read through it, and how it is left is
-        an effect. So a loop over a generator goes on being captured after a break in either of them.
-        """
-        origin = self.heap.origin_of(generator)
-        if origin is None or self.heap.runs_here(generator):
-            return
-        frame = generator.frame
-        if generator.running or frame is not None and frame.handling is not None:
-            self.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
-        guard, source = self.heap.guard, origin.source
-        whole = live_scalars.Expression(None, (source,))
-        self.heap.take_over(generator)
-        if frame is None:
-            guard("outcome", None, (live_scalars.Expression(is_exhausted, (whole,)), True))
-            return
-        layout = FrameLayout(frame)
-        guard(
-            "outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True)
-        )
-        self.heap.sources.pin(frame.code)  # the key names it by address
-        places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
-        for i in layout.bound:
-            frame.locals[i] = self.heap.admit(frame.locals[i], places.item(i), is_slot=True)
-        for i, value in enumerate(frame.stack):
-            if i not in layout.nulls:
-                frame.stack[i] = self.heap.admit(value, stack.item(i), is_slot=True)
-
     def raise_here(self, error: BaseException) -> Any:
         if self.will_be_handled(error):
             raise Raised(error)
-        # Nobody handles it, so the trace ends, before an instruction that raises it: this one cannot run again.
+        # It is not handled, so the trace ends before an instruction that raises it: this one cannot run again.
         return self.push(frame_for(object_polyfills.raise_error, [error, error.__context__]))
-
-    def resume(self, generator: Generator, value: Any, completion: int) -> Any:
-        if self.region is not None:
-            self.region.will_write(generator)
-        return super().resume(generator, value, completion)
-
-    def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
-        waiting = self.frame
-        delegate = delegate_of(generator.frame) if generator.frame is not None else None
-        while type(delegate) is Generator and delegate.frame is not None:
-            self.take_over(delegate)  # the error goes on in it, and it may yield again
-            delegate = delegate_of(delegate.frame)
-        try:
-            return super().throw(generator, error, completion)
-        except Raised as raised:
-            if self.frame is not waiting:
-                raise
-            trouble = raised.error
-        return self.raise_here(trouble)
-
-    # ---- running things for real
-
-    def perform(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
-        """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
-        name = recorder_fast_path.name_of_call(function, args, kwargs)
-        shown = None if name is None else recorder_fast_path.learned(name)
-        if shown is not None:
-            value = recorder_fast_path.perform(self, shown, function, args, kwargs)
-            if value is not MISSING:
-                return value
-        as_shown = None if shown is None else shown.arguments(function, args, kwargs)
-        return self.perform_as(function, args, kwargs, name, None if as_shown is None else (shown.function, *as_shown))
-
-    def perform_as(self, function: Callable, args: tuple, kwargs: dict, name: Any, as_shown: tuple | None) -> Any:
-        """``as_shown``: the call as modes would be shown it, where that is known; else what to learn it under."""
-        recorder = self.recorder
-        mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
-        recorder.trouble = None
-        try:
-            if as_shown is not None:
-                value = recorder.call(function, args, kwargs, *as_shown)
-            else:
-                value = self.under_recorder(name, function, args, kwargs)
-        except (Stop, Late, Raised, InternalError):
-            raise
-        except BaseException as caught:
-            error = caught
-            if as_shown is not None and type(error) is TypeError:
-                recorder.seen = seen  # of the arguments, as torch says before it shows the call
-        else:
-            if recorder.trouble is not None:
-                recorder.undo_to(mark)
-                raise Late(*recorder.trouble, value=value)
-            if self.frame is not None:
-                self.answer = (self.frame, self.frame.pc, value)
-            return value
-        try:
-            self.fail_call(error, mark, seen, args, kwargs)
-        finally:
-            del error
-
-    def fail_call(self, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict) -> NoReturn:
-        """A call has raised ``error``. ``mark`` and ``seen``: how the recorder stood before it."""
-        recorder = self.recorder
-        try:
-            if self.open_sizes is not None:
-                self.open_sizes.symbols.settle_all("a call raised an error")
-            if recorder.seen != seen or recorder.trouble is not None:
-                recorder.undo_to(mark)
-                kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
-                raise Late(kind, what, error=error)
-            if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
-                raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
-            raise Raised(error)
-        finally:
-            del error
-
-    def under_recorder(self, name: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """``name``: under what to learn how the call is shown to modes, or None."""
-        recorder = self.recorder
-        shown: list | None = None if name is None else []
-        recorder.shown = shown
-        modes = _count_modes()
-        try:
-            _push_mode(recorder)  # in here: an interrupt may come right behind it
-            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
-        finally:
-            if _count_modes() > modes:
-                _pop_mode()
-            recorder.shown = None
-        if shown is not None and recorder.trouble is None:
-            recorder_fast_path.learn(name, function, args, kwargs, shown)
-        return value
-
-    def plainly(self, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
-        """Call native code that cannot touch tensors."""
-        try:
-            value = function(*args, **kwargs) if not self.checks else self.watched(function, args, kwargs)
-            if self.frame is not None:
-                self.answer = (self.frame, self.frame.pc, value)
-            return value
-        except (Stop, Late, Raised, InternalError):
-            raise
-        except BaseException as error:
-            trouble = error
-        try:
-            raise Raised(trouble)
-        finally:
-            del trouble
-
-    def watched(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        from ..guards.untraced_call_detector import Tripwire
-
-        if (
-            getattr(function, "__module__", None) in RUN_AGAIN
-            or isinstance(function, functools._lru_cache_wrapper)
-            or getattr(function, "_burnish_constant", False)
-        ):
-            return function(*args, **kwargs)
-        with Tripwire(function, self.recorder):
-            return function(*args, **kwargs)
 
     def stop(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         raise Stop(kind, what)
@@ -436,7 +268,7 @@ class Tracer(Machine):
         raise Stop(breaks.UNSUPPORTED_WRITE, what)
 
     def is_constant(self, value: Any) -> bool:
-        """Whether ``value`` may stand in a graph as it is."""
+        """Whether ``value`` may be a constant of the graph."""
         if isinstance(value, (FunctionType, torch.nn.Module, torch.Generator)):
             return isinstance(value, FunctionType) and id(value) in self.heap.pinned_functions
         return self.heap.has_fixed_meaning(value)
@@ -475,89 +307,6 @@ class Tracer(Machine):
         self.heap.guard("outcome", None, (expression, value))
 
     # ---- names
-
-    def load_global(self, frame: Frame, name: str) -> Any:
-        namespace = frame.globals
-        origin = self.origins.get(id(namespace))
-        if origin is not None and origin.obj is namespace and name in origin.known:
-            if name in namespace:
-                value = namespace[name]
-                return value if origin.known[name] == id(value) else self.heap.read_key(origin, name)
-            if name in frame.builtins:
-                return frame.builtins[name]
-        names = self.fixed_names.get(id(namespace))
-        if names is None and is_trusted_namespace(namespace):
-            names = self.fixed_names[id(namespace)] = {}
-        if names is not None:
-            if name in namespace:
-                value = namespace[name]
-                if names.get(name, MISSING) is not value:
-                    names[name] = self.heap.adopt_named(namespace, name, value)
-                return value
-            if name in frame.builtins:
-                return frame.builtins[name]
-            return super().load_global(frame, name)
-        value = self.heap.read_key(self.heap.namespace(namespace), name)
-        if value is MISSING:
-            return super().load_global(frame, name)
-        return value
-
-    def store_global(self, frame: Frame, name: str, value: Any) -> None:
-        if self.region is not None:
-            self.region.will_write(frame.globals)
-        self.heap.will_write_key(self.heap.namespace(frame.globals), name)
-        frame.globals[name] = value
-
-    def delete_global(self, frame: Frame, name: str) -> None:
-        if self.region is not None:
-            self.region.will_write(frame.globals)
-        if name in frame.globals:
-            self.heap.will_write_key(self.heap.namespace(frame.globals), name, deletes=True)
-        super().delete_global(frame, name)
-
-    def new_cell(self, value: Any) -> CellType:
-        cell = super().new_cell(value)
-        self.own_cells[id(cell)] = cell
-        if self.region is not None:
-            self.region.made.add(id(cell))
-        return cell
-
-    def load_cell(self, cell: Any) -> Any:
-        if id(cell) in self.own_cells:
-            return cell_value(cell)
-        origin = self.heap.origin_of(cell)
-        value = cell_value(cell)
-        if origin is None:
-            return self.heap.adopt(value)
-        if not origin.known and not origin.written:
-            number = self.heap.changing_number(value, origin.source.child("cell"))
-            if number is not None:
-                return number
-            origin.note_read("contents", value)
-            if value is UNBOUND:
-                self.heap.guard(
-                    "outcome",
-                    None,
-                    (
-                        live_scalars.Expression(
-                            guard_expressions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
-                        ),
-                        True,
-                    ),
-                )
-                return value
-            return self.heap.admit(value, origin.source.child("cell"))
-        if "contents" in origin.known and not origin.written:
-            self.heap.read_again(origin, "contents", value)
-        return value
-
-    def store_cell(self, cell: Any, value: Any) -> None:
-        if self.region is not None:
-            self.region.will_write(cell)
-        origin = self.heap.origin_of(cell)
-        if origin is not None and id(cell) not in self.own_cells:
-            origin.note_written("contents")
-        super().store_cell(cell, value)
 
     def special(self, obj: Any, name: str) -> Any:
         found = descriptor_binding.special_method(self, obj, name)
@@ -607,10 +356,6 @@ class Tracer(Machine):
             return live_scalars.apply(guard_expressions.join, *parts)
         return "".join(parts)
 
-    def reach_foreign(self, iterator: Any) -> None:
-        if iterator is not None:
-            self.stop(breaks.OUTSIDE_ITERATOR, "an error thrown into what a generator delegates to")
-
     # ---- iteration
 
     def next_for(self, iterator: Any) -> Any:
@@ -618,19 +363,6 @@ class Tracer(Machine):
             self.take_over(iterator)
             return self.resume(iterator, None, fr.FOR_ITER)
         return iteration.advance(self, iterator)
-
-    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
-        if type(receiver) is Generator:
-            self.take_over(receiver)
-            return super().send(receiver, value)
-        if value is not None:
-            self.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")
-        answer = iteration.advance(self, receiver)
-        if answer is PUSHED:
-            assert self.frame is not None
-            self.frame.completion = fr.SEND
-            return False, PUSHED
-        return (True, None) if answer is EXHAUSTED else (False, answer)
 
     def append(self, target: list, value: Any) -> None:
         origin = self.heap.origin_of(target)
@@ -652,7 +384,7 @@ class Tracer(Machine):
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:
-            self.heap.will_write(value)  # read as a whole; what its values hold is read where somebody reads it
+            self.heap.will_write(value)  # read as a whole; the contents of its values are guarded when they are read
             return dict(value)
         if isinstance(value, dict):
             self.heap.expose(value)
@@ -672,7 +404,7 @@ class Tracer(Machine):
             self.region.made.add(id(value))
         if type(value) not in (list, dict, set, tuple):
             self.heap.make(value)
-            self.answer = None  # what the program makes is held by the program alone
+            self.answer = None  # only the program may hold an object that it makes
         return value
 
     def check_keys(self, keys: list) -> None:

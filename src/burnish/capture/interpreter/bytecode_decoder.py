@@ -15,12 +15,11 @@ import dis
 import opcode
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..engine.interpreted_or_native import PEEKERS
 from . import opcodes
+from .decoded_code import Code, Handler
 
-CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
 # Jumps whose argument counts backwards.
@@ -28,93 +27,40 @@ BACKWARD = frozenset(op for name, op in dis.opmap.items() if "JUMP_BACKWARD" in 
 JUMPS = frozenset(op for op in dis.hasjrel if op < 256)
 
 
-class Handler(NamedTuple):
-    """One row of the exception table: instructions in [start, end) unwind to ``target`` with ``depth`` values left."""
-
-    start: int
-    end: int
-    target: int
-    depth: int
-    push_index: bool
-
-
-class Code:
-    """A decoded code object."""
-
-    __slots__ = (
-        "args_total",
-        "by_instruction",
-        "class_at",
-        "co",
-        "dead",
-        "handlers",
-        "instructions",
-        "is_async",
-        "is_generator",
-        "is_special",
-        "lines",
-        "live",
-        "n_locals",
-        "names",
-        "opnames",
-        "parameters",
-        "plain_parameters",
-    )
-
-    def __init__(self, co: CodeType):
-        self.co = co
-        self.names = co.co_varnames + tuple(n for n in co.co_cellvars if n not in co.co_varnames) + co.co_freevars
-        self.n_locals = len(self.names)
-        self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
-        self.is_generator = bool(co.co_flags & CO_GENERATOR)
-        self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # others need no why_not_interpret()
-        self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
-        self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
-        self.live: list[int] | None = None
-        self.dead: dict[int, tuple[int, ...]] = {}
-        units, index_of = _units(co)
-        self.lines = _lines(co, units)
-        self.opnames = [dis.opname[op] for _, op, _, _ in units]
-        self.handlers = _exception_table(co, index_of)
-        self.by_instruction: list[Handler | None] = [None] * len(units)
-        for row in self.handlers:
-            self.by_instruction[row.start : row.end] = [row] * (row.end - row.start)
-        self.instructions = self._bind(units, index_of)
-
-    def _bind(self, units: list, index_of: list[int]) -> list[tuple[Callable, Any]]:
-        bound: list[tuple[Callable, Any]] = []
-        keyword_names: tuple[str, ...] = ()
-        for _, op, arg, after in units:
-            name = dis.opname[op]
-            if op in JUMPS:
-                target = after - 2 * arg if op in BACKWARD else after + 2 * arg
-                argument: Any = index_of[target // 2]
-            else:
-                argument = opcodes.resolve(name, arg, self)
-            if name == "KW_NAMES":
-                keyword_names = self.co.co_consts[arg]
-            elif name == "CALL":
-                # KW_NAMES belongs to the next CALL. It is folded into it, so that a break between them cannot lose it.
-                argument, keyword_names = (arg, keyword_names), ()
-            instruction = opcodes.handler(name), argument
-            bound.append(_alike.setdefault(instruction, instruction) if type(argument) is int else instruction)
-        return bound
-
-    def handler_at(self, index: int) -> Handler | None:
-        return self.by_instruction[index]
-
-    def __repr__(self) -> str:
-        return f"<Code {self.co.co_qualname}>"
-
-
 def decode(co: CodeType) -> Code:
     found = _decoded_by_id.get(id(co))
     if found is None or found.co is not co:
-        found = _decoded_by_id[id(co)] = Code(co)
+        found = _decoded_by_id[id(co)] = _decode(co)
         if len(_decoded_by_id) > 20_000:
             _decoded_by_id.clear()
     return found
+
+
+def _decode(co: CodeType) -> Code:
+    units, index_of = _units(co)
+    code = Code(co, [dis.opname[op] for _, op, _, _ in units], _lines(co, units), _exception_table(co, index_of))
+    code.instructions = _bind(code, units, index_of)
+    return code
+
+
+def _bind(code: Code, units: list, index_of: list[int]) -> list[tuple[Callable, Any]]:
+    bound: list[tuple[Callable, Any]] = []
+    keyword_names: tuple[str, ...] = ()
+    for _, op, arg, after in units:
+        name = dis.opname[op]
+        if op in JUMPS:
+            target = after - 2 * arg if op in BACKWARD else after + 2 * arg
+            argument: Any = index_of[target // 2]
+        else:
+            argument = opcodes.resolve(name, arg, code)
+        if name == "KW_NAMES":
+            keyword_names = code.co.co_consts[arg]
+        elif name == "CALL":
+            # KW_NAMES belongs to the next CALL. It is folded into it, so that a break between them cannot lose it.
+            argument, keyword_names = (arg, keyword_names), ()
+        instruction = opcodes.handler(name), argument
+        bound.append(_alike.setdefault(instruction, instruction) if type(argument) is int else instruction)
+    return bound
 
 
 _decoded_by_id: dict[int, Code] = {}

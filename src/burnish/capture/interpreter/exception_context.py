@@ -47,3 +47,11 @@ def call_while_handling(error: BaseException, function: Callable, args: tuple, k
     except BaseException:
         error.__traceback__, error.__context__ = traceback, context
         return function(*args, **kwargs) if kwargs else function(*args)
+
+
+def stop_iteration_error(error: BaseException) -> BaseException:
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("generator raised StopIteration")
+    wrapped.__cause__ = wrapped.__context__ = error
+    return wrapped

@@ -10,9 +10,7 @@ from types import CellType
 from typing import Any
 
 from ..python.messages import logging_calls, warnings_warn
-from .frames import UNBOUND, Frame, Raised, cell_value
-
-MISSING = object()
+from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 
 
 def frame_locals(frame: Frame) -> dict[str, Any]:

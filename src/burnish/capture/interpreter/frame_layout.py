@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any
 
 from ..engine.object_lifetimes import is_missed
-from .bytecode_decoder import Code, dead_locals
+from .bytecode_decoder import dead_locals
+from .decoded_code import Code
 from .frames import NULL, UNBOUND, Frame, Generator
 
 

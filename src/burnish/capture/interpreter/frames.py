@@ -11,10 +11,10 @@ import functools
 import sys
 from collections.abc import Callable
 from types import CellType, CodeType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from .bytecode_decoder import Code
+    from .decoded_code import Code
 
 
 class _Marker:
@@ -31,6 +31,8 @@ class _Marker:
 NULL = _Marker("null")  # CPython's NULL on the value stack, below a callable that takes no self
 UNBOUND = _Marker("unbound")  # a local that has no value
 PUSHED = _Marker("pushed")  # the result of an operation that pushed a frame: its value will come later
+EXHAUSTED = _Marker("exhausted")  # the result of advancing an iterator that has no more elements
+MISSING = _Marker("missing")  # the result of a lookup that found nothing
 
 # The completion of a frame: how its return changes the caller.
 PUSH = 0  # the result goes on the caller's stack
@@ -107,6 +109,9 @@ class Generator:
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "code", "frame", "noted_by", "running", "started")
 
+    advance: ClassVar[Callable[[Any, Any, BaseException | None], Any]]
+    """Runs the generator to its next value, from native code. Set by ``instruction_loop``, which runs frames."""
+
     def __init__(self, frame: Frame):
         self.frame: Frame | None = frame  # None once exhausted
         self.code = frame.code.co
@@ -128,18 +133,14 @@ class Generator:
         return self.send(None)
 
     def send(self, *args: Any) -> Any:
-        from .instruction_loop import resume_natively
-
         if len(args) != 1:
             SAMPLE.send(*args)  # raises the TypeError
-        return resume_natively(self, args[0], None)
+        return self.advance(args[0], None)
 
     def throw(self, *args: Any) -> Any:
-        from .instruction_loop import resume_natively
-
         if not 1 <= len(args) <= 3:
             SAMPLE.throw(*args)
-        return resume_natively(self, None, thrown(*args))
+        return self.advance(None, thrown(*args))
 
     def close(self, *args: Any) -> None:
         if args:
@@ -187,8 +188,6 @@ class Generator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        from .generator_delegation import delegate_of
-
         return delegate_of(self.frame) if self.gi_suspended else None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -225,6 +224,15 @@ def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException
     else:
         error = kind() if value is None else kind(value)
     return error.with_traceback(traceback) if traceback is not None else error
+
+
+def delegate_of(frame: Frame) -> Any:
+    """The delegate of a suspended generator, or None."""
+    at = frame.pc
+    names = frame.code.opnames
+    if at < len(names) and at >= 2 and names[at - 2] == "SEND":
+        return frame.stack[-1]
+    return None
 
 
 def cell_value(cell: CellType) -> Any:

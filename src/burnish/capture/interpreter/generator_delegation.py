@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frames import Frame, Generator
+from .frames import Frame, Generator, delegate_of
 from .opcodes.generators import end_send
-
-
-def delegate_of(frame: Frame) -> Any:
-    """The delegate of a suspended generator, or None."""
-    at = frame.pc
-    names = frame.code.opnames
-    if at < len(names) and at >= 2 and names[at - 2] == "SEND":
-        return frame.stack[-1]
-    return None
 
 
 def innermost_delegate(frame: Frame) -> Any:

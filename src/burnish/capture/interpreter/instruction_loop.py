@@ -1,33 +1,39 @@
 """The interpreter: runs frames, instruction by instruction, on real objects.
 
-This class gives every operation its plain Python meaning. It executes the instruction at a break, and everything once
-a point of the program has been given up to eager execution. ``tracer.Tracer`` is the same machine whose operations also
-note where values come from, what was read and written, and which torch calls were made.
+In this class every operation has its plain Python meaning. It executes the instruction at a graph break, and all
+instructions after a point that runs eagerly. ``tracer.Tracer`` is the same machine, whose operations also record
+sources of values, reads and writes, and torch calls.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import CellType
 from typing import Any, NoReturn
 
 from . import frames as fr
+from . import generator_resumption, pattern_matching, unwinding
 from .emulated_frames import call_shown, looks_at_frames
-from .exception_context import call_while_handling, extend_context, set_context
-from .frame_introspection import FRAME_CALLS, MISSING
-from .frames import PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
-from .generator_delegation import delegate_closed, delegate_of, innermost_delegate, throw_into_foreign
+from .exception_context import call_while_handling, set_context
+from .frame_introspection import FRAME_CALLS
+from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .generator_delegation import delegate_closed
 from .opcodes.calls import callable_text
-from .opcodes.control_flow import EXHAUSTED, leave_loop
+from .opcodes.control_flow import leave_loop
 from .opcodes.exceptions import mark_as_raised
 from .opcodes.generators import end_send
 from .tracebacks import Trail
 
-MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-pattern matches the subject itself
-
 
 class Machine:
+    unwind = unwinding.unwind
+    resume = generator_resumption.resume
+    throw = generator_resumption.throw
+    send = generator_resumption.send
+    match_keys = pattern_matching.match_keys
+    match_class = pattern_matching.match_class
+
     def __init__(self, frame: Frame | None):
         self.frame = frame
         self.result: Any = None
@@ -36,7 +42,7 @@ class Machine:
         self.thrown: BaseException | None = None  # thrown into a generator: its context stays
 
     def as_plain(self) -> Machine:
-        """The same program at the same place, its operations without another meaning."""
+        """The same program at the same place, with the plain operations."""
         plain = Machine(self.frame)
         plain.result, plain.trail = self.result, self.trail
         return plain
@@ -51,9 +57,9 @@ class Machine:
         return self.result
 
     def let_go(self) -> None:
-        """It is done, or another goes on from here. The traceback of an error holds the function of torch's that
-        raised it, and that its callers, which are ours: what this holds would live until Python looks for cycles, the
-        error, too, and all that its frames have open (older torch's checkpoint: its hooks for saved tensors)."""
+        """Release all frames: the machine is done, or another one continues. The traceback of an error from torch holds
+        our functions that called it. Their objects would live until Python collects cycles, with the error and open
+        blocks of its frames (in older torch, checkpoint's hooks for saved tensors)."""
         self.trail.forget()
         frame, self.frame = self.frame, None
         while frame is not None:
@@ -80,81 +86,18 @@ class Machine:
         finally:
             del trouble  # its traceback holds this frame: no cycle, or the program's objects live until a collection
 
-    def unwind(self, error: BaseException) -> None:
-        """Find the handler of ``error``, leaving frames on the way."""
-        again, self.reraised = error is self.reraised, None
-        if not again and error is not self.thrown:
-            extend_context(error, self.handled())
-        self.thrown = None
-        while True:
-            frame = self.frame
-            if frame is None:
-                try:
-                    raise self.trail.attach(error)
-                finally:
-                    del error
-            if not again:
-                self.trail.note(error, frame)
-            row = frame.code.handler_at(frame.pc - 1)
-            if row is not None:
-                del frame.stack[row.depth :]
-                if row.push_index:
-                    frame.stack.append(frame.pc - 1)
-                frame.stack.append(error)
-                frame.pc = row.target
-                if not again:
-                    self.trail.show(error)
-                return
-            again = False
-            error = self._leave_by_error(frame, error)
-            if error is None:
-                return
-
-    def _leave_by_error(self, frame: Frame, error: BaseException) -> Any:
-        """Pop ``frame`` that does not handle ``error``. Answers what goes on unwinding, or None when that ended it."""
-        caller = self.frame = frame.caller
-        frame.caller = None
-        generator = frame.generator
-        if generator is not None:
-            generator.frame, generator.running = None, False
-            if isinstance(error, StopIteration):
-                error = self.stop_iteration_error(error)
-        if caller is None:
-            return error
-        if frame.completion == fr.SEND and generator is not None:
-            extend_context(error, caller.handling)  # one that was thrown into it comes to what delegated to it
-        if frame.completion == fr.FOR_ITER and isinstance(error, StopIteration):
-            leave_loop(caller, caller.instructions[caller.pc - 1][1])
-            return None
-        if frame.completion == fr.SEND and generator is None and isinstance(error, StopIteration):
-            end_send(caller, caller.instructions[caller.pc - 1][1], error.value)
-            return None
-        if frame.completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
-            caller.stack.append(None)
-            return None
-        if frame.completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
-            return delegate_closed(caller)
-        return error
-
-    def stop_iteration_error(self, error: BaseException) -> BaseException:
-        if not isinstance(error, StopIteration):
-            return error
-        wrapped = RuntimeError("generator raised StopIteration")
-        wrapped.__cause__ = wrapped.__context__ = error
-        return wrapped
-
     # ---- frames
 
     def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
         caller = frame.caller = self.frame
-        if completion or frame.completion:  # of a generator's frame that was resumed otherwise before
+        if completion or frame.completion:  # a generator's frame may have been resumed in another way before
             frame.completion, frame.spare = completion, spare
         frame.depth = 0 if caller is None else caller.depth + 1
         self.frame = frame
         return PUSHED
 
     def leave(self, frame: Frame, value: Any) -> bool:
-        """Hand ``value`` to the caller as an ordinary call's result."""
+        """Return ``value`` to the caller as an ordinary call's result."""
         caller = self.frame = frame.caller
         frame.caller = None
         if caller is None:
@@ -192,7 +135,7 @@ class Machine:
         return True
 
     def raise_here(self, error: BaseException) -> Any:
-        """An error comes out of a call whose operands have left the current frame's stack."""
+        """Raise the error of a call whose operands have left the current frame's stack."""
         raise Raised(error)
 
     def yield_from_frame(self, frame: Frame, value: Any) -> bool:
@@ -207,7 +150,7 @@ class Machine:
             return self.raise_here(RuntimeError("generator ignored GeneratorExit"))
         else:
             caller.stack.append(value)
-        frame.completion, frame.spare = fr.PUSH, None  # whoever resumes it next says how: suspended frames are alike
+        frame.completion, frame.spare = fr.PUSH, None  # the next resume sets it: all suspended frames have the same
         return True
 
     def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:
@@ -244,70 +187,8 @@ class Machine:
         assert self.frame is not None
         self.frame.completion = fr.PUSH_NULL
 
-    def resume(self, generator: Generator, value: Any, completion: int) -> Any:
-        """Push a suspended generator's frame, sending ``value`` in."""
-        if generator.running:
-            raise Raised(ValueError("generator already executing"))
-        frame = generator.frame
-        if frame is None:
-            if completion == fr.FOR_ITER:
-                return EXHAUSTED
-            raise Raised(StopIteration())
-        if not generator.started and value is not None:
-            raise Raised(TypeError("can't send non-None value to a just-started generator"))
-        generator.started = generator.running = True
-        frame.generator = generator
-        frame.stack.append(value)
-        return self.push(frame, completion)
-
-    def throw(self, generator: Generator, error: BaseException, completion: int) -> Any:
-        """Raise ``error`` where a generator is suspended, in its innermost delegate first.
-
-        Ends in ``Raised``, with that frame current which handles the error, a generator's or the caller's. Only when a
-        delegate that is not ours took the error is there an answer: PUSHED.
-        """
-        if generator.running:
-            raise Raised(ValueError("generator already executing"))
-        if generator.frame is None or not generator.started:
-            generator.frame = None
-            raise Raised(error)
-        self.reach_foreign(innermost_delegate(generator.frame))
-        waiting = self.frame
-        while True:
-            frame = generator.frame
-            generator.running = True
-            frame.generator = generator
-            self.push(frame, completion)
-            delegate = delegate_of(frame)
-            if type(delegate) is not Generator or delegate.running or delegate.frame is None:
-                break
-            frame.pc -= 1  # at the SEND that waits for the delegate
-            completion = fr.SEND
-            if isinstance(error, GeneratorExit):
-                frame.stack.append(error)
-                completion = fr.CLOSE_DELEGATE
-            generator = delegate
-        frame.stack.append(None)  # what resuming would have sent
-        if delegate is not None:
-            error = throw_into_foreign(frame, delegate, error)
-            if error is None:
-                return PUSHED
-        set_context(error, self.frame.handling)  # not what the caller handles
-        self.thrown = error
-        while self.frame is not waiting:
-            frame = self.frame
-            if (
-                frame.code.handler_at(frame.pc - 1) is not None
-                or frame.completion == fr.CLOSE
-                and isinstance(error, GeneratorExit)
-            ):
-                break
-            self.trail.note(error, frame)
-            error = self._leave_by_error(frame, error)
-        raise Raised(error)
-
     def reach_foreign(self, iterator: Any) -> None:
-        """An error is about to be thrown into ``iterator``, an object with the generator protocol (or None)."""
+        """Called before an error is thrown into ``iterator``, an object with the generator protocol (or None)."""
 
     def handled(self) -> BaseException | None:
         """The exception being handled at this point of the program."""
@@ -433,21 +314,6 @@ class Machine:
             return self.resume(iterator, None, fr.FOR_ITER)
         return next(iterator, EXHAUSTED)
 
-    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
-        """(ended, answer) of sending ``value`` to a generator or iterator."""
-        try:
-            if type(receiver) is Generator:
-                return False, self.resume(receiver, value, fr.SEND)
-            if value is None:
-                return False, next(receiver)
-            return False, receiver.send(value)
-        except StopIteration as stop:
-            return True, stop.value
-        except Raised as raised:
-            if isinstance(raised.error, StopIteration):
-                return True, raised.error.value
-            raise
-
     def unpack(self, value: Any, count: int | None) -> Any:
         kind = type(value)
         if kind is tuple or kind is list:
@@ -460,12 +326,12 @@ class Machine:
         taken = []
         for item in items:
             taken.append(item)
-            if len(taken) > count:  # CPython, too, asks for one more and no further
+            if len(taken) > count:  # CPython also takes one more and then stops
                 break
         return taken
 
     def append(self, target: list, value: Any) -> None:
-        """Of a comprehension."""
+        """Append in a comprehension."""
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
@@ -490,46 +356,6 @@ class Machine:
     def to_dict(self, value: Any) -> dict:
         return dict(value)
 
-    def match_keys(self, subject: Mapping, keys: tuple) -> tuple | None:
-        found = []
-        for key in keys:
-            value = subject.get(key, MISSING)
-            if value is MISSING:
-                return None
-            found.append(value)
-        return tuple(found)
-
-    def match_class(self, subject: Any, cls: Any, count: int, names: tuple) -> Any:
-        if not isinstance(cls, type):
-            raise Raised(TypeError("called match pattern must be a class"))
-        if not isinstance(subject, cls):
-            return None
-        found = []
-        if count:
-            fields = getattr(cls, "__match_args__", MISSING)
-            whole = fields is MISSING and cls.__flags__ & MATCH_SELF  # int(x) and the like: the subject itself
-            fields = () if fields is MISSING else fields
-            if type(fields) is not tuple:
-                raise Raised(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(fields).__name__})"))
-            allowed = 1 if whole else len(fields)
-            if allowed < count:
-                patterns = f"{allowed} positional sub-pattern{'s' * (allowed != 1)}"
-                raise Raised(TypeError(f"{cls.__name__}() accepts {patterns} ({count} given)"))
-            if whole:
-                found.append(subject)
-            else:
-                names = fields[:count] + names
-        for i, name in enumerate(names):
-            if type(name) is not str:
-                raise Raised(TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})"))
-            if name in names[:i]:
-                raise Raised(TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}"))
-            value = self.plain_attr(subject, name)
-            if value is MISSING:
-                return None
-            found.append(value)
-        return tuple(found)
-
     def plain_attr(self, obj: Any, name: str) -> Any:
         return getattr(obj, name, MISSING)
 
@@ -553,11 +379,11 @@ class Machine:
         return function(cls, obj)
 
     def made(self, value: Any) -> Any:
-        """A fresh object was made by an instruction."""
+        """Called after an instruction has made an object."""
         return value
 
     def check_keys(self, keys: list) -> None:
-        """Keys are about to be hashed."""
+        """Called before keys are hashed."""
 
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise RuntimeError(f"bytecode instruction {opname} has no meaning here")
@@ -605,6 +431,9 @@ def resume_natively(generator: Generator, value: Any, error: BaseException | Non
         finally:
             del trouble, error
     return machine.run()
+
+
+Generator.advance = resume_natively
 
 
 def _can_iterate(kind: type) -> bool:

@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from ..engine.tracer import Late, Tracer
+from ..engine.break_signals import Late
+from ..engine.tracer import Tracer
 from .deferred_os_signals import Signals
 from .instruction_loop import Machine
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..engine.graph_recorder import Handle
+from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
 from .element_reads import takes_numbers

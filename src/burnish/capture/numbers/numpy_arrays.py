@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ..engine.graph_recorder import Call, Handle
-from ..engine.heap import MISSING
+from ..engine.recorded_calls import Call, Handle
+from ..interpreter.frames import MISSING
 from .numpy_kinds import ARRAY, NUMBERS
 
 METHODS = frozenset(

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
-from ..interpreter.frames import Raised
+from ..interpreter.frames import MISSING, Raised
 from . import numpy_arrays
 from .live_scalars import Live
 from .numpy_kinds import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS

@@ -30,11 +30,10 @@ from torch.autograd.profiler import record_function
 
 from ...frontend import marks
 from .. import breaks
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import namespace_of
-from ..interpreter.frames import Generator
+from ..interpreter.frames import MISSING, Generator
 from ..numbers import decimal_arithmetic, live_scalars, numpy_arrays, numpy_constants
 from ..numbers.live_scalars import Expression, Live
 from ..pytorch import (

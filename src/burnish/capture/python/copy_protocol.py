@@ -12,7 +12,7 @@ import copyreg
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.heap import MISSING
+from ..interpreter.frames import MISSING
 from .attributes.class_lookup import lookup
 
 OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")

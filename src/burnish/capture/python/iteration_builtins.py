@@ -13,12 +13,10 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
-from ..interpreter.frames import Generator, Raised
-from ..interpreter.opcodes.control_flow import EXHAUSTED
+from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
 from ..numbers import live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
 from . import object_creation

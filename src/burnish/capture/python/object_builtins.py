@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from ..engine.heap import MISSING, dict_of
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
-from ..interpreter.frames import PUSHED, Generator, Raised
+from ..interpreter.frames import MISSING, PUSHED, Generator, Raised
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live
 from . import object_creation
 from .attributes import attribute_reads, attribute_writes

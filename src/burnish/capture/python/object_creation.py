@@ -14,11 +14,10 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.graph_recorder import Handle
-from ..engine.heap import MISSING
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.recorded_calls import Handle
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
-from ..interpreter.frames import Generator, Raised
+from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from .attributes.class_lookup import lookup

@@ -27,9 +27,10 @@ from ...runtime.argument_trees import mapped
 from ...runtime.eager import checkpoint_recompute
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
-from ..engine.graph_recorder import Handle
-from ..engine.heap import MISSING
+from ..engine.break_signals import Stop
+from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_calls
@@ -279,8 +280,6 @@ class CapturedRegion:
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
-        from ..engine.tracer import Stop
-
         if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
             self.leave()
             return signal

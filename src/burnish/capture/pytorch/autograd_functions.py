@@ -25,8 +25,9 @@ import torch
 
 from ...runtime.segments import ResultsChanged
 from .. import breaks
-from ..engine.heap import MISSING
-from ..interpreter.frames import cell_value
+from ..engine.break_signals import Late
+from ..engine.recorded_calls import NotRecordable
+from ..interpreter.frames import MISSING, cell_value
 from ..numbers.live_scalars import Expression, Live
 from .autograd_function_writes import attributes_after, what_is_written
 from .opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
@@ -142,9 +143,6 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     """Call with floats that change from call to call. If they change more than the values of the results, the node
     notices, and its segment runs as plain Python."""
-    from ..engine.graph_recorder import NotRecordable
-    from ..engine.tracer import Late
-
     mark = m.recorder.mark()
     for value in args:
         m.heap.expose(value)

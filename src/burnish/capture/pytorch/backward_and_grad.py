@@ -28,9 +28,9 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
 from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
+from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from .autograd_functions import may_read_in_backward
 

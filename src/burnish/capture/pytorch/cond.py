@@ -27,10 +27,13 @@ from torch.utils import _pytree as pytree
 from ...runtime.argument_trees import mapped
 from ...runtime.eager.cond import Branches
 from .. import breaks
-from ..engine.graph_recorder import Call, Handle, Recorder
-from ..engine.heap import MISSING
+from ..engine.break_signals import Stop
+from ..engine.graph_builder import build_graph
+from ..engine.graph_recorder import Recorder
 from ..engine.interpreted_or_native import is_trusted
+from ..engine.recorded_calls import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from ..python.trace_rollback import CallStart
 from .activation_checkpointing import tensors_in, written
 
@@ -252,7 +255,7 @@ class Branch:
         for call in side.calls:
             args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
             part.calls.append(call._replace(args=args, kwargs=kwargs))
-        return part.graph_module(list(map(moved, side.outputs)))
+        return build_graph(part, list(map(moved, side.outputs)))
 
     def leave(self) -> None:
         self.m.region = self.outer
@@ -272,8 +275,6 @@ class Branch:
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside a branch: the segment must end before the call. The original break is the reason."""
-        from ..engine.tracer import Stop
-
         self.undo()
         return Stop(signal.kind or breaks.RAISED, f"{signal.what}, in a branch of torch.cond")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..engine.heap import MISSING
+from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.calls import native_calls
 

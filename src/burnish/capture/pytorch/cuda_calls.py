@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.heap import MISSING
+from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.operators import native_reads
 from .constant_queries import is_current_gpu

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import breaks
-from ..engine.heap import GUARDED_KINDS
 from ..engine.interpreted_or_native import is_trusted
+from ..engine.object_kinds import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..numbers.live_scalars import Live

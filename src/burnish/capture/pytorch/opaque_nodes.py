@@ -18,6 +18,8 @@ import torch
 
 from ...runtime.segments import ResultsChanged
 from .. import breaks
+from ..engine.break_signals import Late
+from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
 
@@ -97,9 +99,6 @@ def stop_after_writes(m: Any, name: str) -> None:
 
 def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
     """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
-    from ..engine.graph_recorder import NotRecordable
-    from ..engine.tracer import Late
-
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {name}")  # its side effects are unknown
@@ -131,8 +130,6 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
 
 def refuse_after_writes(m: Any, function: Any) -> None:
     """Called after a call was recorded. If its results differ in a later run, the segment runs from its start again."""
-    from ..engine.graph_recorder import NotRecordable
-
     if compares_results(function) and m.recorder.written_inputs():
         raise NotRecordable("should its results differ one day, what was written before could not be undone")
 

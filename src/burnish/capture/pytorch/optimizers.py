@@ -20,7 +20,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from ...settings import current
-from ..engine.heap import MISSING
+from ..interpreter.frames import MISSING
 
 
 def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from ..engine.graph_recorder import Call, Handle
-from ..engine.heap import MISSING
+from ..engine.recorded_calls import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from ..numbers.element_reads import SIZED_BY_FLOATS
 from .torch_calls import IMMEDIATE, known
 

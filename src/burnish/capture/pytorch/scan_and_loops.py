@@ -21,8 +21,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import breaks
-from ..engine.heap import MISSING
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import MISSING
 from .cond import is_plain_tree
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from ..engine.heap import MISSING
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..interpreter.bytecode_decoder import Code
+from ..interpreter.decoded_code import Code
+from ..interpreter.frames import MISSING
 from ..interpreter.opcodes import flow
 
 LONGEST_RAISE = 200

@@ -19,9 +19,8 @@ from ..interpreter.complete_instruction import Answering
 from ..interpreter.emulated_frames import looks_at_frames
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frame_layout import SlotLayout, take_apart
-from ..interpreter.frames import UNBOUND, Frame, Generator
+from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
 from ..interpreter.instruction_loop import Machine, is_hashable
-from ..interpreter.opcodes.control_flow import EXHAUSTED
 
 
 class SlotPlace:

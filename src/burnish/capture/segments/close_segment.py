@@ -13,6 +13,7 @@ from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, resto
 from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
 from ..breaks import Break
+from ..engine.graph_builder import build_graph
 from ..engine.tracer import Tracer
 from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.guard_function import check_twice, write_check
@@ -65,7 +66,7 @@ def close(
     graph_module, graph = None, None
     written = recorder.written_inputs()
     if recorder.calls or rebuilder.outputs:
-        graph_module = recorder.graph_module(rebuilder.outputs)
+        graph_module = build_graph(recorder, rebuilder.outputs)
     check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.

@@ -22,8 +22,9 @@ from ..numbers.live_scalars import Live
 from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
+from .rebuild_containers import VIEWS
+from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial
-from .templates import VIEWS, slots_of
 
 
 def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.heap import SINGLETON_IDS, Origin
+from ..engine.object_kinds import SINGLETON_IDS
+from ..engine.object_lifetimes import Origin
 from ..guards.container_bases import items_of
 from ..interpreter.frames import cell_value
 from ..pytorch.backward_and_grad import set_gradients
+from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
 from .unrebuildable_object import Unrebuildable
 
@@ -46,7 +48,9 @@ class Effects:
         for reference, source in self.to.heap.taken_over:
             generator = reference()
             if generator is None or id(generator) not in self.to.active:
-                frame = "None" if generator is None or generator.frame is None else self.to.frame(generator.frame)
+                frame = "None"
+                if generator is not None and generator.frame is not None:
+                    frame = build_frame(self.to, generator.frame)
                 started = generator is None or generator.started
                 self.to.lines.append(
                     f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})"

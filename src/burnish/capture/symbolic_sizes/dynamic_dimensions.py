@@ -27,7 +27,7 @@ from ...backends.shape_propagation import switches_kept
 from ...frontend.marks import size_marks
 from ...tensors.eager_strides import packed_order
 from ...tensors.symbolic_sizes import NoFormula
-from ..engine.graph_recorder import Handle
+from ..engine.recorded_calls import Handle
 from ..guards.growing_state import NOTHING
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, is_module_state

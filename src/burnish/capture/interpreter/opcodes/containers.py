@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...engine.heap import dict_of
 from ..frames import PUSHED, Raised
+from ..reads_past_overrides import dict_of
 from .calls import callable_text
 from .handler_registry import op
 

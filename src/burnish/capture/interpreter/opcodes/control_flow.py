@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ..frames import PUSHED
+from ..frames import EXHAUSTED, PUSHED
 from .handler_registry import op
-
-EXHAUSTED = object()  # the machine's result when an iterator has no more elements
 
 
 @op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from types import FunctionType
 
+from ..exception_context import stop_iteration_error
 from ..frames import NULL, PUSHED, UNBOUND
 from ..opcodes import arithmetic
 from ..opcodes.exceptions import combine_groups
@@ -83,7 +84,7 @@ def call_intrinsic_1(m, f, arg):
     elif name == "LIST_TO_TUPLE":
         value = tuple(value)
     elif name == "STOPITERATION_ERROR":
-        value = m.stop_iteration_error(value)
+        value = stop_iteration_error(value)
     elif name in TYPE_PARAMETERS:
         value = m.made(_natively("CALL_INTRINSIC_1", number)(value))
     else:

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING, dict_of
 from ...engine.interpreted_or_native import find_on_type
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter import frames as fr
-from ...interpreter.frames import PUSHED
+from ...interpreter.frames import MISSING, PUSHED
+from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch import tensor_object_state
 from .class_lookup import lookup
 from .instance_attributes import OF_DICTS, PROXIES

@@ -6,8 +6,8 @@ import functools
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...interpreter.frames import MISSING
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, guard_order, lookup, lookup_after
 from .descriptor_binding import C_DESCRIPTORS, bind, bind_function, class_value, is_classmethod

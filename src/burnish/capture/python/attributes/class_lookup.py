@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter.frames import MISSING
 
 
 def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:

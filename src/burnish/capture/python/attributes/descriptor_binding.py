@@ -19,8 +19,8 @@ from types import (
 )
 from typing import Any
 
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...interpreter.frames import MISSING
 from ...numbers.live_scalars import Live
 from ..polyfills import object_polyfills
 from .class_lookup import lookup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted
+from ...interpreter.frames import MISSING
 
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
 

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING, dict_of
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...interpreter.frames import MISSING
+from ...interpreter.reads_past_overrides import dict_of
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, lookup
 from .descriptor_binding import bind, class_value

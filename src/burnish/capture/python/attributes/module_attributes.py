@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace
+from ...interpreter.frames import MISSING
 from .instance_attributes import load_by_rules
 
 

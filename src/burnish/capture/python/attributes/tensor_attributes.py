@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.tensor_metadata import TENSOR_TYPES, has_rules
+from ...interpreter.frames import MISSING
 from .class_lookup import lookup
 from .descriptor_binding import C_DESCRIPTORS, bind
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_pure_module
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
+from ...interpreter.frames import MISSING
 from ...numbers import numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...pytorch import recorder_fast_path, torch_switches

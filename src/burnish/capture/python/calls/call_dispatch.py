@@ -19,9 +19,8 @@ import torch
 
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
-from ...interpreter.frames import Raised
+from ...interpreter.frames import MISSING, Raised
 from ...numbers import numpy_constants, numpy_kinds
 from ...pytorch import library_operators, opaque_nodes
 from .. import object_creation

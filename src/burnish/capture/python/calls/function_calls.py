@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING, Origin
 from ...engine.interpreted_or_native import is_collective, is_leaf, is_pure_module, is_trusted, why_not_interpret
+from ...engine.object_lifetimes import Origin
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
-from ...interpreter.bytecode_decoder import Code, decode
-from ...interpreter.frames import Frame, Raised
+from ...interpreter.bytecode_decoder import decode
+from ...interpreter.decoded_code import Code
+from ...interpreter.frames import MISSING, Frame, Raised
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
 from .. import builtin_functions
 from .native_calls import call_leaf

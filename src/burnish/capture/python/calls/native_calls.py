@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import UNEXPOSED
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
+from ...engine.object_kinds import UNEXPOSED
 from ...interpreter.frames import Generator
 from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt

@@ -11,8 +11,8 @@ import types
 from typing import Any
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
-from ...interpreter.frames import Raised
+from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 from .. import builtin_functions

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
+from ...interpreter.frames import MISSING
 from ...numbers import live_scalars, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect

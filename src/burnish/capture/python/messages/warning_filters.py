@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import breaks
-from ...engine.heap import MISSING
-from ...interpreter.frames import Raised
+from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 

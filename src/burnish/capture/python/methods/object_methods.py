@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.class_lookup import lookup

@@ -14,12 +14,10 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import elements_of
 from ...interpreter import frames as fr
-from ...interpreter.frames import PUSHED, Generator
-from ...interpreter.opcodes.control_flow import EXHAUSTED
+from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...numbers import numpy_arrays, numpy_kinds
 from ...numbers.live_scalars import Live
 from ..attributes.attribute_writes import discard

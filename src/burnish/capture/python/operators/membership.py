@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import UNEXPOSED
 from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.object_kinds import UNEXPOSED
 from ...guards.container_bases import elements_of, items_of
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
+from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ..attributes.attribute_writes import discard

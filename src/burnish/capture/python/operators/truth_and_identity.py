@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.heap import MISSING
 from ...interpreter import frames as fr
-from ...interpreter.frames import PUSHED
+from ...interpreter.frames import MISSING, PUSHED
 from ...numbers import live_scalars, numpy_constants
 from ...numbers.constant_tensors import is_constant
 from ...numbers.live_scalars import Live

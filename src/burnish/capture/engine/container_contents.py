@@ -1,0 +1,153 @@
+"""Whole contents of containers: guards what they held before the segment, and finds what has changed since."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..guards.container_bases import elements_of, items_of
+from .object_kinds import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
+from .object_lifetimes import Origin
+
+if TYPE_CHECKING:
+    from .heap import Heap
+
+
+def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None:
+    """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: numbers in a list
+    that change from run to run are replaced by live scalars."""
+    if origin is None or origin.complete:
+        return
+    obj = origin.obj
+    origin.complete = True
+    source = origin.source
+    if isinstance(obj, DICTS):
+        _complete_dictionary(heap, origin)
+    elif isinstance(obj, LISTS):
+        kind = list if isinstance(obj, list) else collections.deque
+        n = kind.__len__(obj) if origin.appended_from is None else origin.appended_from
+        heap.guard(*origin.by_base("length", n))
+        items = list(kind.__iter__(obj))[:n]
+        for i, part in enumerate(items):
+            number = heap.changing_number(part, origin.entry(i)) if with_live else None
+            if number is None:
+                heap.admit(part, origin.entry(i))
+            else:
+                items[i] = number
+                kind.__setitem__(obj, i, number)
+        origin.snapshot = items
+        origin.appended_from = None
+        if kind is collections.deque:
+            heap.read_field(obj, "maxlen", lambda: obj.maxlen)
+    elif isinstance(obj, (set, frozenset)):
+        elements = list(elements_of(obj))
+        heap.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
+        heap.guard("equal set", source, frozenset(elements))
+        origin.snapshot = elements
+
+
+def _complete_dictionary(heap: Heap, origin: Origin) -> None:
+    table, source = origin.obj, origin.source
+    if isinstance(table, collections.defaultdict):
+        heap.read_field(table, "default_factory", lambda: table.default_factory)
+    if not origin.written:
+        before = list(items_of(table))
+    elif origin.order is not None and all(k in origin.earlier for k in origin.written if k in origin.order):
+        now = dict(items_of(table))
+        before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
+    else:
+        # Keys were written before this read of the whole: their old values are lost.
+        before = [(k, v) for k, v in items_of(table) if not is_constant_key(k) or k not in origin.written]
+        heap.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
+    keys = tuple(k for k, _ in before)
+    if all(is_constant_key(k) for k in keys):
+        heap.guard(*origin.by_base("keys", keys))
+        for k, v in before:
+            heap.admit(v, origin.entry(k))
+    else:
+        heap.guard(*origin.by_base("length", len(keys)))
+        all_keys, all_values = source.child("keys"), source.child("values")
+        for i, (k, v) in enumerate(before):
+            heap.admit(k, all_keys.item(i))
+            heap.admit(v, all_values.item(i))
+    origin.snapshot = before
+
+
+def is_constant_key(key: Any) -> bool:
+    kind = type(key)
+    if kind is tuple:
+        return all(map(is_constant_key, key))
+    return (
+        kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device)
+        or isinstance(key, (type, enum.Enum))
+        or kind is types.FunctionType
+        and has_fixed_meaning(key)
+    )
+
+
+def expose(heap: Heap, value: Any, depth: int = 0) -> None:
+    """Guard everything native code could read by walking the containers in ``value``."""
+    kind = type(value)
+    if kind in UNEXPOSED:
+        return
+    if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
+        origin = heap.origins.get(id(value))
+        if origin is not None:
+            heap.complete(origin)
+        if depth < 20:
+            if isinstance(value, DICTS):
+                for k, v in items_of(value):
+                    expose(heap, k, depth + 1)
+                    expose(heap, v, depth + 1)
+            else:
+                for part in elements_of(value):
+                    expose(heap, part, depth + 1)
+    elif issubclass(kind, tuple):
+        for part in elements_of(value):
+            expose(heap, part, depth + 1)
+
+
+def expose_items(heap: Heap, value: Any) -> None:
+    """Guard what native code reads that only returns the elements of ``value``."""
+    if issubclass(type(value), (list, tuple)):
+        origin = heap.origins.get(id(value))
+        if origin is not None and not isinstance(value, tuple):
+            heap.complete(origin)
+    else:
+        expose(heap, value)
+
+
+def changed(heap: Heap, origin: Origin) -> bool:
+    """Whether an outside container's content differs from before the segment."""
+    if origin.is_written:
+        return True
+    if origin.snapshot is None or not has_changed_since(origin):
+        return False
+    if not origin.is_changed_here:
+        heap.raced = str(origin.source)
+    return True
+
+
+def note_changes(heap: Heap) -> None:
+    """Called after native code that may change any container: changes so far count as the program's."""
+    for origin in heap.origins.values():
+        if origin.snapshot is not None and has_changed_since(origin):
+            origin.is_changed_here = True
+
+
+def has_changed_since(origin: Origin) -> bool:
+    """Whether a container that was guarded as a whole has changed since."""
+    obj = origin.obj
+    if isinstance(obj, DICTS):
+        now = list(items_of(obj))
+        return len(now) != len(origin.snapshot) or any(
+            k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
+        )
+    now = list(elements_of(obj))
+    if isinstance(obj, set):
+        return set(map(id, now)) != set(map(id, origin.snapshot))
+    return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))

@@ -1,0 +1,135 @@
+"""Native calls during a trace: runs them for real, under the recorder where they may call torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torch._C import _len_torch_function_stack as _count_modes
+from torch.overrides import _pop_mode, _push_mode
+
+from ...errors import InternalError
+from .. import breaks
+from ..guards.untraced_call_detector import Tripwire
+from ..interpreter.frames import MISSING, Raised
+from ..python.operators import value_kinds
+from ..pytorch import recorder_fast_path
+from .break_signals import Late, Stop
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
+
+# Modules whose functions are effects: they run again with each run of the segment, user handlers included.
+RUN_AGAIN = (
+    "burnish.capture.python.messages.print_and_format",
+    "burnish.capture.python.messages.framework_logging",
+    "burnish.capture.python.messages.logging_calls",
+    "burnish.capture.python.messages.warnings_warn",
+)
+
+ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
+
+
+def perform(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+    """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
+    name = recorder_fast_path.name_of_call(function, args, kwargs)
+    shown = None if name is None else recorder_fast_path.learned(name)
+    if shown is not None:
+        value = recorder_fast_path.perform(tracer, shown, function, args, kwargs)
+        if value is not MISSING:
+            return value
+    as_shown = None if shown is None else shown.arguments(function, args, kwargs)
+    return tracer.perform_as(function, args, kwargs, name, None if as_shown is None else (shown.function, *as_shown))
+
+
+def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, name: Any, as_shown: tuple | None) -> Any:
+    """``as_shown``: the call as modes receive it, if known; otherwise it is learned under ``name``."""
+    recorder = tracer.recorder
+    mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
+    recorder.trouble = None
+    try:
+        if as_shown is not None:
+            value = recorder.call(function, args, kwargs, *as_shown)
+        else:
+            value = tracer.under_recorder(name, function, args, kwargs)
+    except (Stop, Late, Raised, InternalError):
+        raise
+    except BaseException as caught:
+        error = caught
+        if as_shown is not None and type(error) is TypeError:
+            recorder.seen = seen  # an error about the arguments: torch raises it before modes receive the call
+    else:
+        if recorder.trouble is not None:
+            recorder.undo_to(mark)
+            raise Late(*recorder.trouble, value=value)
+        if tracer.frame is not None:
+            tracer.answer = (tracer.frame, tracer.frame.pc, value)
+        return value
+    try:
+        tracer.fail_call(error, mark, seen, args, kwargs)
+    finally:
+        del error
+
+
+def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict) -> NoReturn:
+    """A call has raised ``error``. ``mark`` and ``seen``: the recorder's state before it."""
+    recorder = tracer.recorder
+    try:
+        if tracer.open_sizes is not None:
+            tracer.open_sizes.symbols.settle_all("a call raised an error")
+        if recorder.seen != seen or recorder.trouble is not None:
+            recorder.undo_to(mark)
+            kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
+            raise Late(kind, what, error=error)
+        if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
+            raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
+        raise Raised(error)
+    finally:
+        del error
+
+
+def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """``name``: the key under which to learn the call that modes receive, or None."""
+    recorder = tracer.recorder
+    shown: list | None = None if name is None else []
+    recorder.shown = shown
+    modes = _count_modes()
+    try:
+        _push_mode(recorder)  # in here: an interrupt may come right behind it
+        value = function(*args, **kwargs) if not tracer.checks else tracer.watched(function, args, kwargs)
+    finally:
+        if _count_modes() > modes:
+            _pop_mode()
+        recorder.shown = None
+    if shown is not None and recorder.trouble is None:
+        recorder_fast_path.learn(name, function, args, kwargs, shown)
+    return value
+
+
+def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+    """Call native code that cannot touch tensors."""
+    try:
+        value = function(*args, **kwargs) if not tracer.checks else tracer.watched(function, args, kwargs)
+        if tracer.frame is not None:
+            tracer.answer = (tracer.frame, tracer.frame.pc, value)
+        return value
+    except (Stop, Late, Raised, InternalError):
+        raise
+    except BaseException as error:
+        trouble = error
+    try:
+        raise Raised(trouble)
+    finally:
+        del trouble
+
+
+def watched(tracer: Tracer, function: Callable, args: tuple, kwargs: dict) -> Any:
+    if (
+        getattr(function, "__module__", None) in RUN_AGAIN
+        or isinstance(function, functools._lru_cache_wrapper)
+        or getattr(function, "_burnish_constant", False)
+    ):
+        return function(*args, **kwargs)
+    with Tripwire(function, tracer.recorder):
+        return function(*args, **kwargs)

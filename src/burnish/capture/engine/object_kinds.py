@@ -1,0 +1,138 @@
+"""Kinds of objects: what identifies an object from outside, its value, its identity or its contents."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
+from ..numbers import numpy_kinds
+from .interpreted_or_native import is_trusted
+from .object_lifetimes import remember
+
+SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
+SINGLETON_IDS = frozenset(map(id, SINGLETONS))
+# Compared by value: only value and type are observable.
+VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
+# Immutable types of these modules are compared by value, too.
+VALUE_MODULES = frozenset(
+    ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
+)
+# Compared by identity.
+IDENTITIES = (
+    frozenset(
+        (
+            type,
+            torch.dtype,
+            torch.layout,
+            torch.memory_format,
+            types.ModuleType,
+            types.BuiltinFunctionType,
+            types.MethodDescriptorType,
+            types.WrapperDescriptorType,
+            types.GetSetDescriptorType,
+            types.MemberDescriptorType,
+            types.ClassMethodDescriptorType,
+            property,
+            staticmethod,
+            classmethod,
+            types.GenericAlias,
+            types.UnionType,
+        )
+    )
+    | numpy_kinds.FACTS
+    | numpy_kinds.FUNCTION_KINDS
+)
+FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
+"""The object behind a name is fixed, while its attributes may be set at any time."""
+FIXED_MODULES = ("torch._ops", "typing")
+DICTS = (dict, types.MappingProxyType)
+LISTS = (list, collections.deque)
+
+METHOD_WRAPPER = type("".__add__)
+GUARDED_KINDS = (
+    torch.Tensor,
+    torch.nn.Module,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    types.FunctionType,
+    types.MethodType,
+    types.MappingProxyType,
+    functools.partial,
+    BaseException,
+    types.BuiltinFunctionType,
+    METHOD_WRAPPER,
+)
+
+
+# Types without contents to guard, the most common arguments of native code.
+UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torch.device}
+
+
+def is_compared_by_value(kind: type) -> bool:
+    return (
+        kind in VALUES
+        or kind.__module__ in VALUE_MODULES
+        and kind.__hash__ is not None
+        and kind.__eq__ is not object.__eq__
+    )  # not decimal's context, for example: an object with a changing state
+
+
+PLAIN_KINDS: dict[type, bool] = {}
+SPECIAL_KINDS = (
+    tuple,
+    frozenset,
+    functools.partial,
+    functools._lru_cache_wrapper,
+    types.FunctionType,
+    METHOD_WRAPPER,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    torch.Tensor,
+    type,
+    enum.Enum,
+    types.ModuleType,
+)
+
+
+def is_plain_kind(kind: type) -> bool:
+    """Whether only the type of an object of this kind is guarded when it is first met."""
+    found = PLAIN_KINDS.get(kind)
+    if found is None:
+        found = remember(
+            PLAIN_KINDS,
+            kind,
+            not (
+                is_compared_by_value(kind)
+                or kind in IDENTITIES
+                or issubclass(kind, SPECIAL_KINDS)
+                or kind.__module__ in FIXED_MODULES
+                or any(type(value) is kind for value in SINGLETONS)
+            ),
+        )
+    return found
+
+
+def has_fixed_meaning(value: Any) -> bool:
+    kind = type(value)
+    if is_plain_kind(kind):
+        return False
+    if kind is types.FunctionType:
+        if "__burnish_original__" in value.__dict__:
+            return True  # compiled wrappers share one code object
+        return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
+    if kind is types.BuiltinFunctionType:
+        return isinstance(value.__self__, (types.ModuleType, type, type(None)))
+    if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
+        return True
+    return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper

@@ -1,0 +1,60 @@
+"""Parts of objects: what is guarded together with an object from outside when the trace meets it first."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..guards.object_sources import Source
+from .object_kinds import METHOD_WRAPPER
+
+if TYPE_CHECKING:
+    from .heap import Heap
+
+
+def admit_entries(heap: Heap, value: tuple, source: Source) -> None:
+    kind = type(value)
+    is_plain = kind.__len__ is tuple.__len__ and kind.__getitem__ is tuple.__getitem__
+    heap.guard("length" if is_plain else "length by base", source, tuple.__len__(value))
+    for i, part in enumerate(tuple.__iter__(value)):
+        heap.admit(part, source.item(i) if is_plain else source.child("entry", i))
+
+
+def guard_elements(heap: Heap, value: frozenset, source: Source) -> None:
+    heap.guard("equal", source, value)
+
+
+def guard_code(heap: Heap, value: types.FunctionType, source: Source) -> None:
+    """A function that the code around it makes on every call: its code identifies it, its cells are read later."""
+    if not source.is_pinned:
+        heap.guard("is", source.attr("__code__"), value.__code__)
+        heap.guard("is", source.attr("__globals__"), value.__globals__)
+
+
+def admit_builtin_method(heap: Heap, value: Any, source: Source) -> None:
+    heap.guard("equal", source.attr("__name__"), value.__name__)
+    heap.admit(value.__self__, source.attr("__self__"))
+
+
+def admit_method(heap: Heap, value: types.MethodType, source: Source) -> None:
+    heap.admit(value.__func__, source.attr("__func__"))
+    heap.admit(value.__self__, source.attr("__self__"))
+
+
+def admit_partial(heap: Heap, value: functools.partial, source: Source) -> None:
+    heap.admit(value.func, source.attr("func"))
+    heap.admit(value.args, source.attr("args"))
+    heap.complete(heap.origin_of(heap.admit(value.keywords, source.attr("keywords"))))
+
+
+PARTS: dict[type, Callable[[Any, Any, Source], None]] = {
+    frozenset: guard_elements,
+    types.FunctionType: guard_code,
+    types.BuiltinFunctionType: admit_builtin_method,
+    METHOD_WRAPPER: admit_builtin_method,
+    types.MethodType: admit_method,
+    functools.partial: admit_partial,
+}
+"""By exact type. Tuples and their subclasses: ``admit_entries``."""

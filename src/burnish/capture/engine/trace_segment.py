@@ -1,0 +1,306 @@
+"""Traces a segment from a continuation on the real values, closes it, and goes on with plain Python at the break."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ... import events, settings
+from ...errors import BackendError, BurnishError, InternalError, Unsupported
+from ...frontend.marks import size_marks
+from ...runtime.contest import pause_garbage_collection, warmup_status
+from ...runtime.segments import Continuation
+from .. import breaks
+from ..guards.changing_numbers import changed_numbers, value_at
+from ..guards.global_switches import autocast_nesting, restore_state
+from ..guards.growing_state import growing
+from ..guards.guards import MISSING_ERRORS
+from ..guards.object_sources import Source
+from ..guards.tensor_metadata import TENSOR_TYPES, global_state
+from ..interpreter import deferred_os_signals, keyboard_interrupts
+from ..interpreter.complete_instruction import Answering
+from ..interpreter.frames import UNBOUND, Frame
+from ..interpreter.instruction_loop import Machine
+from ..segments import whole_call_contest
+from ..segments.close_segment import close
+from ..segments.concretize_scalars import scrub
+from ..segments.unrebuildable_object import Unrebuildable
+from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes
+from .break_signals import Late, Stop
+from .crash_repro import write_failure
+from .recompile_decisions import explain_miss, give_up
+from .tracer import Tracer
+
+if TYPE_CHECKING:
+    from .engine import Program
+
+MOST_WAITING = 1024
+"""The most calls that run as plain Python before a place is traced again that other threads change."""
+MOST_CHANGES = 3
+"""How often Python in a graph may return other tensors than before; from then on it breaks the graph."""
+
+
+def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
+    """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
+    ``has_traced``: the continuations traced in this call."""
+    warmup_status.goes_on()
+    tracer = Tracer(None, program.options)  # type: ignore[arg-type]
+    state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
+    machine: Machine | None = None
+    try:
+        with pause_garbage_collection.paused() as resume, tracer.signals:
+            segments = continuation.segments
+            machine, signal = trace_on(program, tracer, continuation, slots, resume)
+            if continuation.segments is not segments and continuation not in has_traced:
+                has_traced.add(continuation)
+                continuation.made_in += 1
+            continuation.let_go()  # the instruction at the break may take its time
+            tracer.release()  # objects that the program drops there must not be kept alive
+        if signal is not None:
+            machine.step()
+        return machine.as_plain()
+    except BaseException as error:
+        if machine is None:
+            keyboard_interrupts.drop_our_modes(tracer, modes)
+        if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
+            restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
+            tracer.release()
+            raise
+        if machine is None:
+            machine = plain_machine(tracer)
+        tracer.release()
+        if machine.frame is None or keyboard_interrupts.has_passed(error):
+            raise
+        interrupt = error
+    machine = machine.as_plain()
+    try:
+        machine.result = keyboard_interrupts.raise_in(machine, interrupt)
+    finally:
+        del interrupt
+    return machine
+
+
+def trace_on(
+    program: Program, tracer: Tracer, continuation: Continuation, slots: list, resume: Callable
+) -> tuple[Machine, Any]:
+    """``trace_from``, up to the break's instruction. ``resume`` is called before a foreign backend."""
+    settings.current()  # reads the environment the first time, which is when printing and dumping begin
+    if program.options.backend.ahead is not None:
+        program.options.backend.ahead()
+    explain_miss(program, continuation, slots)
+    started = time.perf_counter()
+    for segment in continuation.segments:
+        program.changing |= changed_numbers(segment.guards, slots)
+    tracer.changing = frozenset(program.changing)
+    tracer.keeps_assertions = program.keeps_assertions
+    tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
+    tracer.open_sizes = sizes_to_leave_open(program, tracer, continuation, slots)
+    tracer.frame = program.start_frame(tracer, continuation, slots)
+    try:
+        signal = tracer.trace()
+    except Exception as error:
+        if deferred_os_signals.raised(error):
+            raise
+        return program.recover(tracer, continuation, error)
+    seconds = time.perf_counter() - started
+    events.emit(
+        "traced",
+        instructions=tracer.count,
+        seconds=seconds,
+        torch_seconds=tracer.recorder.seconds,
+        calls=len(tracer.recorder.calls),
+    )
+    why = None
+    at = tracer.frame
+    is_lasting = not keyboard_interrupts.was_met(tracer, signal) and not was_raced(tracer, continuation)
+    if signal is not None:
+        if signal.kind is not None and is_lasting:
+            why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
+        at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
+    if why is not None:
+        events.emit("breaks", text=why.render(), break_=why)
+        if program.options.fullgraph:
+            raise Unsupported(why)
+    if is_lasting:
+        if program.options.backend.ahead is None:
+            resume()  # a foreign compiler may need much time and memory
+        program.finish_trace(tracer, continuation, signal, at, why, started, slots)
+    return after(tracer, signal, at)
+
+
+def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
+    """Whether another thread changed state that the trace has read. A later call traces again: the number of calls
+    until then doubles each time."""
+    what = tracer.heap.raced
+    if what is None:
+        return False
+    continuation.races += 1
+    continuation.waits = min(2**continuation.races - 2, MOST_WAITING)
+    events.emit(
+        "guards.raced",
+        text=f"{continuation.location}: {what} was changed by another thread while it was "
+        f"traced; it is traced again after {continuation.waits} calls",
+        fallback="raced",
+    )
+    return True
+
+
+def sizes_to_leave_open(program: Program, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
+    """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
+    dynamic = program.options.dynamic
+    if dynamic is False or not getattr(program.options.backend, "runs_python", False):
+        return None
+    values: dict[int, Any] = {}
+
+    def read(source: Source) -> Any:
+        try:
+            return value_at(source, slots, values)
+        except MISSING_ERRORS:
+            return None
+
+    known = program.sizes.setdefault(id(continuation), {})
+    for segment in continuation.segments:
+        known.update(changed_sizes(segment.guards, read))
+    if not (known or dynamic or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in slots)):
+        return None
+    closed = frozenset(program.closed_sizes.get(id(continuation), ()))
+    return OpenSizes(tracer, Wish(known, bool(dynamic), closed))
+
+
+def finish_trace(
+    program: Program,
+    tracer: Tracer,
+    continuation: Continuation,
+    signal: Any,
+    at: Any,
+    why: Any,
+    started: float,
+    slots: list,
+) -> None:
+    traced = time.perf_counter()
+    expected = {SymbolPlace(*at): sizes for at, sizes in growing(tracer).items()}
+    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.written_inputs():
+        program.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
+        return
+    # With symbolic sizes it serves a size that differs from those before, and the next call may be the last.
+    is_again = any(not segment.is_step or tracer.open_sizes is not None for segment in continuation.segments)
+    try:
+        segment = close(
+            tracer,
+            tracer.result,
+            at if signal is not None else None,
+            why,
+            program.options.backend,
+            slots if continuation.layout is None else None,
+            is_again,
+        )
+    except Unrebuildable as error:
+        if was_raced(tracer, continuation):
+            return
+        if program.options.fullgraph:
+            raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
+        give_up(continuation, str(error), is_told=False)
+        return
+    except BackendError:
+        raise
+    except Exception as error:
+        if deferred_os_signals.raised(error):
+            raise
+        if settings.current().on_error == "raise":
+            raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
+        give_up(continuation, of_failure(tracer, error), cause="internal")
+        return
+    if was_raced(tracer, continuation):  # while it was closed
+        return
+    continuation.races = 0
+    if continuation is program.entry and signal is not None:
+        whole_call_contest.begin(program, segment)
+    continuation.add(segment)
+    program.sizes.setdefault(id(continuation), {}).update(expected)
+    if tracer.open_sizes is not None and tracer.open_sizes.symbols.settled:
+        closed = program.closed_sizes.setdefault(id(continuation), set())
+        closed.update(*(tracer.open_sizes.symbols.places[k] for k in tracer.open_sizes.symbols.settled))
+    program.ran_compiled |= segment.graph is not None
+    closed = time.perf_counter()
+    for sink in program.options.sinks:
+        sink(segment, {"trace": traced - started, "compile": closed - traced})
+    events.emit(
+        "segment",
+        segment=segment,
+        where=continuation.location,
+        text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls",
+    )
+
+
+def after(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
+    """The machine that executes the break's instruction, or holds the result."""
+    if signal is None:
+        machine = Machine(None)
+        (machine.result,) = scrub(tracer, tracer.result, leaves=True)
+        tracer.result = None
+        return machine, None
+    machine = plain_machine(tracer)
+    if not isinstance(signal, Stop):
+        (value,) = scrub(tracer, signal.value)
+        machine = Answering(at, value, signal.error)
+        machine.trail = tracer.trail
+    return machine, signal
+
+
+def plain_machine(tracer: Tracer) -> Machine:
+    """A machine that continues as plain Python at the present instruction of the trace."""
+    at = frame = tracer.frame
+    while frame is not None:
+        scrub(tracer, frame)
+        frame = frame.caller
+    machine = Machine(at)
+    machine.trail = tracer.trail
+    return machine
+
+
+def recover(program: Program, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Machine, Any]:
+    """After an internal error. Effects so far are real, so plain execution continues from the same state."""
+    if settings.current().on_error == "raise":
+        raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
+    give_up(continuation, of_failure(tracer, error), cause="internal")
+    at = tracer.frame
+    at.pc -= 1
+    signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")
+    if tracer.answer is not None and tracer.answer[0] is at and tracer.answer[1] == at.pc + 1:
+        signal = Late(None, "", value=tracer.answer[2])
+    return after(tracer, signal, at)
+
+
+def start_frame(program: Program, tracer: Tracer, continuation: Continuation, slots: list) -> Frame:
+    """Frames with the slots' values, each value known to the tracer."""
+    heap = tracer.heap
+    if continuation.layout is None:
+        values = []
+        for i, value in enumerate(slots):
+            source = heap.sources.slot(i, program.code.names[i])
+            number = heap.changing_number(value, source)
+            values.append(value if value is UNBOUND else heap.admit(value, source) if number is None else number)
+        frame = Frame(
+            program.code,
+            program.entry_globals,
+            program.entry_builtins,
+            values + [UNBOUND] * (program.code.n_locals - len(values)),
+        )
+        tracer.enter(frame, program.function)
+        return frame
+    labels = continuation.layout.labels()
+    values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
+    frame = continuation.layout.build(values)
+    tracer.adopt_running_generators(frame)
+    slots.clear()  # the frames hold them now, for as long as the program does
+    return frame
+
+
+def of_failure(tracer: Tracer, error: Exception) -> str:
+    place = write_failure(tracer, error)
+    return f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend" + (
+        f"; please report it with {place}" if place is not None else ""
+    )

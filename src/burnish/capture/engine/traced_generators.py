@@ -1,0 +1,93 @@
+"""Generators under a trace: a generator from outside becomes part of the trace when the program advances it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import breaks
+from ..interpreter import frames as fr
+from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_as
+from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
+from ..interpreter.instruction_loop import Machine
+from ..numbers import live_scalars
+from ..python.operators import iteration
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
+
+
+def adopt_running_generators(tracer: Tracer, frame: Frame | None) -> None:
+    """Make generators that run in the frames of this continuation part of the trace, although they are in slots."""
+    while frame is not None:
+        if frame.generator is not None:
+            tracer.heap.take_over(frame.generator)
+        frame = frame.caller
+
+
+def take_over(tracer: Tracer, generator: Generator) -> None:
+    """A generator from outside is about to be advanced: from here its frame is part of this trace.
+
+    Its position is guarded like other outside state, its locals are read through it, and its final state is an
+    effect. So a loop over a generator is still captured after a break in the loop or the generator.
+    """
+    origin = tracer.heap.origin_of(generator)
+    if origin is None or tracer.heap.runs_here(generator):
+        return
+    frame = generator.frame
+    if generator.running or frame is not None and frame.handling is not None:
+        tracer.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
+    guard, source = tracer.heap.guard, origin.source
+    whole = live_scalars.Expression(None, (source,))
+    tracer.heap.take_over(generator)
+    if frame is None:
+        guard("outcome", None, (live_scalars.Expression(is_exhausted, (whole,)), True))
+        return
+    layout = FrameLayout(frame)
+    guard("outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True))
+    tracer.heap.sources.pin(frame.code)  # the key names it by address
+    places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
+    for i in layout.bound:
+        frame.locals[i] = tracer.heap.admit(frame.locals[i], places.item(i), is_slot=True)
+    for i, value in enumerate(frame.stack):
+        if i not in layout.nulls:
+            frame.stack[i] = tracer.heap.admit(value, stack.item(i), is_slot=True)
+
+
+def resume(tracer: Tracer, generator: Generator, value: Any, completion: int) -> Any:
+    if tracer.region is not None:
+        tracer.region.will_write(generator)
+    return Machine.resume(tracer, generator, value, completion)
+
+
+def throw(tracer: Tracer, generator: Generator, error: BaseException, completion: int) -> Any:
+    waiting = tracer.frame
+    delegate = delegate_of(generator.frame) if generator.frame is not None else None
+    while type(delegate) is Generator and delegate.frame is not None:
+        tracer.take_over(delegate)  # the error continues in it, and it may yield again
+        delegate = delegate_of(delegate.frame)
+    try:
+        return Machine.throw(tracer, generator, error, completion)
+    except Raised as raised:
+        if tracer.frame is not waiting:
+            raise
+        trouble = raised.error
+    return tracer.raise_here(trouble)
+
+
+def reach_foreign(tracer: Tracer, iterator: Any) -> None:
+    if iterator is not None:
+        tracer.stop(breaks.OUTSIDE_ITERATOR, "an error thrown into what a generator delegates to")
+
+
+def send(tracer: Tracer, receiver: Any, value: Any) -> tuple[bool, Any]:
+    if type(receiver) is Generator:
+        tracer.take_over(receiver)
+        return Machine.send(tracer, receiver, value)
+    if value is not None:
+        tracer.stop(breaks.OUTSIDE_ITERATOR, "a value sent to a foreign iterator")
+    answer = iteration.advance(tracer, receiver)
+    if answer is PUSHED:
+        assert tracer.frame is not None
+        tracer.frame.completion = fr.SEND
+        return False, PUSHED
+    return (True, None) if answer is EXHAUSTED else (False, answer)

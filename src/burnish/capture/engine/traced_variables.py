@@ -1,0 +1,104 @@
+"""Global variables and closure cells under a trace: reads become guards, writes become effects."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
+from ..interpreter.instruction_loop import Machine
+from ..numbers import live_scalars
+from ..python.operators import guard_expressions
+from .interpreted_or_native import is_trusted_namespace
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
+
+
+def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
+    namespace = frame.globals
+    origin = tracer.origins.get(id(namespace))
+    if origin is not None and origin.obj is namespace and name in origin.known:
+        if name in namespace:
+            value = namespace[name]
+            return value if origin.known[name] == id(value) else tracer.heap.read_key(origin, name)
+        if name in frame.builtins:
+            return frame.builtins[name]
+    names = tracer.fixed_names.get(id(namespace))
+    if names is None and is_trusted_namespace(namespace):
+        names = tracer.fixed_names[id(namespace)] = {}
+    if names is not None:
+        if name in namespace:
+            value = namespace[name]
+            if names.get(name, MISSING) is not value:
+                names[name] = tracer.heap.adopt_named(namespace, name, value)
+            return value
+        if name in frame.builtins:
+            return frame.builtins[name]
+        return Machine.load_global(tracer, frame, name)
+    value = tracer.heap.read_key(tracer.heap.namespace(namespace), name)
+    if value is MISSING:
+        return Machine.load_global(tracer, frame, name)
+    return value
+
+
+def store_global(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:
+    if tracer.region is not None:
+        tracer.region.will_write(frame.globals)
+    tracer.heap.will_write_key(tracer.heap.namespace(frame.globals), name)
+    frame.globals[name] = value
+
+
+def delete_global(tracer: Tracer, frame: Frame, name: str) -> None:
+    if tracer.region is not None:
+        tracer.region.will_write(frame.globals)
+    if name in frame.globals:
+        tracer.heap.will_write_key(tracer.heap.namespace(frame.globals), name, deletes=True)
+    Machine.delete_global(tracer, frame, name)
+
+
+def new_cell(tracer: Tracer, value: Any) -> CellType:
+    cell = Machine.new_cell(tracer, value)
+    tracer.own_cells[id(cell)] = cell
+    if tracer.region is not None:
+        tracer.region.made.add(id(cell))
+    return cell
+
+
+def load_cell(tracer: Tracer, cell: Any) -> Any:
+    if id(cell) in tracer.own_cells:
+        return cell_value(cell)
+    origin = tracer.heap.origin_of(cell)
+    value = cell_value(cell)
+    if origin is None:
+        return tracer.heap.adopt(value)
+    if not origin.known and not origin.written:
+        number = tracer.heap.changing_number(value, origin.source.child("cell"))
+        if number is not None:
+            return number
+        origin.note_read("contents", value)
+        if value is UNBOUND:
+            tracer.heap.guard(
+                "outcome",
+                None,
+                (
+                    live_scalars.Expression(
+                        guard_expressions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
+                    ),
+                    True,
+                ),
+            )
+            return value
+        return tracer.heap.admit(value, origin.source.child("cell"))
+    if "contents" in origin.known and not origin.written:
+        tracer.heap.read_again(origin, "contents", value)
+    return value
+
+
+def store_cell(tracer: Tracer, cell: Any, value: Any) -> None:
+    if tracer.region is not None:
+        tracer.region.will_write(cell)
+    origin = tracer.heap.origin_of(cell)
+    if origin is not None and id(cell) not in tracer.own_cells:
+        origin.note_written("contents")
+    Machine.store_cell(tracer, cell, value)

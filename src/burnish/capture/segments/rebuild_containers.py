@@ -1,0 +1,144 @@
+"""Templates of containers: lists, tuples, dictionaries and their views, and iterators over all of these."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..guards.container_bases import elements_of, length_of
+from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
+from .rebuild_instances import build_attributes
+from .template_runtime import set_state
+from .unrebuildable_object import Unrebuildable
+
+if TYPE_CHECKING:
+    from .templates import Rebuilder
+
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def build_sequence(to: Rebuilder, value: Any) -> str:
+    kind = type(value)
+    if kind is tuple:
+        parts = [to.build(v) for v in value]
+        return to.name(value, f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+    if kind is list:
+        name = to.name(value, "[]")
+        parts = [to.build(v) for v in value]
+        if parts:
+            to.lines.append(f"{name} += [{', '.join(parts)}]")
+        return name
+    parts = [to.build(v) for v in value]
+    return to.name(value, f"{to.constant(kind)}([{', '.join(parts)}])")
+
+
+def build_dictionary(to: Rebuilder, value: dict) -> str:
+    name = to.name(value, "{}")
+    for k, v in value.items():
+        key, part = to.build(k), to.build(v)
+        to.lines.append(f"{name}[{key}] = {part}")
+    return name
+
+
+def build_dictionary_of_class(to: Rebuilder, value: Any) -> str:
+    made = to.constant(type(value))
+    factory = to.build(value.default_factory) if isinstance(value, collections.defaultdict) else ""
+    name = to.name(value, f"{made}({factory})")
+    for k, v in value.items():
+        key, part = to.build(k), to.build(v)
+        to.lines.append(f"{name}[{key}] = {part}")
+    return name
+
+
+def build_deque(to: Rebuilder, value: Any) -> str:
+    name = to.name(value, f"{to.constant(collections.deque)}([], {value.maxlen})")
+    parts = [to.build(v) for v in elements_of(value)]
+    to.lines.append(f"{name}.extend([{', '.join(parts)}])")
+    return name
+
+
+def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
+    kind = type(value)
+    parts = [to.build(v) for v in elements_of(value)]
+    items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    if kind is torch.Size:
+        return f"{to.constant(torch.Size)}({items})"
+    if kind.__module__ == "torch.return_types":
+        return to.name(value, f"{to.constant(kind)}({items})")
+    name = to.name(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
+    build_attributes(to, value, name)
+    return name
+
+
+def build_slice(to: Rebuilder, value: slice) -> str:
+    return f"slice({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+
+
+def build_range(to: Rebuilder, value: range) -> str:
+    return f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+
+
+def build_bytearray(to: Rebuilder, value: bytearray) -> str:
+    return to.name(value, f"{to.constant(bytearray)}({bytes(value)!r})")
+
+
+def build_view(to: Rebuilder, value: Any) -> str:
+    table = next(r for r in gc.get_referents(value) if isinstance(r, dict))
+    method = {
+        "dict_keys": "keys",
+        "dict_values": "values",
+        "dict_items": "items",
+        "odict_keys": "keys",
+        "odict_values": "values",
+        "odict_items": "items",
+    }[type(value).__name__]
+    return to.name(value, f"{to.build(table)}.{method}()")
+
+
+def build_iterator(to: Rebuilder, value: Any) -> str:
+    """Builtin iterators are made again by their ``__reduce__``."""
+    if type(value) in TABLE_ITERATORS:
+        return build_table_iterator(to, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            maker, args, *state = value.__reduce__()
+        except TypeError as error:
+            raise Unrebuildable(value) from error
+    parts = [to.build(a) for a in args]
+    name = to.name(value, f"{to.constant(maker)}({', '.join(parts)})")
+    if state and state[0] is not None:
+        to.lines.append(f"{to.constant(set_state)}({name}, {to.build(state[0])})")
+    return name
+
+
+def build_table_iterator(to: Rebuilder, value: Any) -> str:
+    """An iterator over the same dictionary or set, so that it raises when the table changes."""
+    table = table_of(value)
+    if table is None:
+        view, step = TABLE_ITERATORS[type(value)]
+        empty = set() if view is itself else {} if view is not None else collections.OrderedDict()
+        return to.name(value, f"{to.constant(step or iter)}({to.constant(view or itself)}({to.constant(empty)}))")
+    try:
+        left = len(value.__reduce__()[1][0])
+    except RuntimeError as error:  # the table has changed: the next step raises
+        raise Unrebuildable(value) from error
+    origin = to.heap.origin_of(table)
+    if (
+        origin is not None
+        and to.heap.changed(origin)
+        and (origin.snapshot is None or keys_of(origin.snapshot, table) != list(table))
+    ):
+        raise Unrebuildable(value)  # the table is changed after its iterator is made here
+    view, step = TABLE_ITERATORS[type(value)]
+    if view is None:  # of an ordered dictionary: its keys, values and items have one iterator class
+        known = ordered_view(table, value)
+        if known is None:
+            raise Unrebuildable(value)
+        view, step = known
+    start = f"{to.constant(advanced)}({to.constant(step)}({to.constant(view)}({to.build(table)}))"
+    return to.name(value, f"{start}, {length_of(table) - left})")

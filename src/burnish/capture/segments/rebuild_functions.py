@@ -1,0 +1,127 @@
+"""Templates of functions, methods, closure cells and partials, and of generators with their frames."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+import weakref
+from types import CellType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..engine.object_kinds import SINGLETON_IDS
+from ..interpreter.frames import Frame, Generator, cell_value
+from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
+
+if TYPE_CHECKING:
+    from .templates import Rebuilder
+
+PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
+
+
+def build_method(to: Rebuilder, value: MethodType) -> str:
+    function, owner = to.build(value.__func__), to.build(value.__self__)
+    return to.name(value, f"{to.constant(MethodType)}({function}, {owner})")
+
+
+def build_builtin(to: Rebuilder, value: Any) -> str:
+    owner = value.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)):
+        return to.constant(value)
+    name = value.__name__
+    if type(owner) in PLAIN_OWNERS:
+        return to.name(value, f"({to.build(owner)}).{name}")
+    # A subclass may override the method: take it from the class it was taken from.
+    home = getattr(value, "__objclass__", None) or next(
+        (
+            b
+            for b in type(owner).__mro__
+            if b.__qualname__ == value.__qualname__.rpartition(".")[0] and name in b.__dict__
+        ),
+        None,
+    )
+    if home is None:
+        return to.name(value, f"({to.build(owner)}).{name}")  # of a number, too
+    return to.name(value, f"{to.constant(home.__dict__[name].__get__)}({to.build(owner)})")
+
+
+def build_function(to: Rebuilder, value: FunctionType) -> str:
+    if id(value) not in to.heap.fresh:
+        return to.constant(value)
+    cells = [to.build(c) for c in value.__closure__ or ()]
+    closure = f"({', '.join(cells)},)" if cells else "None"
+    name = to.name(
+        value,
+        f"{to.constant(FunctionType)}({to.constant(value.__code__)}, "
+        f"{to.constant(value.__globals__)}, {value.__name__!r}, None, {closure})",
+    )
+    if value.__defaults__:
+        to.lines.append(f"{name}.__defaults__ = {to.build(value.__defaults__)}")
+    if value.__kwdefaults__:
+        to.lines.append(f"{name}.__kwdefaults__ = {to.build(value.__kwdefaults__)}")
+    to.lines.append(f"{name}.__qualname__ = {value.__qualname__!r}")
+    if value.__doc__ != (value.__code__.co_consts[0] if value.__code__.co_consts else None):
+        to.lines.append(f"{name}.__doc__ = {to.build(value.__doc__)}")
+    if value.__module__ != value.__globals__.get("__name__"):
+        to.lines.append(f"{name}.__module__ = {value.__module__!r}")
+    if value.__annotations__:
+        to.lines.append(f"{name}.__annotations__ = {to.build(value.__annotations__)}")
+    for key, part in value.__dict__.items():
+        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
+    return name
+
+
+def build_cell(to: Rebuilder, value: CellType) -> str:
+    name = to.name(value, f"{to.constant(CellType)}()")
+    content = cell_value(value)
+    if id(content) not in SINGLETON_IDS or content is None or isinstance(content, bool):
+        to.lines.append(f"{name}.cell_contents = {to.build(content)}")
+    return name
+
+
+def build_partial(to: Rebuilder, value: functools.partial) -> str:
+    function, args, kwargs = to.build(value.func), to.build(value.args), to.build(value.keywords)
+    name = to.name(value, f"{to.constant(functools.partial)}({function}, *{args}, **{kwargs})")
+    for key, part in (attributes_of_partial(value) or {}).items():
+        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
+    return name
+
+
+def build_weak_reference(to: Rebuilder, value: weakref.ref) -> str:
+    target = value()
+    return to.name(
+        value, f"{to.constant(weakref.ref)}({to.build(target)})" if target is not None else to.constant(value)
+    )
+
+
+def build_super(to: Rebuilder, value: Any) -> str:
+    return to.name(value, f"super({to.constant(value.__thisclass__)}, {to.build(value.__self__)})")
+
+
+def build_generator(to: Rebuilder, value: Generator) -> str:
+    parts = value.made_by() if to.leaves else None
+    if parts is not None:
+        args = [to.build(arg) for arg in parts[1]] + [f"{k}={to.build(arg)}" for k, arg in parts[2].items()]
+        return to.name(value, f"{to.constant(parts[0])}({', '.join(args)})")
+    name = to.name(
+        value,
+        f"{to.constant(generator_shell)}({value.__name__!r}, {value.__qualname__!r}, "
+        f"{to.constant(value.code)}, {value.started})",
+    )
+    at = to.active.get(id(value))
+    if at is None and value.frame is not None:
+        frame = build_frame(to, value.frame)
+        to.lines.append(f"{to.constant(link_generator)}({name}, {frame})")
+    return name
+
+
+def build_frame(to: Rebuilder, frame: Frame) -> str:
+    values = ", ".join(to.build(v) for v in frame.locals)
+    stack = ", ".join(to.build(v) for v in frame.stack)
+    handling = to.build(frame.handling)
+    return (
+        f"{to.constant(make_frame)}({to.constant(frame.code)}, {to.constant(frame.globals)}, "
+        f"{to.constant(frame.builtins)}, {frame.pc}, [{values}], [{stack}], {handling})"
+    )

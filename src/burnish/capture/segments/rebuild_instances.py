@@ -1,0 +1,115 @@
+"""Templates of instances of the program's classes, and of exceptions."""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..guards.container_bases import elements_of
+from ..interpreter import tracebacks
+from .unrebuildable_object import Unrebuildable
+
+if TYPE_CHECKING:
+    from .templates import Rebuilder
+
+# C classes whose objects are complete with an empty object and its Python-side content.
+LAID_OUT = frozenset(
+    (
+        object,
+        dict,
+        list,
+        set,
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+        torch.nn.Module,
+        types.SimpleNamespace,
+    )
+)
+
+
+def build_exception(to: Rebuilder, value: BaseException) -> str:
+    args = ", ".join(to.build(a) for a in value.args)
+    name = to.name(value, f"{to.constant(type(value))}.__new__({to.constant(type(value))}, {args})")
+    to.lines.append(f"{name}.args = ({args}{',' if len(value.args) == 1 else ''})")
+    build_attributes(to, value, name)
+    for field in ("__cause__", "__context__"):
+        part = getattr(value, field)
+        if part is not None:
+            to.lines.append(f"{name}.{field} = {to.build(part)}")
+    to.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+    passed = tracebacks.passed(value.__traceback__)
+    if passed:
+        to.lines.append(f"{name}.__traceback__ = {to.constant(tracebacks.of_passed)}({to.constant(passed)})")
+    for field in {
+        StopIteration: ("value",),
+        AttributeError: ("name", "obj"),
+        NameError: ("name",),
+        ImportError: ("name", "path"),
+        KeyError: (),
+    }.get(type(value), ()):
+        part = getattr(value, field, None)
+        if part is not None and field != "obj":
+            to.lines.append(f"{name}.{field} = {to.build(part)}")
+    return name
+
+
+def build_instance(to: Rebuilder, value: Any) -> str:
+    kind = type(value)
+    made = to.constant(kind)
+    # The C class that defines the object's layout.
+    base = next(
+        b
+        for b in kind.__mro__
+        if not b.__flags__ & (1 << 9) or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType)
+    )
+    if base not in LAID_OUT:
+        raise Unrebuildable(value)
+    name = to.name(value, f"{to.constant(base.__new__)}({made})")
+    build_attributes(to, value, name)
+    if isinstance(value, dict):
+        store = to.constant(
+            collections.OrderedDict.__setitem__ if isinstance(value, collections.OrderedDict) else dict.__setitem__
+        )
+        if isinstance(value, collections.defaultdict):
+            to.lines.append(f"{name}.default_factory = {to.build(value.default_factory)}")
+        for k, v in (
+            dict.items(value)
+            if not isinstance(value, collections.OrderedDict)
+            else collections.OrderedDict.items(value)
+        ):
+            key, part = to.build(k), to.build(v)
+            to.lines.append(f"{store}({name}, {key}, {part})")
+    elif isinstance(value, list):
+        parts = [to.build(v) for v in list.__iter__(value)]
+        to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
+    elif isinstance(value, (set, collections.deque)):
+        parts = [to.build(v) for v in elements_of(value)]
+        extend = set.update if isinstance(value, set) else collections.deque.extend
+        to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
+    return name
+
+
+def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
+    for key, part in getattr(value, "__dict__", {}).items():
+        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
+    for field, descriptor in slots_of(type(value)):
+        try:
+            part = descriptor.__get__(value)
+        except AttributeError:
+            continue
+        to.lines.append(f"{to.constant(descriptor.__set__)}({name}, {to.build(part)})")
+        del field
+
+
+def slots_of(kind: type) -> list[tuple[str, Any]]:
+    return [
+        (name, member)
+        for base in kind.__mro__
+        if base.__flags__ & (1 << 9)
+        for name, member in base.__dict__.items()
+        if isinstance(member, types.MemberDescriptorType)
+    ]
