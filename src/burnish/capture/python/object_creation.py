@@ -187,8 +187,8 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def needs_interpreting(m: Any, value: Any) -> bool:
-    """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered dictionary
-    by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
+    """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered
+    dictionary by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
     kind = type(value)
     if kind in value_kinds.SIMPLE or kind in value_kinds.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
         return False
