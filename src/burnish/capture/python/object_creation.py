@@ -160,7 +160,8 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs and cls is not dict:
         return m.plainly(cls, *args, **kwargs)
     items = args[0]
-    if isinstance(items, Generator) or needs_interpreting(m, items):
+    copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
+    if isinstance(items, Generator) or needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
         m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
