@@ -9,6 +9,7 @@ import pytest
 
 os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 os.environ.setdefault("BURNISH_CHECK", "1")
+os.environ.setdefault("_BURNISH_COMPARE_RESULTS", "0")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
 # Programs that tests start import what is tested here, not what is installed.

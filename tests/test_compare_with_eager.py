@@ -16,6 +16,11 @@ from burnish.schedule import pipeline
 from .seeding import seed
 
 
+@pytest.fixture(autouse=True)
+def comparison(monkeypatch):
+    monkeypatch.setattr(compare_with_eager, "is_on", True)
+
+
 @pytest.fixture
 def wrong_products(monkeypatch):
     """A pass that doubles each product."""
