@@ -15,7 +15,7 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "settings"}
+BASE = {"concurrency", "errors", "events", "fuel", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "events": {"errors"},
     "concurrency": set(),
     "settings": {"errors"},
+    "fuel": {"events", "settings"},
     "runtime": BASE | {"tensors"},
     "report": {"errors", "events"},
     "tensors": BASE,

@@ -46,6 +46,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_SEGMENT_LIMIT": "3",
         "BURNISH_ON_ERROR": "raise",
         "BURNISH_CHECK": "1",
+        "BURNISH_FUEL": "5",
         "BURNISH_NATIVE_GUARDS": "0",
         "BURNISH_NEVER_SLOWER": "0",
         "BURNISH_EAGER_RANDOM": "1",
@@ -67,6 +68,7 @@ def test_environment_sets_every_setting(tmp_path):
         segment_limit=3,
         on_error="raise",
         check=True,
+        fuel=5,
         native_guards=False,
         never_slower=False,
         eager_random=True,
@@ -102,6 +104,7 @@ def test_flags_read_the_usual_words(text, value):
         ("BURNISH_SEGMENT_LIMIT", "0", "at least 1"),
         ("BURNISH_ON_ERROR", "ignore", '"fallback"'),
         ("BURNISH_COMPILE_WORKERS", "some", "0 to have none"),
+        ("BURNISH_FUEL", "full", "None for no limit"),
         ("BURNISH_CPU", "zen4", "x86-64-v2, x86-64-v3, x86-64-v4"),
         ("BURNISH_CHECK", "maybe", "1 or 0"),
         ("BURNISH_SHOW", "guards,break", 'Did you mean "breaks"?'),
@@ -137,6 +140,8 @@ def test_bad_variable_is_refused_by_name_with_value_and_remedy(name, text, remed
         {"compile_workers": -1},
         {"compile_workers": True},
         {"compile_workers": "2"},
+        {"fuel": -1},
+        {"fuel": True},
         {"cpu": ["x86-64-v3"]},
     ],
 )
@@ -153,7 +158,7 @@ def test_unknown_setting_is_refused_with_the_near_one_and_all_names():
     with pytest.raises(UserError, match='Did you mean "on_error"') as caught:
         patch(onerror="raise")
     names = (
-        "segment_limit, on_error, check, native_guards, never_slower, eager_random, max_autotune, "
+        "segment_limit, on_error, check, fuel, native_guards, never_slower, eager_random, max_autotune, "
         "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cpu, cache, cache_dir, show, "
         "dump"
     )

@@ -30,7 +30,7 @@ from .errors import UserError, did_you_mean
 OnError = Literal["fallback", "raise"]
 CpuLevel = Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
-STAGES = ("breaks", "guards", "graph", "effects", "lower", "loops", "kernels", "runtime")
+STAGES = ("breaks", "guards", "graph", "effects", "lower", "loops", "kernels", "runtime", "fuel")
 """The stages that `show` can print."""
 
 
@@ -48,8 +48,13 @@ class Settings:
 
     check: bool = False
     """Verify the graph after every pass of the compiler; write the checks of guards in both of their forms, which must
-    agree; fail where user code runs unseen while a function is captured. Results are not compared with eager's. Slow;
-    on in the tests."""
+    agree; fail where user code runs unseen while a function is captured; compare the results of the first calls of a
+    compiled graph with eager's. Slow; on in the tests."""
+
+    fuel: int | None = None
+    """Stop optimizing after so many rewrites, counted over the whole process. None: no limit. With one, nothing that
+    was compiled before is taken from the cache, and compiled code is kept even where eager is faster. `burnish bisect`
+    uses it to find the rewrite that makes a program wrong."""
 
     native_guards: bool = True
     """Look at memory, by one native call, whether anything that the guards of a segment stand for has changed since
@@ -113,7 +118,7 @@ class Settings:
     @property
     def compares(self) -> bool:
         """Whether compiled graphs have to be as fast as eager."""
-        return self.never_slower and self.memory_budget == 1.0
+        return self.never_slower and self.memory_budget == 1.0 and self.fuel is None
 
     def __post_init__(self) -> None:
         for name, accept in _ACCEPT.items():
@@ -264,6 +269,12 @@ def _accept_workers(name: str, value: object) -> int | None:
     return value
 
 
+def _accept_fuel(name: str, value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise _bad(name, value, "a number of rewrites, such as 100, or None for no limit")
+    return value
+
+
 def _accept_on_error(name: str, value: object) -> OnError:
     if value not in get_args(OnError):
         raise _bad(name, value, '"fallback", to run eagerly after a failure of Burnish, or "raise", to see the error')
@@ -346,6 +357,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "segment_limit": _accept_segment_limit,
     "on_error": _accept_on_error,
     "check": _accept_bool,
+    "fuel": _accept_fuel,
     "native_guards": _accept_bool,
     "never_slower": _accept_bool,
     "eager_random": _accept_bool,
@@ -366,6 +378,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
 _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "segment_limit": _text_to_int,
     "check": _text_to_bool,
+    "fuel": _text_to_int,
     "native_guards": _text_to_bool,
     "never_slower": _text_to_bool,
     "eager_random": _text_to_bool,

@@ -707,3 +707,30 @@ def test_subclass_reads_an_outside_list_through_its_base():
         return x * items[0], x * items[-1], len(items)
 
     return fn, [(torch.ones(2), Shifted([k, 2, 3])) for k in (1, 2, 3)]
+
+
+@program
+def test_base_method_that_raises_is_called_once_more_only_through_the_base():
+    """The segment ends before the call. The method on the stack is the builtin's, not the override that called it."""
+    log = []
+
+    class Bag(set):
+        def remove(self, value):
+            log.append("remove")
+            return super().remove(value)
+
+    class Table(dict):
+        def pop(self, key):
+            log.append("pop")
+            return super().pop(key)
+
+    def fn(x, bag, table):
+        for take in (bag.remove, table.pop):
+            try:
+                take(1)
+            except KeyError:
+                log.append("missing")
+        bag.remove(7)
+        return x
+
+    return fn, [(torch.ones(2), Bag({2}), Table({3: 4})) for _ in range(3)], log

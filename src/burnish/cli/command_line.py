@@ -3,6 +3,7 @@
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
+    burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
 Exit status: 0 done, 1 something does not work, 2 the command was not understood.
@@ -96,6 +97,16 @@ def cache(options: argparse.Namespace) -> int:
     return 0
 
 
+def bisect(options: argparse.Namespace) -> int:
+    """Run a command with more and less optimization, and print the first rewrite with which it fails."""
+    from .bisect_rewrites import bisect
+
+    if not options.command:
+        raise UserError("`burnish bisect` takes a command that fails, such as `burnish bisect python script.py`.")
+    print(bisect(options.command))
+    return 0
+
+
 def bench(options: argparse.Namespace) -> int:
     """Run bench/, which is beside src/ and not part of the package: its dependencies are large."""
     root = Path(__file__).resolve().parents[3]
@@ -129,6 +140,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
+
+    command = commands.add_parser("bisect", help="the rewrite of the compiler that makes a command fail")
+    command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")
+    command.set_defaults(run=bisect)
 
     # It parses its own arguments, including `--help`: with another prefix none of them looks like an option here.
     command = commands.add_parser(

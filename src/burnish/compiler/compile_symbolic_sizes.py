@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from .. import fuel
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import OpenDriverWriter, open_draft
 from ..codegen.llvm import compile_kernels
@@ -79,7 +80,7 @@ def compiled_at(
     if gpus_of(examples(space.points[0])):
         offer_gpus()
     open_numbers = open_beside_sizes(examples(space.points[0]))
-    lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in space.points]
+    lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in fuel.same_for_each(space.points)]
     first = lowered[0]
     if any(
         len(low.constants) != len(first.constants)
@@ -145,7 +146,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
     is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for static sizes
-    parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in graphs]
+    parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in fuel.same_for_each(graphs)]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
@@ -173,7 +174,7 @@ def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhil
     halves, layouts = zip(
         *(
             halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
-            for graph, low in zip(graphs, lowered, strict=True)
+            for graph, low in fuel.same_for_each(zip(graphs, lowered, strict=True))
         ),
         strict=True,
     )
@@ -250,7 +251,8 @@ def built(
     meanwhile: Meanwhile,
     takes_list: bool = False,
 ) -> OpenDraft:
-    plans = [make_plan(graph, is_open=True) for graph in split_symbolic_reductions(graphs, space)]
+    divided = split_symbolic_reductions(graphs, space)
+    plans = [make_plan(graph, is_open=True) for graph in fuel.same_for_each(divided)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)

@@ -37,6 +37,7 @@ from .adapters.exit_global_state import leaving, switches_left
 from .adapters.inference_mode_results import in_mode, mode_of_results
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
 from .check_symbolic_sizes import Check
+from .compare_with_eager import compared
 from .load_or_compile import open_recipe_of, recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
 
@@ -97,6 +98,8 @@ def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> Co
         mode = mode_of_results(gm)
         if mode is not None:
             compiled = in_mode(compiled, mode)
+        if current().check:
+            compiled = compared(compiled, gm, eager)
         if not current().compares:
             return compiled
         positions = list(opened.shapes)
@@ -272,6 +275,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
             compiled = leaving(compiled, left)
         if mode is not None:
             compiled = in_mode(compiled, mode)
+        if current().check and not left:
+            compiled = compared(compiled, gm, drawing(gm))
         if not current().compares:
             return compiled
         name = f"a graph of {len(gm.graph.nodes)} nodes"

@@ -62,7 +62,7 @@ def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: C
     background_imports.end()
     settings = current()
     key, programs = None, request_of(gm).programs
-    if settings.cache or programs is not None or settings.check:
+    if settings.fuel is None and (settings.cache or programs is not None or settings.check):
         from . import program_cache
 
         key = key_of()

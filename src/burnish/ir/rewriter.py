@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import fuel
 from ..ops.burnish_primitives import VIEW
 from ..ops.eager_kernel_layouts import as_given
 from ..ops.operator_record import Op
@@ -20,6 +21,9 @@ from .graph_builder import Builder
 
 
 class Rewriter:
+    optional: str | None = None
+    """The name of a pass that the graph is right without: each of its rewrites costs fuel, see `burnish.fuel`."""
+
     def __init__(self, graph: Graph):
         self.old, self.new = graph, Graph()
         self.build = Builder(self.new)
@@ -38,7 +42,11 @@ class Rewriter:
             self.build.line = node.line
             args = replaced(node.args, self.env.__getitem__)
             kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
+            position = len(self.new.nodes)
             results = self.rewrite(node, args, kwargs)
+            if results is not None and not self.is_allowed(node, position, results):
+                del self.new.nodes[position:]
+                results = None
             if results is None:
                 results = self.kept(node, args, kwargs)
             elif isinstance(results, Value):
@@ -48,6 +56,10 @@ class Rewriter:
                     self.env[old] = made
         self.finish()
         return self.new
+
+    def is_allowed(self, node: Node, position: int, results: Any) -> bool:
+        """Whether there is fuel for a rewrite, which added the new graph's nodes from `position` on."""
+        return self.optional is None or fuel.allows(self.optional, node, self.new.nodes[position:] or results)
 
     def begin(self) -> None:
         """Hook: runs before the first node."""

@@ -9,6 +9,7 @@
         break.txt     the graph break that ends it; absent where the function returns
         1-trace.txt   the graph of Burnish's own compiler, a file for each step; `ir.parse_graph` reads them
         plan.txt      its kernels and calls in order; `schedule.loops.parse_loops` reads the kernels
+    some/directory/rewrites.txt         with the setting `fuel`, each rewrite that was made, with its number
 
 Numbers continue those of an earlier run or another process.
 """
@@ -28,6 +29,7 @@ from .explain_report import result_type, tensor_type
 from .text_layout import cut
 
 CONSTANT_SHOWN = 300
+REWRITES = "rewrites.txt"
 _lock = threading.Lock()
 
 
@@ -39,6 +41,10 @@ def start(directory: Callable[[], Path | None]) -> Callable[[], None]:
         target = directory()
         if target is None:
             return
+        if event.kind == "fuel":
+            target.mkdir(parents=True, exist_ok=True)
+            with (target / REWRITES).open("a", encoding="utf-8") as file:
+                file.write(f"[{event.data['number']}] {event.data['text'].partition(' ')[2]}\n\n")
         # The event of a segment comes when it is complete: the compiler's events precede it in the same thread.
         if event.kind == "lower":
             made = [] if event.data["stage"] == "trace" else getattr(stages, "made", [])

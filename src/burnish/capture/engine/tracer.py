@@ -376,21 +376,21 @@ class Tracer(Machine):
         target.add(value)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or object_creation.needs_interpreting(self, value):
+            return call_dispatch.call(self, tuple, (value,), {})
         if isinstance(value, list):
             self.heap.expose(value)
-        elif not isinstance(value, tuple):
-            return call_dispatch.call(self, tuple, (value,), {})
         return tuple(value)
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:
             self.heap.will_write(value)  # read as a whole; the contents of its values are guarded when they are read
             return dict(value)
+        if object_creation.needs_interpreting(self, value):
+            return call_dispatch.call(self, dict, (value,), {})
         if isinstance(value, dict):
             self.heap.expose(value)
             return dict(value)
-        if object_creation.needs_interpreting(self, value):
-            return call_dispatch.call(self, dict, (value,), {})
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
 
     def match_keys(self, subject: Any, keys: tuple) -> tuple | None:

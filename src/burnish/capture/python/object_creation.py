@@ -160,7 +160,8 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs and cls is not dict:
         return m.plainly(cls, *args, **kwargs)
     items = args[0]
-    if isinstance(items, Generator) or needs_interpreting(m, items):
+    copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
+    if isinstance(items, Generator) or needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
         m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
@@ -187,7 +188,8 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def needs_interpreting(m: Any, value: Any) -> bool:
-    """Whether iterating ``value`` runs the user's Python."""
+    """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered
+    dictionary by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
     kind = type(value)
     if kind in value_kinds.SIMPLE or kind in value_kinds.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
         return False
@@ -197,7 +199,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             return True
-        if found is not MISSING and name == "__iter__":
+        if found is not MISSING and name == "__iter__" and not issubclass(kind, collections.OrderedDict):
             return False
     return False
 

@@ -26,6 +26,22 @@ def build_method(to: Rebuilder, value: MethodType) -> str:
     return to.name(value, f"{to.constant(MethodType)}({function}, {owner})")
 
 
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def class_of_method(value: Any, owner: Any) -> type | None:
+    """The class that a method of C code was taken from. A subclass may override the method, and the method's own names
+    are those of the subclass."""
+    home = getattr(value, "__objclass__", None)
+    if home is not None:
+        return home
+    for cls in type(owner).__mro__:
+        found = cls.__dict__.get(value.__name__)
+        if isinstance(found, METHODS) and found.__get__(owner, type(owner)) == value:
+            return cls
+    return None
+
+
 def build_builtin(to: Rebuilder, value: Any) -> str:
     owner = value.__self__
     if owner is None or isinstance(owner, (types.ModuleType, type)):
@@ -33,15 +49,7 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
     name = value.__name__
     if type(owner) in PLAIN_OWNERS:
         return to.name(value, f"({to.build(owner)}).{name}")
-    # A subclass may override the method: take it from the class it was taken from.
-    home = getattr(value, "__objclass__", None) or next(
-        (
-            b
-            for b in type(owner).__mro__
-            if b.__qualname__ == value.__qualname__.rpartition(".")[0] and name in b.__dict__
-        ),
-        None,
-    )
+    home = class_of_method(value, owner)
     if home is None:
         return to.name(value, f"({to.build(owner)}).{name}")  # of a number, too
     return to.name(value, f"{to.constant(home.__dict__[name].__get__)}({to.build(owner)})")

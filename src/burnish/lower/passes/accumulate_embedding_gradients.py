@@ -55,6 +55,8 @@ def is_spread(value: Any, readers: Counter[Value]) -> bool:
 
 
 class RowAdder(Rewriter):
+    optional = "accumulate_embedding_gradients"
+
     def __init__(self, graph: Graph, sums: dict[Node, tuple[Value, Node]]):
         super().__init__(graph)
         self.sums = sums

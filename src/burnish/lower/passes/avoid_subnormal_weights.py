@@ -85,6 +85,8 @@ def keeps_rows(view: Node) -> bool:
 
 
 class Weigher(Rewriter):
+    optional = "avoid_subnormal_weights"
+
     def __init__(self, graph: Graph, found: set[Value]):
         super().__init__(graph)
         self.found = found

@@ -23,6 +23,8 @@ def canonicalize_products(graph: Graph) -> Graph:
 
 
 class CallNamer(Rewriter):
+    optional = "canonicalize_products"
+
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op.name not in CALLS or not all(is_plain(value) for value in (*node.operands, *node.results)):
             return None

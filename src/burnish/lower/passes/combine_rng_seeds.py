@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ... import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
@@ -35,6 +36,10 @@ def combine_rng_seeds(graph: Graph) -> Graph:
             draws[node] = others if device == CPU else 0, device
         elif is_random(node):
             others += 1
+    wanted = Counter(draws.values())
+    for draw, count in wanted.items():
+        if count > 1 and not fuel.allows("combine_rng_seeds", draw[1], count, "draws in one"):
+            draws = {node: each for node, each in draws.items() if each != draw}
     wanted = Counter(draws.values())
     return Drawer(graph, draws, wanted).run() if len(wanted) < len(draws) else graph
 

@@ -27,7 +27,7 @@ def decompose(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -
 class Decomposer(Rewriter):
     def __init__(self, graph: Graph, keep: Callable[[Node], bool]):
         super().__init__(graph)
-        self.keep = keep
+        self.keep, self.optional = keep, "decompose"
         self.build: Recursive = Recursive(self.new)
         self.read = {value for node in graph.nodes for value in node.operands}
         self.read.update(values_in(tuple(graph.outputs)), (write.value for write in graph.writes))
@@ -45,6 +45,9 @@ class Decomposer(Rewriter):
             made if old is None or made is None else self.build.convert(made, old.dtype)
             for old, made in zip(node.results, results, strict=True)
         )
+
+    def is_allowed(self, node: Node, position: int, results: Any) -> bool:
+        return node.op.target is None or super().is_allowed(node, position, results)
 
     def apply(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.build.apply_whole(op, args, kwargs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ... import fuel
 from ...ir.data_dependent_errors import is_kept
 from ...ir.frozen_values import is_random
 from ...ir.graph import Alias, Graph, Value, replaced, values_in
@@ -40,6 +41,8 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
                 else (node.op.name, frozen(args), frozen(tuple(kwargs.items())) if kwargs else ())
             )
             results = known.get(key) if key is not None else None
+            if results is not None and not fuel.allows("eliminate_common_nodes", node, results[0]):
+                results = None
             if results is None:
                 results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
                 new.nodes[-1].given = node.given

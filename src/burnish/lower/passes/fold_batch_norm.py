@@ -30,6 +30,8 @@ FOLDED = ("aten.mul.Tensor", "aten.add.Tensor", "aten.addcmul.default")
 
 
 class Folder(Rewriter):
+    optional = "fold_batch_norm"
+
     def __init__(self, graph: Graph):
         super().__init__(graph)
         self.state = state_values(graph)

@@ -100,6 +100,8 @@ def picks_of(node: Node) -> tuple | None:
 
 
 class Fetcher(Rewriter):
+    optional = "fuse_gathers"
+
     def __init__(self, graph: Graph, fetched: dict[Node, tuple]):
         super().__init__(graph)
         self.fetched = fetched

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ... import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import VIEW
@@ -264,6 +265,8 @@ class Fuser:
                 and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots)
             ):
                 return f"{trial.row_count} rows are too few to be shared among threads"
+        if not fuel.allows("fuse_loops", value.node, "in the loops of", *group.roots):
+            return "there is no fuel for it"
         group.become(trial)
         self.fusion.reads[value] = own_reads
         return None

@@ -83,6 +83,8 @@ def is_computed(value: Value) -> bool:
 
 
 class Scatterer(Rewriter):
+    optional = "fuse_scatters"
+
     def __init__(self, graph: Graph, chosen: dict[Node, tuple[int, bool]], uses: Counter):
         super().__init__(graph)
         self.chosen, self.uses = chosen, uses

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import fuel
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ASSEMBLED
 from ...ops.scalar_ir import Access, Scalar, make, walk
 from ..loops.build_kernel import Launch
-from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
+from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store, print_kernel
 from ..target_machines import machine_of
 
 MOST_LOOPS = 8
@@ -41,6 +42,12 @@ def why_not_together(first: Launch, second: Launch) -> str | None:
     machine = machine_of(first.device)
     if machine is not None and sum(sizes) > machine.most_together and min(sizes) > FEW_ELEMENTS:
         return "a start is nothing beside their work"
+    if not fuel.allows(
+        "fuse_horizontally",
+        lambda: f"{print_kernel(first.kernel)}\n{print_kernel(second.kernel)}",
+        lambda: print_kernel(together(first, second).kernel),
+    ):
+        return "there is no fuel for it"
     return None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ... import fuel
 from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
@@ -35,6 +36,8 @@ Cuts = Mapping[Node, Cut]
 
 
 class Divider(Rewriter):
+    optional = "split_reductions"
+
     def __init__(self, graph: Graph, cuts: Cuts):
         super().__init__(graph)
         self.cuts = cuts
@@ -84,7 +87,8 @@ def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Gra
         if cut is not None:
             for found, node in zip(cuts, nodes, strict=True):
                 found[node] = cut
-    divided = [Divider(graph, found).run() if found else graph for graph, found in zip(graphs, cuts, strict=True)]
+    pairs = fuel.same_for_each(zip(graphs, cuts, strict=True))
+    divided = [Divider(graph, found).run() if found else graph for graph, found in pairs]
     for before, graph in zip(graphs, divided, strict=True):
         announce("split_symbolic_reductions", graph, before)
     return divided

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ... import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
@@ -85,7 +86,8 @@ class Layouts:
         if turned != spec:
             other = self.choose(turned)
             moved = copy_seconds(x.type)
-            if choice.seconds and other.seconds and other.seconds + moved < choice.seconds:
+            is_faster = choice.seconds and other.seconds and other.seconds + moved < choice.seconds
+            if is_faster and fuel.allows("convolution_layout", node, "channels-last"):
                 spec, choice = turned, other
         return spec, choice, self.lay(x, spec.x.stride)
 
@@ -102,7 +104,7 @@ class Layouts:
             times = [both if all(both) else Both(0.0, 0.0) for both in times]
             links = list(links_of(self.graph, nodes, copy_seconds))
             self.is_last = {
-                node: is_last and not self.is_refused(node)
+                node: is_last and not self.is_refused(node) and self.is_allowed(node)
                 for node, is_last in zip(nodes, decided(times, links), strict=True)
             }
         return self.is_last
@@ -115,6 +117,10 @@ class Layouts:
             return False
         weight, stride = node.args[1].type.shape, self.spec_of(node, node.args[0].type).stride
         return max(weight[2:]) == 1 < max(stride) and weight[1] < LEAST_CHANNELS
+
+    def is_allowed(self, node: Node) -> bool:
+        is_last = is_channels_last(node.args[0].type)
+        return is_last or fuel.allows("convolution_layout", node, "channels-last")
 
     def seconds_of(self, node: Node, is_last: bool) -> float | None:
         """Time of the convolution and its gradients. None where they were not measured."""
@@ -158,6 +164,8 @@ class Layouts:
         choices = [spec and self.choose(spec) for spec in specs]
         seconds = [choice.seconds for choice in choices if choice is not None]
         if found.backward is None or not seconds or None in seconds or sum(seconds) >= found.backward:  # type: ignore
+            return None
+        if not fuel.allows("convolution_layout", "the gradients of a convolution", "products of matrices"):
             return None
         build = self.build
         pixels = self.rows_of(grad)

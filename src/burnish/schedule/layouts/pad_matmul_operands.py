@@ -44,6 +44,8 @@ def pad_matmul_operands(graph: Graph) -> Graph:
 
 
 class Padder(Rewriter):
+    optional = "pad_matmul_operands"
+
     def __init__(self, graph: Graph):
         super().__init__(graph)
         self.made: dict[tuple[Value, tuple[int, ...]], Value] = {}

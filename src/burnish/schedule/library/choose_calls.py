@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ... import events
+from ... import events, fuel
 from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value, replaced, values_in
@@ -167,7 +167,7 @@ class Chooser(Rewriter):
 
     def chosen(self, spec: Spec) -> Choice:
         if spec not in self.choices:
-            self.choices[spec] = chosen(spec)
+            self.choices[spec] = affordable(spec, chosen(spec))
         return self.choices[spec]
 
     def chosen_before(self, node: Node) -> Any:
@@ -278,7 +278,8 @@ class Chooser(Rewriter):
         own = plain.measured.get(OWN)
         if own is None or plain.seconds is None or own_candidate(spec, found.epilogue) is None:
             return False
-        return own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
+        is_faster = own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
+        return is_faster and fuel.allows("fuse_epilogue", list(found.nodes), "inside", OWN)
 
     def call_with_followers(self, what: Postponed) -> Any:
         found, spec = what.followers, what.spec
@@ -373,6 +374,14 @@ def chosen(spec: Spec) -> Choice:
     if current().max_autotune:
         return choose_thoroughly(spec, seconds=THOROUGH_SECONDS)
     return choose(spec, seconds=SECONDS)
+
+
+def affordable(spec: Spec, choice: Choice) -> Choice:
+    """Any call but eager's own costs fuel."""
+    eager = candidates(spec)[0]
+    if choice.candidate.name == eager.name or fuel.allows("choose_calls", spec, choice.candidate.name):
+        return choice
+    return Choice(eager, None, {})
 
 
 def activation_of(node: Node) -> Activation:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import events
+from ... import events, fuel
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
@@ -45,7 +45,7 @@ class MatrixChooser(Rewriter):
         if found is None or machine is None or machine.matrices is None:
             return
         candidate = choose_matrix(found.work, machine.matrices())
-        if candidate is None:
+        if candidate is None or not fuel.allows("choose_gpu_matmuls", node, candidate.name):
             return
         inside = found.after | (found.before if candidate.spec == found.work.ways[0] else frozenset())
         self.made[found.last] = found, candidate

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ... import fuel
 from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import RUN
@@ -74,7 +75,9 @@ class OpenChooser(Chooser):
         else:
             is_small = not isinstance(spec, ConvSpec) and (spec.flops < SMALL or is_read_once(spec))
             likely = (name for name in LIKELY if not is_small and any(c.name == name for c in offered))
-            name = next(likely, offered[0].name if offered else "")
+            name, plain = next(likely, ""), offered[0].name if offered else ""
+            if not name or name != plain and not fuel.allows("choose_calls", spec, name):
+                name = plain
         self.names.append(name)
         found = next((c for c in offered if c.name == name), every[0])
         return Choice(found, None, {})

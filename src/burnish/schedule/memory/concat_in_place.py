@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ... import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
@@ -114,7 +115,8 @@ def homes_of(graph: Graph) -> list[Home]:
         if home is None:
             homes.append(home := Home(row))
         home.guests.append((row, first))
-    return [home for home in homes if len(home.guests) >= FEWEST]
+    homes = [home for home in homes if len(home.guests) >= FEWEST]
+    return [home for home in homes if fuel.allows("concat_in_place", home.host.value.node, "its parts share memory")]
 
 
 def row_of(node: Node) -> Row | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ... import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, RUN
@@ -66,6 +67,8 @@ def reuse_elementwise_buffers(
                 continue  # a view of it is an output: its buffer is allocated in the shape of that view
             for other in below:
                 if other.type != value.type and (value in leaving or not lies_alike(other, value)):
+                    continue
+                if not fuel.allows("reuse_elementwise_buffers", value.node, "it is stored over", other):
                     continue
                 steps[number], done = with_one_buffer_each(steps[number], [(other, value)])
                 if done:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ... import fuel
 from ...concurrency.compute_once import once
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value, values_in
@@ -99,13 +100,20 @@ def run_library_calls_in_place(
             and input not in targets
             and storage_of(chain[0]) not in leaving
             and not any(link in targets for link in chain[1:])
+            and fuel.allows("run_library_calls_in_place", [forms[link][1] for link in chain], "they write into", input)
         ):
             placed.update(dict.fromkeys(chain, input))
             chosen.update((forms[link][1], forms[link][2]) for link in chain)
     shared = {value for node in graph.nodes if node.op is ASSEMBLED for value in (*node.operands, *node.results)}
     for _, node, form in forms.values():
         x = node.args[0]
-        if x not in shared and x not in targets and is_own(x) and node not in chosen:
+        if (
+            x not in shared
+            and x not in targets
+            and is_own(x)
+            and node not in chosen
+            and fuel.allows("run_library_calls_in_place", node, "it writes into", x)
+        ):
             chosen[node] = form
     return chosen, placed
 

@@ -8,10 +8,11 @@ plan.lodged      intermediate values that share another value's buffer, which is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from ... import fuel
 from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, RUN
@@ -140,7 +141,7 @@ def is_joined_call(step: Step) -> bool:
 def place_in_arena(plan: Plan, gives_back: bool) -> None:
     """Gives each intermediate value a byte range that is its own from the step that makes it to its last reader."""
     lives = lives_of(plan)
-    stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
+    stays = [shared_or_own(stay, plan) for stay in lives.stays if lies_in_arena(stay.value)]
     if gives_back:
         large = [stay for stay in stays if stay.value.type.bytes >= GIVEN_BACK and not stay.inside]
         stays = [stay for stay in stays if stay not in large]
@@ -170,13 +171,21 @@ def place_in_arena(plan: Plan, gives_back: bool) -> None:
         places.update((value, places[root]) for value, root in lives.over.items() if root in places)
 
 
+def shared_or_own(stay: Stay, plan: Plan) -> Stay:
+    """Sharing memory with others costs fuel. Without it the value has its place from beginning to end."""
+    steps = stay.first // 2, "to", stay.last // 2
+    if fuel.allows("place_in_arena", stay.value.node, "it has memory in the steps", *steps):
+        return stay
+    return replace(stay, first=0, last=2 * len(plan.steps), may_lodge=False)
+
+
 def take_turns(plan: Plan, lives: Lives, stays: Sequence[Stay]) -> None:
     """Lets large values within one native call share buffers, instead of allocating each."""
     ends = let_go_at(plan.steps)
     calls: dict[int, dict[Value, Span]] = {end: {} for end in ends}
     outputs: dict[int, dict[Value, Span]] = {end: {} for end in ends}
     for stay in stays:
-        if ends[stay.first // 2] == ends[stay.last // 2]:
+        if stay.may_lodge and ends[stay.first // 2] == ends[stay.last // 2]:
             calls[ends[stay.first // 2]][stay.value] = Span(stay.first, stay.last, aligned_size_of(stay.value))
     for value, first in lives.fresh.items():
         if lies_in_arena(value) and value.type.bytes >= GIVEN_BACK:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ... import fuel
 from ...tensors.symbolic_sizes import Formula, NoFormula, Space, slot_starts
 from ..plan_steps import Plan
 from .liveness import lies_in_arena, lives_of
@@ -42,7 +43,7 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     for same in stays:
         size = space.fit([stay.value.type.bytes for stay in same])
         slot = next((k for k, until in taken.items() if until < same[0].first and holds(sizes[k], size)), None)
-        if slot is None:
+        if slot is None or not fuel.allows("share_slots", same[0].value.node, "in slot", slot):
             slot = len(sizes)
             sizes.append(size)
         taken[slot] = same[0].last

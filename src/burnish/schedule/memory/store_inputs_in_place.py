@@ -23,6 +23,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value, values_in
 from ...ops.scalar_ir import Access, Scalar, walk
@@ -54,6 +55,8 @@ def store_in_place(
         if number is None or number <= checked or value in leaving or targets[value] > 1 or value.type != input.type:
             continue
         if last.get(input, -1) > number or input in leaving or input in targets:
+            continue
+        if not fuel.allows("store_in_place", value.node, "it is stored in", input):
             continue
         found.setdefault(number, []).append((input, value))
     for number, pairs in found.items():

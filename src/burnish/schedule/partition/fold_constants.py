@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ... import fuel
 from ...ir.alias_analysis import source_of
 from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import part
@@ -35,6 +36,7 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
             and is_same(node)
             and all(v is None or v in state for v in node.results)
             and all(v.node is None or v in inside for v in node.operands)
+            and fuel.allows("fold_constants", node, "it runs once")
         ):
             moved.append(node)
             inside.update(v for v in node.results if v is not None)

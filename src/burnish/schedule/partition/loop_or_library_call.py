@@ -14,12 +14,14 @@ from collections import defaultdict
 
 import torch
 
+from ... import fuel
 from ...ir.alias_analysis import is_shown
 from ...ir.graph import Graph, Node, Value, values_in
-from ...ops.burnish_primitives import ADD_AT, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
+from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Joined, Shown, leaves
 from ...ops.shapes.index_functions import Located
+from ...settings import current
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Expand
 from ..fusion.fusion_groups import is_reduction, is_running, walks_singly
@@ -55,7 +57,7 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
     for node in graph.nodes:
         for value in node.operands:
             classes.readers[value].append(node)
-        why = why_not_loop(node)
+        why = why_not_loop(node) or why_not_allowed(node)
         if why is None:
             classes.loops.add(node)
         elif node.op is not VIEW or not is_shown(node.results[0]):  # type: ignore[arg-type]
@@ -75,6 +77,7 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
     cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
     store_shared(graph, classes, is_open)
     store_before_running(graph, classes)
+    store_without_fuel(graph, classes)
     for node in graph.nodes:
         if not is_open and node in classes.loops and is_mere_copy(node, classes):
             classes.loops.discard(node)
@@ -135,6 +138,13 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     return f"{node.op.name} has no rule for loops"
 
 
+def why_not_allowed(node: Node) -> str | None:
+    """Where torch has a kernel for a node, a loop in its place costs fuel. That kernel cannot read assembled values:
+    they have other strides than in eager."""
+    has_kernel = node.op.target is not None and all(v.node is None or v.node.op is not ASSEMBLED for v in node.operands)
+    return "there is no fuel for a loop" if has_kernel and not fuel.allows("classify_nodes", node, "a loop") else None
+
+
 def is_passed(value: Value) -> bool:
     """Numbers are passed to kernels by value, so they have no device."""
     return isinstance(value.type, NumberType)
@@ -186,6 +196,15 @@ def store_before_running(graph: Graph, classes: Classes) -> None:
         while value.node is not None and value.node.op is CONVERT and value not in classes.stored:
             value = value.node.args[0]
         if classes.is_loop(value) and expression_cost(value, classes) > CHEAP:
+            store(classes, value)
+
+
+def store_without_fuel(graph: Graph, classes: Classes) -> None:
+    """What readers would compute, where there is no fuel for it."""
+    for node in graph.nodes if current().fuel is not None else ():
+        value = node.results[0] if node.results and node.op is not VIEW else None
+        is_inside = value is not None and is_computed(value, classes)
+        if is_inside and not fuel.allows("fuse_loops", node, "it is computed where it is read"):
             store(classes, value)
 
 

@@ -16,6 +16,7 @@ import bisect
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ... import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import VIEW
@@ -132,7 +133,11 @@ class Crossing:
         def settle() -> None:
             while waiting or later:
                 value = heapq.heappop(waiting)[2] if waiting else later.pop(0)
-                if value.node is not None and (value.node in self.asked_again or self.is_computed_again(value, seen)):
+                if (
+                    value.node is not None
+                    and (value.node in self.asked_again or self.is_computed_again(value, seen))
+                    and (is_always_again(value.node) or fuel.allows("rematerialize", value.node, "it runs again"))
+                ):
                     again.add(value.node)
                     for operand in value.node.operands:
                         need(operand)
@@ -167,8 +172,8 @@ class Crossing:
     def is_computed_again(self, value: Value, seen: set[Value]) -> bool:
         node = value.node
         assert node is not None
-        if node.op is VIEW or not node.operands and not is_random(node):
-            return True  # a constant: an output of the program could be modified before it is read
+        if is_always_again(node):
+            return True
         if value in self.read_as_stored and value in self.stored:
             return False
         if is_widened(value) and self.sources(node.args[0]) is not None:
@@ -249,6 +254,11 @@ def given_formally(node: Node, other: Value) -> Node:
     made = Node(node.op, (*node.args[:at], other, *node.args[at + 1 :]), node.kwargs, node.line)
     made.results = node.results
     return made
+
+
+def is_always_again(node: Node) -> bool:
+    """A view, or a constant: an output of the program could be modified before it is read."""
+    return node.op is VIEW or not node.operands and not is_random(node)
 
 
 def keeps_operands(value: Value) -> bool:

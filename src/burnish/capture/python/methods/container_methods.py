@@ -127,7 +127,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     return m.made(answer) if isinstance(answer, dict) else answer
 
 
-BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy".split())
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy update".split())
 """Methods of ordered dictionaries that store through the object's own ``__setitem__``."""
 
 

@@ -15,6 +15,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
+from ...guards.container_bases import elements_of
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...numbers import numpy_arrays, numpy_kinds
@@ -158,6 +159,9 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     return answer
 
 
+ITERABLE = (list, tuple, set, frozenset, collections.deque, str, range, dict)
+
+
 def extend(m: Any, method: str, target: Any, other: Any) -> Any:
     if type(other) is dict and method == "dict_update" and type(target) is dict:
         m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
@@ -167,8 +171,8 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
                 check_key(m, key)
         target.update(other)
         return None
-    if isinstance(other, (list, tuple, set, frozenset, collections.deque, str, range)) or (
-        isinstance(other, dict) and not python_method(m, other, "__iter__")
+    if isinstance(other, ITERABLE) and (
+        not python_method(m, other, "__iter__") or method == "set_update" and isinstance(other, (set, frozenset))
     ):
         if method == "dict_update" and not isinstance(other, dict):
             m.plainly(target.update, other)
@@ -181,7 +185,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             target.extend(other)
             return None
         m.heap.will_write(target)
-        for key in other:
+        for key in elements_of(other):
             check_key(m, key)
         target.update(other)
         return None

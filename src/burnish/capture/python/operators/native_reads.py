@@ -60,7 +60,7 @@ def expose(m: Any, value: Any) -> None:
 
 def check_numbers(m: Any, values: Any) -> None:
     """Stop where native code would read a number of NumPy's that is not guarded."""
-    for value in values:
+    for value in elements_of(values):
         if type(value) in numpy_kinds.NUMBERS:
             settle_all(m, value)
 

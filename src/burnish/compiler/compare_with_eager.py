@@ -1,0 +1,321 @@
+"""The setting `check`: the first calls of a compiled graph are compared with eager.
+
+    call = compared(compiled, gm, eager)       the compiled graph itself, where the graph must not run twice
+    call(x, w)                                 raises InternalError where a result differs; so does its backward
+
+Eager runs first, on copies of the inputs and with the same random numbers. Compared are the results, the inputs as the
+graph leaves them, and the gradients that backward gives the inputs. Where numbers differ by more than roundings should,
+eager runs in float64 too: compiled code may be a few times as far from that as eager is.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from types import NoneType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ..errors import InternalError
+from ..runtime.contest.synchronized_clock import is_recorded
+from ..runtime.devices import gpus_of
+from ..runtime.program.autograd_function import Compiled, autograd_is_watched
+from ..runtime.program.restore_inputs_on_error import half_done
+from ..runtime.segments import Holders
+from ..settings import current
+from . import CompiledFn
+
+CALLS = 2
+"""So many are compared: the first makes what is computed once, the second uses it."""
+
+NEAR = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
+"""How far a number may be from eager's, as a part of the largest of its tensor."""
+
+NEAR_HALF = 0.03
+"""The same for dtypes of fewer bits."""
+
+LEAST = 0.01
+"""A tensor's largest number counts as at least this: others may cancel out."""
+
+TIMES_EAGER = 10
+"""How many times as far from float64 compiled code may be as eager."""
+
+FLIPPED = 0.02
+"""Of integers and truth values that are computed from floating-point numbers so many may differ, for roundings decide
+them."""
+
+MOST_BYTES = 1 << 30
+"""An input with more is not copied."""
+
+UNSET = ("empty", "resize", "set_")
+"""Functions of torch with one of these in their names give memory as it is."""
+
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def compared(compiled: CompiledFn, gm: GraphModule, eager: CompiledFn) -> CompiledFn:
+    return Compared(compiled, gm, eager) if all(map(only_computes, gm.graph.nodes)) else compiled
+
+
+def only_computes(node: Node) -> bool:
+    """Whether a node may run twice, with the same results: somebody's own operator may do anything."""
+    target: Any = node.target
+    if node.op != "call_function":
+        return node.op != "get_attr" and not any(word in str(target) for word in UNSET)
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(target).startswith("aten.") and not any(word in str(target) for word in UNSET)
+    name, module = getattr(target, "__name__", ""), getattr(target, "__module__", None) or "torch"
+    return (
+        module.partition(".")[0] in ("torch", "math", "builtins", "_operator")
+        and not module.startswith(("torch.distributed", "torch.utils"))
+        and not isinstance(target, torch._ops.HigherOrderOperator)
+        and not any(word in name for word in UNSET)
+    )
+
+
+class Compared:
+    def __init__(self, compiled: CompiledFn, gm: GraphModule, eager: CompiledFn):
+        self.compiled, self.gm, self.eager = compiled, gm, eager
+        self.left = CALLS
+        self.holders = Holders()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.left <= 0:
+            self.holders.hand_over(self, self.compiled)  # whoever calls this graph calls that from now on
+        if self.left <= 0 or not may_be_copied(inputs):
+            return self.compiled(*inputs)
+        self.left -= 1
+        numbers = RandomNumbers(inputs)
+        given, copies = copied(inputs), copied(inputs)
+        try:
+            want = quietly(self.eager, copies)
+        except Exception:
+            want = None  # compiled code raises as well
+        has_drawn, has_its_own = numbers.restored()
+        made = self.compiled(*inputs)
+        if want is not None and not has_its_own:
+            wide = None if has_drawn else functools.partial(self.in_float64, given)
+            names = [f"output {k}" for k in range(len(want))] + [f"input {k}, at the end," for k in range(len(inputs))]
+            look([*made, *inputs], [*want, *copies], names, self.name, wide)
+            self.look_at_gradients(made, want, inputs, copies)
+        return made
+
+    @property
+    def name(self) -> str:
+        """The graph in words, with the user's line where it begins."""
+        nodes = self.gm.graph.nodes
+        line = next((node.meta["stack_trace"] for node in nodes if node.meta.get("stack_trace")), None)
+        return f"a graph of {len(nodes)} nodes{f' that begins at {line.strip()}' if line else ''}"
+
+    def in_float64(self, given: Sequence[Any]) -> list[Any] | None:
+        """What eager gives for the inputs in float64, and what it leaves in them. None where it takes no others."""
+        wide = [as_float64(x) for x in given]
+        try:
+            return [*quietly(self.eager, wide), *wide]
+        except Exception:
+            return None
+
+    def look_at_gradients(self, made: Sequence[Any], want: Sequence[Any], inputs: Sequence[Any], copies: list) -> None:
+        """Have autograd's node of the compiled graph compare what it gives the inputs, when backward runs."""
+        nodes = {x.grad_fn for x in made if has_history(x)}
+        if len(nodes) != 1 or any(has_history(x) != has_history(y) for x, y in zip(made, want, strict=True)):
+            return
+        node = nodes.pop()
+        if node.name() != f"{Compiled.__name__}Backward":
+            return
+        edges = [torch.autograd.graph.get_gradient_edge(x)[:2] if needs_grad(x) else None for x in inputs]
+        places = [[k for k, edge in enumerate(edges) if edge == given] for given in node.next_functions]
+        at = {number: at[0] for number, at in enumerate(places) if len(at) == 1}
+        flows = [(y, x.output_nr) for x, y in zip(made, want, strict=True) if has_history(x)]
+        name = f"backward of {self.name}"
+
+        def look_at(gradients: Sequence[Any], tangents: Sequence[Any]) -> None:
+            outputs = [(out, tangents[number]) for out, number in flows if tangents[number] is not None]
+            try:
+                expected = torch.autograd.grad(
+                    [out for out, _ in outputs],
+                    [copies[k] for k in at.values()],
+                    [tangent for _, tangent in outputs],
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+            except RuntimeError:
+                return
+            # No gradient is one of zeros, and how gradients lie is left to each kernel.
+            pairs = [
+                (gradients[number].contiguous(), gradient.contiguous(), f"the gradient of input {k}")
+                for (number, k), gradient in zip(at.items(), expected, strict=True)
+                if gradients[number] is not None and gradient is not None
+            ]
+            if pairs:
+                look(*zip(*pairs, strict=True), name)
+
+        if at:
+            node.register_hook(look_at)
+
+
+class RandomNumbers:
+    """The generators that a call may draw from, as they are before it."""
+
+    def __init__(self, inputs: Sequence[Any]):
+        self.devices = list(gpus_of(inputs))
+        self.before = self.states()
+
+    def states(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self.devices)]
+
+    def restored(self) -> tuple[bool, bool]:
+        """Set them back. Whether numbers were drawn, and whether compiled code draws others than eager does."""
+        has_drawn = not all(map(torch.equal, self.before, self.states()))
+        torch.set_rng_state(self.before[0])
+        for device, state in zip(self.devices, self.before[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        asked = current()
+        return has_drawn, has_drawn and (bool(self.devices) or asked.fuel is not None and not asked.eager_random)
+
+
+def quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(eager(*inputs))
+
+
+# -- copies of inputs --------------------------------------------------------------------------------------------------
+
+
+def may_be_copied(inputs: Sequence[Any]) -> bool:
+    if is_recorded() or autograd_is_watched() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    return all(
+        is_plain(x) if isinstance(x, torch.Tensor) else isinstance(x, int | float | complex | NoneType) for x in inputs
+    )
+
+
+def is_plain(x: torch.Tensor) -> bool:
+    return (
+        type(x) in PLAIN
+        and x.layout is torch.strided
+        and x.device.type in ("cpu", "cuda")
+        and not (x.is_quantized or x.is_nested or x.is_conj() or x.is_neg())
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and x.is_inference() == torch.is_inference_mode_enabled()
+        and x.untyped_storage().nbytes() <= MOST_BYTES
+    )
+
+
+def copied(inputs: Sequence[Any]) -> list[Any]:
+    """Copies that share memory where the inputs do."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    tensors: dict[int, torch.Tensor] = {}
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and id(x) not in tensors:
+            storage = x.untyped_storage()
+            if storage._cdata not in storages:
+                storages[storage._cdata] = storage.clone()
+            copy = torch.empty(0, dtype=x.dtype, device=x.device)
+            copy.set_(storages[storage._cdata], x.storage_offset(), x.shape, x.stride())
+            tensors[id(x)] = copy.requires_grad_(x.requires_grad)
+    return [tensors.get(id(x), x) for x in inputs]
+
+
+def as_float64(x: Any) -> Any:
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        return x
+    return x.detach().double().requires_grad_(x.requires_grad)
+
+
+def has_history(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.grad_fn is not None
+
+
+def needs_grad(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def look(
+    made: Sequence[Any],
+    want: Sequence[Any],
+    names: Sequence[str],
+    graph: str,
+    in_float64: Callable[[], list[Any] | None] | None = None,
+) -> None:
+    """Raise InternalError for the first value that differs."""
+    reference: list[Any] | None = None
+    for k, (got, expected) in enumerate(zip(made, want, strict=True)):
+        why = why_different(got, expected)
+        if why is not None and in_float64 is not None:
+            reference, in_float64 = in_float64(), None
+        if why is None or reference is not None and is_as_near(got, expected, reference[k]):
+            continue
+        error = InternalError(
+            "check",
+            f"{graph} gives something else than eager does: {names[k]} {why}.\n"
+            f"To find the rewrite that is wrong, run BURNISH_CHECK=1 burnish bisect python script.py",
+        )
+        half_done(error)  # else the caller would run plain Python in place of the graph, and go on
+        raise error
+
+
+def why_different(got: Any, want: Any) -> str | None:
+    if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
+        return None if type(got) is type(want) and (got == want or got != got) else f"is {got!r}, and eager's {want!r}"
+    for name in ("dtype", "shape", "device"):
+        if getattr(got, name) != getattr(want, name):
+            return f"has the {name} {getattr(got, name)}, and eager's {getattr(want, name)}"
+    if strides_that_count(got) != strides_that_count(want):
+        return f"has the strides {got.stride()}, and eager's {want.stride()}"
+    far, share = distance(got, want)
+    if want.dtype.is_floating_point or want.dtype.is_complex:
+        return (
+            None
+            if far <= allowed(want)
+            else f"differs by up to {far:.3g}, and eager's numbers go up to {largest(want):.3g}"
+        )
+    return f"differs in {share:.1%} of its elements" if share > 0 else None
+
+
+def is_as_near(got: torch.Tensor, want: torch.Tensor, exact: Any) -> bool:
+    """Whether a tensor is not much further from float64 than eager's. Where roundings decide, either may be right."""
+    if (
+        not isinstance(exact, torch.Tensor)
+        or got.shape != exact.shape
+        or strides_that_count(got) != strides_that_count(want)
+    ):
+        return False
+    if want.dtype.is_floating_point or want.dtype.is_complex:
+        return distance(got, exact)[0] <= TIMES_EAGER * distance(want, exact)[0] + allowed(want)
+    return distance(got, want)[1] <= FLIPPED or distance(want, exact)[1] > 0
+
+
+def strides_that_count(x: torch.Tensor) -> list[int]:
+    return [step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1] if x.numel() else []
+
+
+def distance(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
+    """The greatest distance of two elements, and the share of those that differ. Not-a-number is equal to itself."""
+    if not x.numel():
+        return 0.0, 0.0
+    kind = torch.complex128 if x.dtype.is_complex else torch.float64 if y.dtype.is_floating_point else None
+    x, y = (each.detach() if kind is None else each.detach().to(kind) for each in (x, y))
+    differs = (x != y) & ~((x != x) & (y != y))
+    far = 0.0
+    if kind is not None and bool(differs.any()):
+        far = float((x - y).abs()[differs].nan_to_num(nan=float("inf"), posinf=float("inf")).max())
+    return far, float(differs.double().mean())
+
+
+def largest(x: torch.Tensor) -> float:
+    numbers = x.detach().abs().double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return float(numbers.max()) if numbers.numel() else 0.0
+
+
+def allowed(want: torch.Tensor) -> float:
+    return NEAR.get(want.dtype, NEAR_HALF) * max(largest(want), LEAST)

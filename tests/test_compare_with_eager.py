@@ -1,0 +1,172 @@
+"""With the setting `check` the first calls of a compiled graph are compared with eager."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import burnish
+from burnish.compiler import compare_with_eager
+from burnish.errors import InternalError
+from burnish.ir.rewriter import Rewriter
+from burnish.lower.passes.canonicalize_products import CallNamer
+from burnish.ops.scalar_ir import make
+from burnish.schedule import pipeline
+
+from .seeding import seed
+
+
+@pytest.fixture
+def wrong_products(monkeypatch):
+    """A pass that doubles each product."""
+    right = CallNamer.rewrite
+
+    def rewrite(self, node, args, kwargs):
+        made = right(self, node, args, kwargs)
+        return made if made is None else self.build("mul.Tensor", made, 2)
+
+    monkeypatch.setattr(CallNamer, "rewrite", rewrite)
+
+
+def call_twice(f, *args):
+    compiled = burnish.compile(f)
+    for _ in range(3):
+        made = compiled(*args)
+    return made
+
+
+def test_wrong_result_is_found(wrong_products):
+    def f(x, w):
+        return x.sin(), torch.relu(x @ w)
+
+    with pytest.raises(InternalError) as caught:
+        call_twice(f, torch.randn(4, 5), torch.randn(5, 6))
+    message = str(caught.value)
+    assert "output 1 differs by up to " in message and "and eager's numbers go up to " in message
+    assert "test_compare_with_eager.py" in message and "burnish bisect" in message
+
+
+def test_wrong_kernel_is_found(monkeypatch):
+    right = pipeline.build_kernel
+
+    def build_kernel(*args):
+        launch = right(*args)
+        loop = launch.kernel.loops[0]
+        stage = loop.stages[0]
+        (store,) = stage.stores
+        negative = make("neg", store.value.dtype, (store.value,), None)
+        stage = replace(stage, stores=(replace(store, value=negative),))
+        loop = replace(loop, stages=(stage,))
+        return replace(launch, kernel=replace(launch.kernel, loops=(loop,)))
+
+    monkeypatch.setattr(pipeline, "build_kernel", build_kernel)
+    with pytest.raises(InternalError, match="output 0 differs"):
+        call_twice(lambda x: x.sin() + 2, torch.randn(64))
+
+
+def test_wrong_write_is_found(wrong_products):
+    def f(x, w):
+        x.copy_(torch.relu(x @ w))
+
+    with pytest.raises(InternalError, match="input 0, at the end, differs"):
+        call_twice(f, torch.randn(5, 5), torch.randn(5, 5))
+
+
+def test_wrong_gradient_is_found(monkeypatch):
+    right = Rewriter.run
+
+    def run(self):
+        graph = right(self)
+        if isinstance(self, CallNamer):
+            graph.outputs = [*graph.outputs[:1], *reversed(graph.outputs[1:])]
+        return graph
+
+    monkeypatch.setattr(Rewriter, "run", run)
+    x, y = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+    compiled = burnish.compile(lambda x, y: (x.sin() * y.exp()).sum())
+    with pytest.raises(InternalError, match="backward of a graph .*: the gradient of input 0 differs"):
+        for _ in range(3):
+            compiled(x, y).backward()
+
+
+def test_inputs_are_written_once_and_views_stay_views():
+    def f(x, y):
+        x.mul_(2)
+        y.add_(1)
+        return x + y
+
+    base = torch.ones(8)
+    compiled = burnish.compile(f)
+    for n in range(1, 4):
+        compiled(base[:4], base[2:6])
+    twin = torch.ones(8)
+    for _ in range(3):
+        f(twin[:4], twin[2:6])
+    assert torch.equal(base, twin)
+
+
+@pytest.mark.parametrize("eager_random", [False, True])
+def test_random_numbers_are_drawn_once(eager_random):
+    def f(x):
+        return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x)
+
+    x = torch.randn(32, 32)
+    made = []
+    for is_checked in (False, True):
+        burnish.reset()
+        seed(3)
+        with burnish.settings.patch(check=is_checked, eager_random=eager_random):
+            compiled = burnish.compile(f)
+            made.append([compiled(x) for _ in range(4)])
+    for a, b in zip(*made, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_roundings_of_a_sum_that_cancels_out_are_no_fault():
+    def f(x):
+        return (x * 1e8).sum() - x.sum() * 1e8
+
+    call_twice(f, torch.randn(1000))
+
+
+def test_nan_and_infinity_are_equal_to_themselves():
+    x = torch.tensor([0.0, -1.0, float("inf"), float("nan")])
+    call_twice(lambda x: (x.log(), x / 0, x - x), x)
+
+
+def test_memory_that_nothing_was_written_to_is_not_compared():
+    def f(x):
+        return torch.empty_like(x), x + 1
+
+    call_twice(f, torch.randn(1000))
+
+
+def test_only_first_calls_are_compared(monkeypatch):
+    looked = []
+    right = compare_with_eager.look
+    monkeypatch.setattr(compare_with_eager, "look", lambda *args: (looked.append(1), right(*args)))
+    compiled = burnish.compile(lambda x: x.sin() + 1)
+    for _ in range(8):
+        compiled(torch.randn(4))
+    assert len(looked) == compare_with_eager.CALLS
+
+
+@pytest.mark.parametrize(
+    "got,want,why",
+    [
+        (torch.ones(2), torch.ones(2), None),
+        (torch.ones(2), torch.ones(2) + 1e-5, None),
+        (torch.ones(2), torch.ones(2) + 1e-2, "differs by up to"),
+        (torch.ones(2), torch.ones(2).double(), "has the dtype"),
+        (torch.ones(2), torch.ones(3), "has the shape"),
+        (torch.ones(2, 3), torch.ones(3, 2).T, "has the strides"),
+        (torch.ones(1, 3), torch.ones(3, 1).T, None),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "differs in 50.0%"),
+        (1.5, 1.5, None),
+        (1.5, 2, "is 1.5, and eager's 2"),
+        (torch.tensor([float("nan")]), torch.ones(1), "differs by up to inf"),
+    ],
+)
+def test_values_are_compared(got, want, why):
+    found = compare_with_eager.why_different(got, want)
+    assert found is None if why is None else why in found
