@@ -75,7 +75,7 @@ def shares(a: Any, b: Any) -> bool:
 
 def build(rebuilder: Any, value: Any) -> str:
     """An array in the code that ends a segment: a copy of a constant, or a part of one."""
-    m = rebuilder.m
+    m = rebuilder.tracer
     made: str
     if id(value) in m.shared_arrays:
         tensor = m.shared_arrays[id(value)][1]

@@ -84,7 +84,7 @@ def is_registered(handle: RemovableHandle) -> None:
 
 def build_handle(rebuilder: Any, handle: RemovableHandle) -> str:
     """The handle of a hook on a leaf, in the code that ends a segment."""
-    hook = rebuilder.m.hooks.get(id(handle))
+    hook = rebuilder.tracer.hooks.get(id(handle))
     if hook is None:
         text: str = rebuilder.other(handle)
         return text

@@ -33,14 +33,14 @@ class Effects:
 
     def write(self) -> None:
         """Calls in order, then the changes of outside objects."""
-        for effect in self.to.m.effects:
+        for effect in self.to.tracer.effects:
             args = [self.moment(a, effect.position) for a in effect.args]
             args += [f"{k}={self.moment(v, effect.position)}" for k, v in effect.kwargs.items()]
             self.to.lines.append(f"{self.to.constant(effect.function)}({', '.join(args)})")
         for origin in list(self.to.heap.origins.values()):
             if self.to.heap.changed(origin):
                 self.change(origin)
-        changed = self.to.m.gradients.changed()
+        changed = self.to.tracer.gradients.changed()
         if changed:
             tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
             gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
@@ -65,8 +65,8 @@ class Effects:
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
-        if isinstance(value, torch.Tensor) and self.to.m.changed_after(value, position):
-            handle = self.to.m.clone_at(value, position)
+        if isinstance(value, torch.Tensor) and self.to.tracer.changed_after(value, position):
+            handle = self.to.tracer.clone_at(value, position)
             return self.to.output(handle)
         if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
             parts = ", ".join(self.moment(v, position) for v in value)

@@ -48,7 +48,7 @@ LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
 class Rebuilder:
     def __init__(self, tracer: Any):
-        self.m = tracer
+        self.tracer = tracer
         self.heap: Heap = tracer.heap
         self.recorder: Recorder = tracer.recorder
         self.writer = CheckWriter()  # for its constants only
@@ -142,7 +142,7 @@ class Rebuilder:
         attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
         for key, part in attributes.items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
-        if id(value) in self.m.gradients.made_here:
+        if id(value) in self.tracer.gradients.made_here:
             self.lines.append(f"{name}.grad = {self.build(value.grad)}")
         return name
 

@@ -101,7 +101,7 @@ def enter_again(action: tuple | None) -> Any:
 
 def build_block(rebuilder: Any, block: Any) -> str:
     """A block in the code that ends a segment. If it was entered here, it is rebuilt by entering it."""
-    if not any(effect.function is is_entered and effect.args[0] is block for effect in rebuilder.m.effects):
+    if not any(effect.function is is_entered and effect.args[0] is block for effect in rebuilder.tracer.effects):
         text: str = rebuilder.other(block)
         return text
     made: str = rebuilder.name(block, f"{rebuilder.constant(enter_again)}({rebuilder.constant(block._filter)})")
