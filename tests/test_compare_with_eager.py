@@ -175,3 +175,26 @@ def test_only_first_calls_are_compared(monkeypatch):
 def test_values_are_compared(got, want, why):
     found = compare_with_eager.why_different(got, want)
     assert found is None if why is None else why in found
+
+
+def test_gradients_that_are_only_roundings_are_compared_with_float64():
+    """A bias in front of a batch norm has the gradient 0, and each kernel its own roundings of it."""
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 8))
+    compiled = burnish.compile(lambda x: (layers(x) * 1e3).pow(2).sum())
+    for _ in range(4):
+        compiled(torch.randn(256, 64)).backward()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_backward_is_compared_unless_a_weight_was_written_past_autograd(writes, monkeypatch):
+    seen = []
+    right = compare_with_eager.look
+    monkeypatch.setattr(compare_with_eager, "look", lambda *args: (seen.append(args[3]), right(*args)))
+    weight = torch.randn(3, 3, requires_grad=True)
+    compiled = burnish.compile(lambda x: (x @ weight).sum())
+    for _ in range(3):
+        out = compiled(torch.randn(2, 3, requires_grad=True))
+        if writes:
+            weight.data.mul_(5)
+        out.backward()
+    assert any(name.startswith("backward") for name in seen) is not writes

@@ -58,7 +58,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 is_on = os.environ.get("_BURNISH_COMPARE_RESULTS", "1") != "0"
-"""The tests, which run with the setting ``check`` on, look into what is compiled and compare it themselves."""
+"""The suite runs with the setting ``check`` on and this off: its tests look into what is compiled, count the Python
+calls of a step and the memory that it saves, and compare with eager themselves."""
 
 
 def compared(compiled: CompiledFn, gm: GraphModule, eager: CompiledFn) -> CompiledFn:
@@ -105,7 +106,7 @@ class Compared:
             wide = None if has_drawn else functools.partial(self.in_float64, given)
             names = [f"output {k}" for k in range(len(want))] + [f"input {k}, at the end," for k in range(len(inputs))]
             look([*made, *inputs], [*want, *copies], names, self.name, wide)
-            self.look_at_gradients(made, want, inputs, copies)
+            self.look_at_gradients(made, want, inputs, copies, None if has_drawn else given)
         return made
 
     @property
@@ -123,8 +124,25 @@ class Compared:
         except Exception:
             return None
 
-    def look_at_gradients(self, made: Sequence[Any], want: Sequence[Any], inputs: Sequence[Any], copies: list) -> None:
-        """Have autograd's node of the compiled graph compare what it gives the inputs, when backward runs."""
+    def gradients_in_float64(
+        self, given: Sequence[Any], tangents: dict[int, Any], places: Sequence[int]
+    ) -> list | None:
+        """Eager's gradients of the inputs at these places in float64, or None if it does not take float64."""
+        wide = [as_float64(x) for x in given]
+        try:
+            with torch.enable_grad():
+                results = quietly(self.eager, wide)
+            flows = [(results[k], as_float64(tangent).detach()) for k, tangent in tangents.items()]
+            outputs, weights = zip(*flows, strict=True)
+            return list(torch.autograd.grad(outputs, [wide[k] for k in places], weights, allow_unused=True))
+        except Exception:
+            return None
+
+    def look_at_gradients(
+        self, made: Sequence[Any], want: Sequence[Any], inputs: Sequence[Any], copies: list, given: list | None
+    ) -> None:
+        """Have autograd's node of the compiled graph compare what it gives the inputs, when backward runs. `given`:
+        copies of the inputs for float64, or None if the graph draws random numbers."""
         nodes = {x.grad_fn for x in made if has_history(x)}
         if len(nodes) != 1 or any(has_history(x) != has_history(y) for x, y in zip(made, want, strict=True)):
             return
@@ -134,29 +152,34 @@ class Compared:
         edges = [torch.autograd.graph.get_gradient_edge(x)[:2] if needs_grad(x) else None for x in inputs]
         places = [[k for k, edge in enumerate(edges) if edge == given] for given in node.next_functions]
         at = {number: at[0] for number, at in enumerate(places) if len(at) == 1}
-        flows = [(y, x.output_nr) for x, y in zip(made, want, strict=True) if has_history(x)]
+        flows = [(k, x.output_nr) for k, x in enumerate(made) if has_history(x)]
         name = f"backward of {self.name}"
 
         def look_at(gradients: Sequence[Any], tangents: Sequence[Any]) -> None:
-            outputs = [(out, tangents[number]) for out, number in flows if tangents[number] is not None]
+            if any(map(has_changed, inputs, copies)):
+                return  # written to since forward, perhaps past autograd: eager's backward would read that
+            flowing = {k: tangents[number] for k, number in flows if tangents[number] is not None}
             try:
                 expected = torch.autograd.grad(
-                    [out for out, _ in outputs],
+                    [want[k] for k in flowing],
                     [copies[k] for k in at.values()],
-                    [tangent for _, tangent in outputs],
+                    list(flowing.values()),
                     retain_graph=True,
                     allow_unused=True,
                 )
             except RuntimeError:
                 return
             # No gradient is one of zeros, and how gradients lie is left to each kernel.
-            pairs = [
-                (gradients[number].contiguous(), gradient.contiguous(), f"the gradient of input {k}")
+            found = [
+                (k, gradients[number].contiguous(), gradient.contiguous())
                 for (number, k), gradient in zip(at.items(), expected, strict=True)
                 if gradients[number] is not None and gradient is not None
             ]
-            if pairs:
-                look(*zip(*pairs, strict=True), name)
+            if found:
+                places, got, wanted = zip(*found, strict=True)
+                names = [f"the gradient of input {k}" for k in places]
+                wide = None if given is None else functools.partial(self.gradients_in_float64, given, flowing, places)
+                look(got, wanted, names, name, wide)
 
         if at:
             node.register_hook(look_at)
@@ -232,6 +255,12 @@ def as_float64(x: Any) -> Any:
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     return x.detach().double().requires_grad_(x.requires_grad)
+
+
+def has_changed(x: Any, copy: Any) -> bool:
+    """Whether an input is not what eager has left in its copy. Roundings of a graph that writes are no change."""
+    with torch.no_grad():
+        return why_different(x, copy) is not None
 
 
 def has_history(x: Any) -> bool:
