@@ -16,19 +16,20 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
+BASES = (list, collections.OrderedDict, dict, tuple, set, frozenset, collections.deque)
+EXACT = frozenset(BASES)
 
 
 def base_of(container: Any) -> type:
-    return next(base for base in BASES if isinstance(container, base))
+    kind = type(container)
+    return kind if kind in EXACT else next(base for base in BASES if issubclass(kind, base))
 
 
 def elements_of(container: Any) -> Iterator[Any]:
     """What a list, tuple, set or deque holds; the keys of a dictionary."""
-    kind = type(container)
-    return (
-        iter(container) if kind in BASES or not isinstance(container, BASES) else base_of(container).__iter__(container)
-    )
+    if type(container) in EXACT or not isinstance(container, BASES):
+        return iter(container)
+    return base_of(container).__iter__(container)
 
 
 def items_of(table: Any) -> Iterable[tuple[Any, Any]]:

@@ -89,7 +89,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if (
         issubclass(cls, dict)
         and is_user_type(cls)
-        and (value_kinds.stores_by_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
+        and (value_kinds.has_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})

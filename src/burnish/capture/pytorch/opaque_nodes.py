@@ -85,10 +85,10 @@ def facts_of(made: Any, sizes_are_open: bool) -> Any:
 def why_not_compared(made: Any) -> str | None:
     """Why the next run's results cannot be compared with these."""
     if isinstance(made, FunctionType):
-        return "it answers with a function that holds tensors of this run"  # e.g. torch.func.vjp
+        return "it returns a function that holds tensors of this run"  # e.g. torch.func.vjp
     if isinstance(made, (tuple, list, dict)):
         return next(filter(None, map(why_not_compared, made.values() if isinstance(made, dict) else made)), None)
-    return None if isinstance(made, (torch.Tensor, *IMMEDIATE)) else f"it answers with a {type(made).__qualname__}"
+    return None if isinstance(made, (torch.Tensor, *IMMEDIATE)) else f"it returns a {type(made).__qualname__}"
 
 
 def stop_after_writes(m: Any, name: str) -> None:

@@ -76,7 +76,7 @@ _loaders: dict[type, Any] = {}
 
 
 def _loader_for(kind: type) -> Any:
-    """How attributes of this type's objects are read. ``isinstance`` is dear for tensors: it is asked once a type."""
+    """How attributes of this type's objects are read. ``isinstance`` is slow for tensors: it runs once a type."""
     if kind in NATIVE_TYPES:
         return _load_natively
     if issubclass(kind, torch.Tensor):

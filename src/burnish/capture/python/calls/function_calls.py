@@ -74,8 +74,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
     admit_defaults(m, function)
     if not is_leaf(function) and not (module or "").startswith(("torch._dynamo", "torch._tensor")):
-        # Other functions of this code are interpreted as well, whatever they close over. Nobody can see that one is
-        # held which closes over no more than a class.
+        # Other functions of this code are interpreted as well, whatever they close over. Holding a function has no
+        # visible effect if it closes over no more than a class.
         m.made_of[id(code.co)] = code, function.__globals__
         if handler is None and not marks and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
             m.ordinary[id(function)] = (function, code)

@@ -28,7 +28,7 @@ from ..operators import native_reads, value_kinds
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
     if function is torch._assert and args and type(args[0]) is bool:
-        # Of a bool it is Python's own statement: no call of the graph, and the message is made for nobody.
+        # Of a bool it is Python's own statement: no call of the graph, and the message is never shown.
         return None if args[0] else m.plainly(function, *map(native_reads.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
@@ -59,7 +59,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
         value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change
-    # As long as nobody clears the cache the answer stays the one in it.
+    # Until the cache is cleared, the result stays the one in it.
     size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
     m.heap.guard(

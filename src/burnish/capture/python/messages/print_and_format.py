@@ -118,7 +118,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
 
 
 def size_text(shape: torch.Size) -> Any:
-    """The text of a shape with live numbers in it: messages show shapes, and mostly nobody reads them."""
+    """The text of a shape with live numbers in it: messages show shapes, and most are never read."""
     text: Any = "torch.Size(["
     for k, size in enumerate(shape):
         part = live_scalars.apply(str, size) if isinstance(size, Live) else str(size)

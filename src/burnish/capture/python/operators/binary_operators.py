@@ -31,10 +31,10 @@ from .value_kinds import (
     NUMBERS_OF_PYTHON,
     NUMPY,
     SIMPLE,
+    has_own_rules,
     holds_user_equality,
     is_known,
     python_method,
-    stores_by_own_rules,
 )
 
 ARITHMETIC = "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
@@ -141,9 +141,7 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
-    if operation in (operator.or_, operator.ior) and (
-        stores_by_own_rules(m, type(left)) or stores_by_own_rules(m, type(right))
-    ):
+    if operation in (operator.or_, operator.ior) and (has_own_rules(m, type(left)) or has_own_rules(m, type(right))):
         m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
     if operation in IN_PLACE:
         if m.region is not None and isinstance(left, CHANGEABLE):

@@ -51,11 +51,6 @@ BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 CHANGEABLE = (list, dict, set, collections.deque)
 
 
-def stores_by_own_rules(m: Any, kind: type) -> bool:
-    """Whether methods of C code call the user's ``__setitem__``: those of an ordered dictionary do."""
-    return issubclass(kind, collections.OrderedDict) and isinstance(lookup(m, kind, "__setitem__")[0], FunctionType)
-
-
 def has_own_rules(m: Any, kind: type) -> bool:
     """Whether methods of C code call the user's methods for single items: those of an ordered dictionary do."""
     return issubclass(kind, collections.OrderedDict) and any(
