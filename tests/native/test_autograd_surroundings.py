@@ -10,6 +10,9 @@ from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.utils import parametrizations
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
+import burnish
+from burnish.settings import patch
+
 from .worlds import alike
 
 
@@ -132,6 +135,29 @@ def test_graphs_are_kept_and_used_up_as_in_eager():
         return step, (model,)
 
     assert alike(build, rows).refused == []
+
+
+def test_steps_of_other_sizes_run_backward_as_well():
+    """The size 5 comes to a program for all sizes that is not right for it: what runs instead differentiates too."""
+
+    def build():
+        w, v = (torch.nn.Parameter(torch.ones(6, k) / 6) for k in (1, 6))
+
+        def step(x):
+            y = x @ v
+            (x @ w).sum().backward()
+            y.sum().backward()
+            return y.detach()
+
+        return step, (w, v)
+
+    (plain, wanted), (step, found) = build(), build()
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(step)
+        for rows in (4, 6, 5, 3, 5, 5, 8):
+            x = torch.randn(rows, 6)
+            torch.testing.assert_close(run(x), plain(x))
+            torch.testing.assert_close([p.grad for p in found], [p.grad for p in wanted])
 
 
 def test_hooks_see_and_change_gradients():

@@ -198,6 +198,8 @@ class Aside:
     def __call__(self, *inputs: Any) -> tuple:
         with torch.no_grad():
             made = self.program(*inputs)
+        if type(made) is Elsewhere:
+            return tuple(made)
         if self.views is None:
             self.views = tuple(k for k, x in enumerate(made) if is_view_of_constant(x, inputs))
         if not self.views:
@@ -207,6 +209,21 @@ class Aside:
             x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
             for k, x in enumerate(made)
         )
+
+
+class Elsewhere(tuple):
+    """The results of what ran in place of the program of an `Aside`."""
+
+
+def in_place_of_aside(call: Callable) -> Callable[..., Elsewhere]:
+    """`call`, which runs where the program of an `Aside` cannot: in the present grad mode, as it may differentiate."""
+    mode = torch.is_grad_enabled()
+
+    def run(*inputs: Any) -> Elsewhere:
+        with torch.set_grad_enabled(mode):
+            return Elsewhere(call(*inputs))
+
+    return run
 
 
 def is_view_of_constant(x: Any, inputs: Sequence[Any]) -> bool:
