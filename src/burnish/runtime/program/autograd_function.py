@@ -74,6 +74,8 @@ class GradientLayout:
     whether each is a tangent. A view's memory is visible elsewhere."""
     order: tuple[int, ...] = ()
     """The order in which autograd gets the inputs; empty for their own order."""
+    multiplied: tuple[int, ...] = ()
+    """Bit masks of `flows`: the tangents that meet in backward and are combined with other values."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
@@ -81,6 +83,13 @@ class GradientLayout:
             return []
         used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
         return [at for at, reached in zip(self.gradients, self.reached, strict=True) if not reached & used]
+
+    def may_spread_nan(self, flowing: Sequence[Any]) -> bool:
+        """Whether the zeros that stand for tangents which did not come may be multiplied with infinity."""
+        if not self.multiplied or self.why_not_twice is not None:
+            return False
+        used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
+        return any(not mask & used for mask in self.multiplied)
 
     def ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The inputs in autograd's order."""
@@ -301,6 +310,7 @@ class Compiled(torch.autograd.Function):
                 ctx.kept = ctx.run = None
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
+        came = list(tangents) if layout.may_spread_nan(flowing) else None
         tangents.clear()
         turned = [
             (view, flowing[view.flow])
@@ -323,6 +333,9 @@ class Compiled(torch.autograd.Function):
             ctx.kept = ctx.run = None  # tells the caller that the saved values may be freed
         del watched
         found = run(given)
+        if came is not None and not all(bool(x.isfinite().all()) for x in found if x is not None):
+            again = gradients_by_eager(step, ctx.inputs, came, create_graph=False)
+            return None, None, None, None, *layout.ordered(again)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, layout.of_tangents)
         if turned:
@@ -359,7 +372,7 @@ def as_expected(
 
 
 def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """Gradients from a second run of the eager graph: they can be differentiated again."""
+    """Gradients that can be differentiated again."""
     layout = step.layout
     if layout.why_not_twice is not None:
         raise RuntimeError(
@@ -367,6 +380,14 @@ def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tang
             "of the program cannot be run a second time. Keep it out of compilation with burnish.disable(function), or "
             "call backward without create_graph."
         )
+    return gradients_by_eager(step, inputs, tangents, create_graph=True)
+
+
+def gradients_by_eager(
+    step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any], create_graph: bool
+) -> list[Any]:
+    """Gradients from a second run of the eager graph."""
+    layout = step.layout
     with torch.enable_grad():
         outputs = step.eager(*inputs)
         made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
@@ -380,7 +401,7 @@ def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tang
                 wanted,
                 [tangent for _, tangent in pairs],
                 allow_unused=True,
-                create_graph=True,
+                create_graph=create_graph,
             )
         )
     return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
