@@ -6,7 +6,8 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, jvp, vmap
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.nn.utils import parametrizations
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
@@ -158,6 +159,40 @@ def test_steps_of_other_sizes_run_backward_as_well():
             x = torch.randn(rows, 6)
             torch.testing.assert_close(run(x), plain(x))
             torch.testing.assert_close([p.grad for p in found], [p.grad for p in wanted])
+
+
+def forward_mode(run, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(run(forward_ad.make_dual(x.detach(), torch.ones_like(x)))).tangent
+
+
+AROUND = {
+    "forward mode": forward_mode,
+    "batched": lambda run, x: torch.autograd.grad(run(x), x, torch.eye(2), is_grads_batched=True)[0],
+    "jacobian": lambda run, x: torch.autograd.functional.jacobian(run, x, vectorize=True),
+    "vmap of backward": lambda run, x: vmap(lambda t, y=run(x): torch.autograd.grad(y, x, t, retain_graph=True)[0])(
+        torch.eye(2)
+    ),
+    "grad": lambda run, x: grad(lambda t: run(t).sum())(x),
+    "vjp": lambda run, x: vjp(run, x)[1](torch.ones(2))[0],
+    "jvp": lambda run, x: jvp(run, (x,), (x * 2,))[1],
+    "vmap": lambda run, x: vmap(run)(x),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_around_a_compiled_function_sees_its_derivatives(name):
+    def fn(x):
+        return (x.sin() * x).sum(-1)
+
+    x = torch.randn(2, 3, requires_grad=True)
+    around = AROUND[name]
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(fn)
+        for _ in range(3):
+            torch.testing.assert_close(around(run, x), around(fn, x))
+            for plain in (x, x.detach()):
+                torch.testing.assert_close(run(plain), fn(plain))
 
 
 def test_hooks_see_and_change_gradients():

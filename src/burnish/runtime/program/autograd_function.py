@@ -18,6 +18,7 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
 from .program import is_laid_out, restrided
 from .shared_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
@@ -296,9 +297,17 @@ class Compiled(torch.autograd.Function):
         step: Differentiable = ctx.step
         layout: GradientLayout = ctx.layout
         if torch.is_grad_enabled():
-            return None, None, None, None, *layout.ordered(gradients_to_differentiate(step, ctx.inputs, tangents))
+            found = gradients_by_eager(
+                step, ctx.inputs, tangents, "of gradients (create_graph=True)", create_graph=True
+            )
+            return None, None, None, None, *layout.ordered(found)
         if ctx.kept is None:
             raise RuntimeError(TWICE)
+        if any(x is not None and is_batched(x) for x in tangents):
+            found = gradients_by_eager(step, ctx.inputs, tangents, "many at once (vmap)", create_graph=False)
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.kept = ctx.run = None
+            return None, None, None, None, *layout.ordered(found)
         flowing = [tangents[k] for k in layout.flows]
         for k, words in layout.closed:
             if tangents[k] is not None:
@@ -334,7 +343,7 @@ class Compiled(torch.autograd.Function):
         del watched
         found = run(given)
         if came is not None and not all(bool(x.isfinite().all()) for x in found if x is not None):
-            again = gradients_by_eager(step, ctx.inputs, came, create_graph=False)
+            again = gradients_by_eager(step, ctx.inputs, came, "", create_graph=False)
             return None, None, None, None, *layout.ordered(again)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, layout.of_tangents)
@@ -348,6 +357,11 @@ class Compiled(torch.autograd.Function):
         for at in unreached:
             gradients[at] = None
         return None, None, None, None, *layout.ordered(gradients)
+
+
+def is_batched(tangent: torch.Tensor) -> bool:
+    """Whether it stands for many tangents: with ``is_grads_batched=True``, or in a ``vmap``."""
+    return is_legacy_batchedtensor(tangent) or is_functorch_wrapped_tensor(tangent)
 
 
 def tensor_or_none(x: Any) -> torch.Tensor | None:
@@ -371,23 +385,17 @@ def as_expected(
     return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)
 
 
-def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """Gradients that can be differentiated again."""
+def gradients_by_eager(
+    step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+) -> list[Any]:
+    """Gradients from a second run of the eager graph. With `create_graph` they can be differentiated again."""
     layout = step.layout
     if layout.why_not_twice is not None:
         raise RuntimeError(
-            f"Gradients of gradients (create_graph=True) through compiled code that {layout.why_not_twice}: that part "
-            "of the program cannot be run a second time. Keep it out of compilation with burnish.disable(function), or "
-            "call backward without create_graph."
+            f"Gradients {kind} through compiled code that {layout.why_not_twice}: that part of the program cannot be "
+            "run a second time. Keep it out of compilation with burnish.disable(function), or call backward without "
+            "asking for them."
         )
-    return gradients_by_eager(step, inputs, tangents, create_graph=True)
-
-
-def gradients_by_eager(
-    step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any], create_graph: bool
-) -> list[Any]:
-    """Gradients from a second run of the eager graph."""
-    layout = step.layout
     with torch.enable_grad():
         outputs = step.eager(*inputs)
         made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
