@@ -6,9 +6,13 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, jvp, vmap
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.nn.utils import parametrizations
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
+
+import burnish
+from burnish.settings import patch
 
 from .worlds import alike
 
@@ -132,6 +136,63 @@ def test_graphs_are_kept_and_used_up_as_in_eager():
         return step, (model,)
 
     assert alike(build, rows).refused == []
+
+
+def test_steps_of_other_sizes_run_backward_as_well():
+    """The size 5 comes to a program for all sizes that is not right for it: what runs instead differentiates too."""
+
+    def build():
+        w, v = (torch.nn.Parameter(torch.ones(6, k) / 6) for k in (1, 6))
+
+        def step(x):
+            y = x @ v
+            (x @ w).sum().backward()
+            y.sum().backward()
+            return y.detach()
+
+        return step, (w, v)
+
+    (plain, wanted), (step, found) = build(), build()
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(step)
+        for rows in (4, 6, 5, 3, 5, 5, 8):
+            x = torch.randn(rows, 6)
+            torch.testing.assert_close(run(x), plain(x))
+            torch.testing.assert_close([p.grad for p in found], [p.grad for p in wanted])
+
+
+def forward_mode(run, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(run(forward_ad.make_dual(x.detach(), torch.ones_like(x)))).tangent
+
+
+AROUND = {
+    "forward mode": forward_mode,
+    "batched": lambda run, x: torch.autograd.grad(run(x), x, torch.eye(2), is_grads_batched=True)[0],
+    "jacobian": lambda run, x: torch.autograd.functional.jacobian(run, x, vectorize=True),
+    "vmap of backward": lambda run, x: vmap(lambda t, y=run(x): torch.autograd.grad(y, x, t, retain_graph=True)[0])(
+        torch.eye(2)
+    ),
+    "grad": lambda run, x: grad(lambda t: run(t).sum())(x),
+    "vjp": lambda run, x: vjp(run, x)[1](torch.ones(2))[0],
+    "jvp": lambda run, x: jvp(run, (x,), (x * 2,))[1],
+    "vmap": lambda run, x: vmap(run)(x),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_around_a_compiled_function_sees_its_derivatives(name):
+    def fn(x):
+        return (x.sin() * x).sum(-1)
+
+    x = torch.randn(2, 3, requires_grad=True)
+    around = AROUND[name]
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(fn)
+        for _ in range(3):
+            torch.testing.assert_close(around(run, x), around(fn, x))
+            for plain in (x, x.detach()):
+                torch.testing.assert_close(run(plain), fn(plain))
 
 
 def test_hooks_see_and_change_gradients():

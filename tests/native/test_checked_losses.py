@@ -35,3 +35,17 @@ def test_gaussian_nll_loss_refuses_negative_variances():
             torch.testing.assert_close(compiled(x, x.abs()), F.gaussian_nll_loss(x, x * 2, x.abs()))
             with pytest.raises(ValueError, match="negative"):
                 compiled(x, -x.abs())
+
+
+def test_a_condition_that_two_distributions_check_is_checked_once():
+    def fn(mean, scale):
+        first, second = torch.distributions.Normal(mean, scale), torch.distributions.Normal(mean, scale)
+        return first.log_prob(mean), second.entropy()
+
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(fn)
+        mean, scale = torch.randn(3), torch.rand(3) + 0.1
+        for _ in range(3):
+            torch.testing.assert_close(compiled(mean, scale), fn(mean, scale))
+            with pytest.raises(ValueError, match="to satisfy the constraint"):
+                compiled(mean, -scale)

@@ -540,6 +540,23 @@ def test_what_the_loss_does_not_use_has_no_gradient(used):
     assert graphs.compiled
 
 
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (1, 2), (0, 2)])
+def test_infinite_derivatives_of_what_the_loss_does_not_use_do_not_count(used):
+    """Not 0 * inf: eager does not run the backward of an output that is not used."""
+
+    def fn(x, w):
+        y = x * w
+        return y.sqrt(), y.exp() * 2, x + w
+
+    with patch(never_slower=False, on_error="raise"), Graphs() as graphs:
+        run = burnish.compile(fn)
+        for rows in (3, 3, 4, 5):
+            given = [torch.zeros(rows, requires_grad=True), torch.ones(rows, requires_grad=True)]
+            found, want = (torch.autograd.grad(sum(f(*given)[k].sum() for k in used), given) for f in (run, fn))
+            torch.testing.assert_close(found, want, equal_nan=True)
+    assert graphs.compiled
+
+
 def test_what_the_loss_does_not_use_has_no_gradient_two_graphs_away():
     """Autograd walks through the first graph as well, with no gradient for its only output."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -140,6 +142,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
     halves.forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
     place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown and k not in views)}
     tangents = graph.inputs[gradients.tangents : gradients.tangents + len(gradients.flows)]
+    multiplied = multiplied_tangents(graph, tangents)
     layout = GradientLayout(
         outputs=gradients.outputs,
         shown=shown,
@@ -162,8 +165,24 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
         held=held_gradients(gradients, graph.outputs[gradients.outputs :]),
         order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
+        multiplied=multiplied,
     )
     return halves, layout
+
+
+def multiplied_tangents(graph: Graph, tangents: Sequence[Value]) -> tuple[int, ...]:
+    """Bit masks of the tangents in each operation that combines some with other values. Where those tangents are zeros,
+    the result may still be NaN: 0 * inf."""
+    flowing = {value: 1 << k for k, value in enumerate(tangents)}
+    found = set()
+    for node in graph.nodes:
+        masks = [flowing.get(value, 0) for value in node.operands]
+        mask = functools.reduce(operator.or_, masks, 0)
+        if mask:
+            flowing.update((value, mask) for value in node.results if value is not None)
+            if 0 in masks:
+                found.add(mask)
+    return tuple(sorted(found)) if len(tangents) > 1 else ()
 
 
 def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:

@@ -14,7 +14,13 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, OpenDifferentiable
+from ..runtime.program.autograd_function import (
+    Aside,
+    Differentiable,
+    GradientLayout,
+    OpenDifferentiable,
+    in_place_of_aside,
+)
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import Apart
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
@@ -74,8 +80,9 @@ class Recipe(NamedTuple):
             case Plain(driver):
                 made = driver.program(join)
             case Frozen(main, prologue, state):
+                instead = in_place_of_aside(eager) if self.is_aside else eager
                 made = FrozenProgram(
-                    main.program(join), prologue.program(join), state, tools.sampler, eager, tools.new_watch
+                    main.program(join), prologue.program(join), state, tools.sampler, instead, tools.new_watch
                 )
             case Halved(forward, backward, layout):
                 made = Differentiable(*halves(forward, backward, join), layout, eager)
@@ -122,6 +129,9 @@ class OpenRecipe(NamedTuple):
         def elsewhere(*inputs: Any) -> Any:
             return otherwise(*inputs[:count])
 
+        instead = eager
+        if self.is_aside:
+            instead, otherwise = in_place_of_aside(eager), in_place_of_aside(otherwise)
         made: Any
         join = tools.join
         match self.parts:
@@ -133,7 +143,7 @@ class OpenRecipe(NamedTuple):
                     prologue.program(join),  # type: ignore
                     state,
                     tools.sampler,
-                    eager,
+                    instead,
                     tools.new_watch,
                 )
             case OpenHalved(forward, backward, layout):

@@ -14,6 +14,8 @@ import functools
 import sys
 from typing import Any
 
+from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from ..errors import UserError, did_you_mean
@@ -41,9 +43,12 @@ def of_torch() -> str:
 
 
 def forces_eager() -> bool:
-    """Also True while Dynamo traces through a compiled function: it should see the original. Called on every call, so
-    the common cases return without another function call."""
+    """Also True while Dynamo traces through a compiled function: it should see the original. And inside of a transform
+    of torch.func and in forward mode: kernels cannot read wrapped tensors, and tangents would be lost. Called on every
+    call, so the common cases return without another function call of Python."""
     global _dynamo
+    if forward_ad._current_level >= 0 or _are_functorch_transforms_active():
+        return True
     if _current != "default":
         return _current == "force_eager" or is_dynamo_compiling()
     if _dynamo is None:

@@ -41,7 +41,7 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
                 else (node.op.name, frozen(args), frozen(tuple(kwargs.items())) if kwargs else ())
             )
             results = known.get(key) if key is not None else None
-            if results is not None and not fuel.allows("eliminate_common_nodes", node, results[0]):
+            if results is not None and not fuel.allows("eliminate_common_nodes", node, *results[:1]):
                 results = None
             if results is None:
                 results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))

@@ -18,6 +18,7 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
 from .program import is_laid_out, restrided
 from .shared_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
@@ -74,6 +75,8 @@ class GradientLayout:
     whether each is a tangent. A view's memory is visible elsewhere."""
     order: tuple[int, ...] = ()
     """The order in which autograd gets the inputs; empty for their own order."""
+    multiplied: tuple[int, ...] = ()
+    """Bit masks of `flows`: the tangents that meet in backward and are combined with other values."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
@@ -81,6 +84,13 @@ class GradientLayout:
             return []
         used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
         return [at for at, reached in zip(self.gradients, self.reached, strict=True) if not reached & used]
+
+    def may_spread_nan(self, flowing: Sequence[Any]) -> bool:
+        """Whether the zeros that stand for tangents which did not come may be multiplied with infinity."""
+        if not self.multiplied or self.why_not_twice is not None:
+            return False
+        used = sum(1 << k for k, tangent in enumerate(flowing) if tangent is not None)
+        return any(not mask & used for mask in self.multiplied)
 
     def ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The inputs in autograd's order."""
@@ -198,6 +208,8 @@ class Aside:
     def __call__(self, *inputs: Any) -> tuple:
         with torch.no_grad():
             made = self.program(*inputs)
+        if type(made) is Elsewhere:
+            return tuple(made)
         if self.views is None:
             self.views = tuple(k for k, x in enumerate(made) if is_view_of_constant(x, inputs))
         if not self.views:
@@ -207,6 +219,21 @@ class Aside:
             x._base.as_strided(x.shape, x.stride(), x.storage_offset()) if k in self.views else x
             for k, x in enumerate(made)
         )
+
+
+class Elsewhere(tuple):
+    """The results of what ran in place of the program of an `Aside`."""
+
+
+def in_place_of_aside(call: Callable) -> Callable[..., Elsewhere]:
+    """`call`, which runs where the program of an `Aside` cannot: in the present grad mode, as it may differentiate."""
+    mode = torch.is_grad_enabled()
+
+    def run(*inputs: Any) -> Elsewhere:
+        with torch.set_grad_enabled(mode):
+            return Elsewhere(call(*inputs))
+
+    return run
 
 
 def is_view_of_constant(x: Any, inputs: Sequence[Any]) -> bool:
@@ -270,9 +297,17 @@ class Compiled(torch.autograd.Function):
         step: Differentiable = ctx.step
         layout: GradientLayout = ctx.layout
         if torch.is_grad_enabled():
-            return None, None, None, None, *layout.ordered(gradients_to_differentiate(step, ctx.inputs, tangents))
+            found = gradients_by_eager(
+                step, ctx.inputs, tangents, "of gradients (create_graph=True)", create_graph=True
+            )
+            return None, None, None, None, *layout.ordered(found)
         if ctx.kept is None:
             raise RuntimeError(TWICE)
+        if any(x is not None and is_batched(x) for x in tangents):
+            found = gradients_by_eager(step, ctx.inputs, tangents, "many at once (vmap)", create_graph=False)
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.kept = ctx.run = None
+            return None, None, None, None, *layout.ordered(found)
         flowing = [tangents[k] for k in layout.flows]
         for k, words in layout.closed:
             if tangents[k] is not None:
@@ -284,6 +319,7 @@ class Compiled(torch.autograd.Function):
                 ctx.kept = ctx.run = None
             return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
+        came = list(tangents) if layout.may_spread_nan(flowing) else None
         tangents.clear()
         turned = [
             (view, flowing[view.flow])
@@ -306,6 +342,9 @@ class Compiled(torch.autograd.Function):
             ctx.kept = ctx.run = None  # tells the caller that the saved values may be freed
         del watched
         found = run(given)
+        if came is not None and not all(bool(x.isfinite().all()) for x in found if x is not None):
+            again = gradients_by_eager(step, ctx.inputs, came, "", create_graph=False)
+            return None, None, None, None, *layout.ordered(again)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, layout.of_tangents)
         if turned:
@@ -318,6 +357,11 @@ class Compiled(torch.autograd.Function):
         for at in unreached:
             gradients[at] = None
         return None, None, None, None, *layout.ordered(gradients)
+
+
+def is_batched(tangent: torch.Tensor) -> bool:
+    """Whether it stands for many tangents: with ``is_grads_batched=True``, or in a ``vmap``."""
+    return is_legacy_batchedtensor(tangent) or is_functorch_wrapped_tensor(tangent)
 
 
 def tensor_or_none(x: Any) -> torch.Tensor | None:
@@ -341,14 +385,16 @@ def as_expected(
     return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)
 
 
-def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """Gradients from a second run of the eager graph: they can be differentiated again."""
+def gradients_by_eager(
+    step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+) -> list[Any]:
+    """Gradients from a second run of the eager graph. With `create_graph` they can be differentiated again."""
     layout = step.layout
     if layout.why_not_twice is not None:
         raise RuntimeError(
-            f"Gradients of gradients (create_graph=True) through compiled code that {layout.why_not_twice}: that part "
-            "of the program cannot be run a second time. Keep it out of compilation with burnish.disable(function), or "
-            "call backward without create_graph."
+            f"Gradients {kind} through compiled code that {layout.why_not_twice}: that part of the program cannot be "
+            "run a second time. Keep it out of compilation with burnish.disable(function), or call backward without "
+            "asking for them."
         )
     with torch.enable_grad():
         outputs = step.eager(*inputs)
@@ -363,7 +409,7 @@ def gradients_to_differentiate(step: Differentiable, inputs: Sequence[Any], tang
                 wanted,
                 [tangent for _, tangent in pairs],
                 allow_unused=True,
-                create_graph=True,
+                create_graph=create_graph,
             )
         )
     return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
