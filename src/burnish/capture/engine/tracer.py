@@ -170,7 +170,7 @@ class Tracer(Machine):
                             frame = self.frame
                             if frame is None:
                                 return None
-                            instructions = frame.instructions
+                            self.answer, instructions = None, frame.instructions  # it may hold a frame that returned
                 except Raised as raised:
                     trouble = raised.error
                 try:
