@@ -359,6 +359,9 @@ class Machine:
     def plain_attr(self, obj: Any, name: str) -> Any:
         return getattr(obj, name, MISSING)
 
+    def is_instance(self, obj: Any, cls: type) -> bool:
+        return isinstance(obj, cls)
+
     # ---- calls
 
     def call(self, function: Any, args: tuple, kwargs: dict) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ..frames import PUSHED, Raised
 from ..reads_past_overrides import dict_of
 from .calls import callable_text
 from .handler_registry import op
+
+SEQUENCE, MAPPING = 1 << 5, 1 << 6  # type flags: what patterns take for a sequence, and for a mapping
 
 
 @op("BUILD_TUPLE")
@@ -180,13 +180,12 @@ def get_len(m, f, arg):
 
 @op("MATCH_MAPPING")
 def match_mapping(m, f, arg):
-    f.stack.append(isinstance(f.stack[-1], Mapping))
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(m, f, arg):
-    subject = f.stack[-1]
-    f.stack.append(isinstance(subject, Sequence) and not isinstance(subject, (str, bytes, bytearray)))
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE))
 
 
 @op("MATCH_KEYS")
