@@ -3,7 +3,10 @@
 import array
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 
+import pytest
 import torch
+
+import burnish
 
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
@@ -734,3 +737,14 @@ def test_base_method_that_raises_is_called_once_more_only_through_the_base():
         return x
 
     return fn, [(torch.ones(2), Bag({2}), Table({3: 4})) for _ in range(3)], log
+
+
+def test_error_about_a_key_to_delete_holds_the_number_itself():
+    def delete(table, key):
+        del table[key]
+
+    compiled = burnish.compile(lambda x, key: delete(x, key), backend="eager")
+    for key in (1, 2, 3):
+        with pytest.raises(KeyError) as caught:
+            compiled({}, key)
+        assert type(caught.value.args[0]) is int
