@@ -748,3 +748,19 @@ def test_error_about_a_key_to_delete_holds_the_number_itself():
         with pytest.raises(KeyError) as caught:
             compiled({}, key)
         assert type(caught.value.args[0]) is int
+
+
+@program(breaks=0)
+def test_list_subclass_is_unpacked_without_its_length():
+    class Measured(list):
+        def __len__(self):
+            asked.append("length")
+            return 0
+
+    asked, values = [], Measured([1, 2, 3])
+
+    def fn(x):
+        first, *rest = values
+        return x * first, rest
+
+    return fn, ordinary, asked

@@ -138,7 +138,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
     if isinstance(value, (list, collections.deque, dict, set, str, range)) and not has_own:
         m.heap.expose_items(value)
-        return list(value)
+        return list(iter(value))  # nor is theirs
     if isinstance(value, torch.Tensor):
         if m.open_sizes is not None:
             m.open_sizes.close_first(value)
