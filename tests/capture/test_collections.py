@@ -764,3 +764,32 @@ def test_list_subclass_is_unpacked_without_its_length():
         return x * first, rest
 
     return fn, ordinary, asked
+
+
+@program
+def test_object_of_another_class_than_before_is_asked_once():
+    class Table:
+        def __getitem__(self, key):
+            asked.append(key)
+            return 5
+
+    asked = []
+
+    def fn(x, table):
+        return x * table["k"]
+
+    return fn, [(torch.ones(2), table) for table in ({"k": 3}, Table(), {"k": 4}, Table(), UserDict(k=6))], asked
+
+
+@program
+def test_mapping_of_another_class_than_before_behind_a_break():
+    class Own(dict):
+        def get(self, key, default=None):
+            return dict.get(self, key, default)
+
+    def fn(x, table):
+        if x.sum() > 0:
+            x = x + 1
+        return x * table["k"]
+
+    return fn, [(torch.ones(2), table) for table in (Own(k=3), UserDict(k=4), Own(k=5), UserDict(k=6))]
