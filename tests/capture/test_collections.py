@@ -793,3 +793,28 @@ def test_mapping_of_another_class_than_before_behind_a_break():
         return x * table["k"]
 
     return fn, [(torch.ones(2), table) for table in (Own(k=3), UserDict(k=4), Own(k=5), UserDict(k=6))]
+
+
+@program(breaks=0)
+def test_only_mappings_are_spread_into_a_dictionary():
+    def named(**names):
+        return names
+
+    def positional(*values):
+        return values
+
+    class Pairs:
+        def __iter__(self):
+            return iter([("a", 1)])
+
+    def fn(x, value):
+        found = []
+        for spread in (lambda: {**value}, lambda: named(**value), lambda: positional(*value)):
+            try:
+                found.append(spread())
+            except TypeError as error:
+                found.append(str(error))
+        return x, found
+
+    values = ([("a", 1)], "", {("a", 1)}, Pairs(), {"a": 1}, UserDict(a=1), None, 3)
+    return fn, [(torch.ones(2), value) for value in values]

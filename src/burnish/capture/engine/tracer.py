@@ -384,6 +384,8 @@ class Tracer(Machine):
         target.add(value)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
+        if not iteration.can_iterate(self, value):
+            return super().to_tuple(value, function)
         if not isinstance(value, (list, tuple)) or object_creation.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
         if isinstance(value, list):

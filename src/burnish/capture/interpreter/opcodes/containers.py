@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..frames import PUSHED, Raised
-from ..reads_past_overrides import dict_of
+from ..reads_past_overrides import may_have_keys
 from .calls import callable_text
 from .handler_registry import op
 
@@ -103,7 +103,7 @@ def merge_keywords(m, f, arg: int, function):
         target.update(m.to_dict(other))
         f.stack.pop()
         return None
-    if not hasattr(type(other), "keys") and "keys" not in (dict_of(other) or ()):
+    if not may_have_keys(other):
         text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
         raise Raised(TypeError(text))
     other = m.to_dict(other)
