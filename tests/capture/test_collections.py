@@ -3,7 +3,10 @@
 import array
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 
+import pytest
 import torch
+
+import burnish
 
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
@@ -734,3 +737,84 @@ def test_base_method_that_raises_is_called_once_more_only_through_the_base():
         return x
 
     return fn, [(torch.ones(2), Bag({2}), Table({3: 4})) for _ in range(3)], log
+
+
+def test_error_about_a_key_to_delete_holds_the_number_itself():
+    def delete(table, key):
+        del table[key]
+
+    compiled = burnish.compile(lambda x, key: delete(x, key), backend="eager")
+    for key in (1, 2, 3):
+        with pytest.raises(KeyError) as caught:
+            compiled({}, key)
+        assert type(caught.value.args[0]) is int
+
+
+@program(breaks=0)
+def test_list_subclass_is_unpacked_without_its_length():
+    class Measured(list):
+        def __len__(self):
+            asked.append("length")
+            return 0
+
+    asked, values = [], Measured([1, 2, 3])
+
+    def fn(x):
+        first, *rest = values
+        return x * first, rest
+
+    return fn, ordinary, asked
+
+
+@program
+def test_object_of_another_class_than_before_is_asked_once():
+    class Table:
+        def __getitem__(self, key):
+            asked.append(key)
+            return 5
+
+    asked = []
+
+    def fn(x, table):
+        return x * table["k"]
+
+    return fn, [(torch.ones(2), table) for table in ({"k": 3}, Table(), {"k": 4}, Table(), UserDict(k=6))], asked
+
+
+@program
+def test_mapping_of_another_class_than_before_behind_a_break():
+    class Own(dict):
+        def get(self, key, default=None):
+            return dict.get(self, key, default)
+
+    def fn(x, table):
+        if x.sum() > 0:
+            x = x + 1
+        return x * table["k"]
+
+    return fn, [(torch.ones(2), table) for table in (Own(k=3), UserDict(k=4), Own(k=5), UserDict(k=6))]
+
+
+@program(breaks=0)
+def test_only_mappings_are_spread_into_a_dictionary():
+    def named(**names):
+        return names
+
+    def positional(*values):
+        return values
+
+    class Pairs:
+        def __iter__(self):
+            return iter([("a", 1)])
+
+    def fn(x, value):
+        found = []
+        for spread in (lambda: {**value}, lambda: named(**value), lambda: positional(*value)):
+            try:
+                found.append(spread())
+            except TypeError as error:
+                found.append(str(error))
+        return x, found
+
+    values = ([("a", 1)], "", {("a", 1)}, Pairs(), {"a": 1}, UserDict(a=1), None, 3)
+    return fn, [(torch.ones(2), value) for value in values]

@@ -4,6 +4,8 @@ import enum
 
 import torch
 
+import burnish
+
 from .caller import program_with_caller
 from .harness import program
 
@@ -100,3 +102,35 @@ def test_an_attribute_of_a_member_is_set_by_the_function():
         return x * Unit.METRE.uses
 
     return fn, [(torch.ones(2),)] * 3
+
+
+@program
+def test_class_decides_what_an_unknown_value_means():
+    class Level(enum.Enum):
+        LOW = 1
+        HIGH = 2
+
+        @classmethod
+        def _missing_(cls, value):
+            asked.append(value)
+            return cls.HIGH if value < 9 else None
+
+    asked = []
+
+    def fn(x, value):
+        return x * Level(value).value
+
+    return fn, [(torch.ones(2), value) for value in (1, 5, 5, 9, 2, 5)], asked
+
+
+def test_flag_keeps_a_number_that_changes_as_a_number():
+    class Bits(enum.Flag):
+        A = 1
+        B = 2
+        C = 4
+
+    compiled = burnish.compile(lambda x, value: (x * value, Bits(value & 7)), backend="eager")
+    for value in (3, 5, 6, 7):
+        assert compiled(torch.ones(2), value)[1]._value_ == value
+    assert {type(value) for value in Bits._value2member_map_} == {int}
+    assert {type(member._value_) for member in Bits._value2member_map_.values()} == {int}

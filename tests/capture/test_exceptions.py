@@ -5,7 +5,10 @@ PYTEST_DONT_REWRITE: the assert statements here belong to the programs, and pyte
 
 import traceback
 
+import pytest
 import torch
+
+import burnish
 
 from .calls import Before, ordinary, swing, swinging
 from .harness import program
@@ -728,3 +731,12 @@ def test_error_that_was_handled_shows_where_it_was_raised_on_every_run():
         return x, shown, kept.with_traceback(None).__traceback__
 
     return fn, swinging
+
+
+@pytest.mark.parametrize("value", [3, "text", None, (1,)])
+def test_error_about_an_attribute_of_a_plain_value_has_no_context(value):
+    compiled = burnish.compile(lambda x, value: x * value.missing, backend="eager")
+    for _ in range(2):
+        with pytest.raises(AttributeError) as caught:
+            compiled(torch.ones(2), value)
+        assert caught.value.__context__ is None

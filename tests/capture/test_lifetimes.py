@@ -189,3 +189,27 @@ def test_proxy_of_an_object_that_is_gone_raises_its_error_at_its_place():
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(2)), torch.zeros(2))
+
+
+@pytest.mark.falls_back("refused")
+def test_object_that_its_constructor_wrote_to_goes_at_once():
+    order = []
+
+    class Noted:
+        def __init__(self, value):
+            self.value = value
+
+        def __del__(self):
+            order.append("gone")
+
+    def fn(x):
+        held = Noted(x.shape)
+        held = None
+        order.append("after")
+        return x, held
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        order.clear()
+        compiled(torch.ones(2))
+        assert order == ["gone", "after"]

@@ -1,11 +1,13 @@
 """match statements: literals, captures, sequences, mappings, classes, guards."""
 
+import abc
 import dataclasses
 import enum
+from collections.abc import Generator, KeysView
 
 import torch
 
-from .calls import swinging
+from .calls import Before, ordinary, swinging
 from .harness import program
 
 
@@ -256,3 +258,90 @@ def test_match_on_numbers_of_several_types():
         return x
 
     return fn, [(torch.randn(2), n) for n in (True, 0, -1, 2.5, False, 7, float("nan"), 1, 0.0, True)]
+
+
+@program
+def test_class_pattern_asks_the_metaclass():
+    class Numbers(type):
+        def __instancecheck__(cls, value):
+            asked.append(value)
+            return type(value) is int and value > 1
+
+    class Number(metaclass=Numbers):
+        pass
+
+    asked = []
+
+    def fn(x, value):
+        match value:
+            case Number():
+                return x * value
+            case _:
+                return x
+
+    return fn, [(torch.ones(2), n) for n in (1, 2, 1, 3)], asked
+
+
+@program
+def test_class_pattern_sees_classes_registered_and_patterns_changed_between_calls():
+    class Named(abc.ABC):
+        pass
+
+    class Point:
+        __match_args__ = ("a", "b")
+        a, b = 2, 3
+
+    def fn(x, value):
+        match value:
+            case Named():
+                return x
+            case Point(first, second):
+                return x * first + second
+
+    def change(i):
+        if i == 1:
+            Point.__match_args__ = ("b", "a")
+        if i == 2:
+            Named.register(Point)
+
+    return fn, lambda i: (torch.ones(2), Point(), Before(lambda: change(i)))
+
+
+@program(breaks=0)
+def test_class_patterns_tell_iterators_apart():
+    def fn(x):
+        kinds = []
+        for value in (map(len, ()), (n for n in ()), zip(), {}.keys(), range(3), "text", b"text"):
+            match value:
+                case Generator():
+                    kinds.append("generator")
+                case map() | zip():
+                    kinds.append("builtin")
+                case KeysView():
+                    kinds.append("keys")
+                case [*_]:
+                    kinds.append("sequence")
+                case _:
+                    kinds.append("other")
+        return x, kinds
+
+    return fn, ordinary
+
+
+@program
+def test_mapping_pattern_calls_get_of_the_subject():
+    class Counting(dict):
+        def get(self, key, default=None):
+            asked.append(key)
+            return dict.get(self, key, default)
+
+    asked = []
+
+    def fn(x, table):
+        match table:
+            case {"k": 3, **rest}:
+                return x, rest
+            case {"k": factor}:
+                return x * factor
+
+    return fn, [(torch.ones(2), Counting(k=k, other=1)) for k in (3, 4, 3, 4)], asked

@@ -1,6 +1,7 @@
 """print, logging and warnings between torch calls: in order, with the values of that moment."""
 
 import logging
+import random
 import sys
 import traceback
 import warnings
@@ -300,3 +301,16 @@ def test_text_of_a_tensor_is_used_as_data():
         return x * len(text), text, repr(x), "{}".format(x[0]), "%s" % x[1].item()
 
     return fn, [(torch.tensor(v),) for v in ([1.0, 2.0], [100.0, 2.5], [-1.0, 0.0])]
+
+
+@program
+def test_records_name_the_line_where_a_function_runs_eagerly():
+    logger, _ = logger_with_handler("eagerly")
+    logger.handlers[:] = [Placed()]
+
+    def fn(x, i):
+        share, part = random.random(), random.choice([1, 2, 3])
+        logger.info("call %d: %s %s", i, share, part)
+        return x * part
+
+    return fn, lambda i: (torch.ones(2), i), logger.handlers[0].lines

@@ -157,7 +157,7 @@ def sizes_to_leave_open(program: Program, tracer: Tracer, continuation: Continua
 
     def read(source: Source) -> Any:
         try:
-            return value_at(source, slots, values)
+            return value_at(source, slots, values, {})
         except MISSING_ERRORS:
             return None
 

@@ -30,7 +30,7 @@ from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
 from ..numbers import graph_numbers, live_scalars
 from ..numbers.live_scalars import Live
-from ..python import object_creation
+from ..python import object_builtins, object_creation
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
 from ..python.calls import call_dispatch, function_calls, import_statements
 from ..python.messages import framework_logging, print_and_format
@@ -42,6 +42,7 @@ from ..python.operators import (
     native_reads,
     subscripts,
     truth_and_identity,
+    value_kinds,
 )
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
@@ -170,7 +171,7 @@ class Tracer(Machine):
                             frame = self.frame
                             if frame is None:
                                 return None
-                            instructions = frame.instructions
+                            self.answer, instructions = None, frame.instructions  # it may hold a frame that returned
                 except Raised as raised:
                     trouble = raised.error
                 try:
@@ -326,6 +327,13 @@ class Tracer(Machine):
             self.stop(breaks.OPAQUE_OPCODE, f"a pattern reads the property {name}")
         return value
 
+    def is_instance(self, obj: Any, cls: type) -> bool:
+        answer = object_builtins.is_instance(self, (obj, cls), {})
+        if answer is PUSHED:
+            self.frame = self.frame.caller  # type: ignore[union-attr]
+            self.stop(breaks.OPAQUE_OPCODE, f"a pattern calls __instancecheck__ of {type(cls).__name__}")
+        return answer
+
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
         return import_statements.import_module(self, frame, name, level, names)
 
@@ -376,6 +384,8 @@ class Tracer(Machine):
         target.add(value)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
+        if not iteration.can_iterate(self, value):
+            return super().to_tuple(value, function)
         if not isinstance(value, (list, tuple)) or object_creation.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
         if isinstance(value, list):
@@ -394,6 +404,8 @@ class Tracer(Machine):
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")
 
     def match_keys(self, subject: Any, keys: tuple) -> tuple | None:
+        if value_kinds.python_method(self, subject, "get"):
+            self.stop(breaks.OPAQUE_OPCODE, f"a pattern calls get of {type(subject).__name__}")
         self.heap.expose(subject)
         return super().match_keys(subject, keys)
 

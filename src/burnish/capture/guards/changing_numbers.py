@@ -10,7 +10,6 @@ looked up, and the next trace takes them as live scalars (``live_scalars``), wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..numbers import numpy_kinds
@@ -31,10 +30,11 @@ READERS = {
 }
 
 
-def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
+def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
     """The paths (``Source.path``) of the numbers that differ now from what the guards expect."""
     found: set[tuple] = set()
     values: dict[int, Any] = {}
+    types = guarded_types(guards)
     for kind, source, expected in guards:
         if (
             kind == "equal"
@@ -42,7 +42,7 @@ def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
             and (type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS)
         ):
             try:
-                now = value_at(source, slots, values)
+                now = value_at(source, slots, values, types)
             except MISSING_ERRORS:
                 continue
             if type(now) is type(expected) and now != expected:
@@ -50,8 +50,17 @@ def changed_numbers(guards: Iterable[Guard], slots: list) -> set[tuple]:
     return found
 
 
-def value_at(source: Source, slots: list, values: dict[int, Any]) -> Any:
-    """The value at a source now."""
+def guarded_types(guards: list[Guard]) -> dict[int, type]:
+    """The types that guards expect of the values at sources, by the source's id."""
+    return {
+        id(guard.source): guard.expected if guard.kind == "type" else type(guard.expected)
+        for guard in guards
+        if guard.kind in ("type", "is")
+    }
+
+
+def value_at(source: Source, slots: list, values: dict[int, Any], types: dict[int, type]) -> Any:
+    """The value at a source now. An object of another type than before is not read: that may run the user's code."""
     if source.kind == "slot":
         return slots[source.key[0]]
     if source.kind == "const":
@@ -59,5 +68,8 @@ def value_at(source: Source, slots: list, values: dict[int, Any]) -> Any:
     if id(source) not in values:
         if source.kind not in READERS or source.base is None:
             raise KeyError(source.kind)
-        values[id(source)] = READERS[source.kind](value_at(source.base, slots, values), source.key)
+        base = value_at(source.base, slots, values, types)
+        if type(base) is not types.get(id(source.base), type(base)):
+            raise KeyError(source.kind)
+        values[id(source)] = READERS[source.kind](base, source.key)
     return values[id(source)]

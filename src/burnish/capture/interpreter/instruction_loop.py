@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import CellType
+from types import CellType, FunctionType, MethodType
 from typing import Any, NoReturn
 
 from . import frames as fr
@@ -359,9 +359,18 @@ class Machine:
     def plain_attr(self, obj: Any, name: str) -> Any:
         return getattr(obj, name, MISSING)
 
+    def is_instance(self, obj: Any, cls: type) -> bool:
+        return isinstance(obj, cls)
+
     # ---- calls
 
     def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        if (
+            type(function) is MethodType
+            and type(function.__func__) is FunctionType
+            and function.__func__ in FRAME_CALLS
+        ):
+            function, args = function.__func__, (function.__self__, *args)
         stand_in = FRAME_CALLS.get(function) if is_hashable(function) else None
         if stand_in is not None:
             answer = stand_in(self, args, kwargs)

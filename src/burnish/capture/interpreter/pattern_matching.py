@@ -26,11 +26,11 @@ def match_keys(machine: Machine, subject: Mapping, keys: tuple) -> tuple | None:
 def match_class(machine: Machine, subject: Any, cls: Any, count: int, names: tuple) -> Any:
     if not isinstance(cls, type):
         raise Raised(TypeError("called match pattern must be a class"))
-    if not isinstance(subject, cls):
+    if not machine.is_instance(subject, cls):
         return None
     found = []
     if count:
-        fields = getattr(cls, "__match_args__", MISSING)
+        fields = machine.plain_attr(cls, "__match_args__")
         whole = fields is MISSING and cls.__flags__ & MATCH_SELF  # int(x) and the like: the subject itself
         fields = () if fields is MISSING else fields
         if type(fields) is not tuple:

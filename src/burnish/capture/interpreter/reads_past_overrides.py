@@ -22,3 +22,9 @@ def dict_of(obj: Any) -> Any:
         return object.__getattribute__(obj, "__dict__")
     except AttributeError:
         return None
+
+
+def may_have_keys(obj: Any) -> bool:
+    """Whether ``**`` may take the object for a mapping, as far as can be seen without the user's code."""
+    kind = type(obj)
+    return hasattr(kind, "keys") or hasattr(kind, "__getattr__") or "keys" in (dict_of(obj) or ())

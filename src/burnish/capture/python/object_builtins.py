@@ -78,7 +78,7 @@ def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
     return _none(m, attribute_writes.delete(m, args[0], _text(args[1])))
 
 
-def _isinstance(m: Any, args: tuple, kwargs: dict) -> Any:
+def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     obj, kinds = args
     if type(obj) is Generator:
         obj = SAMPLES[obj.__class__]
@@ -236,7 +236,7 @@ BUILTINS: dict[Any, Callable] = {
     hasattr: _hasattr,
     setattr: _setattr,
     delattr: _delattr,
-    isinstance: _isinstance,
+    isinstance: is_instance,
     issubclass: _issubclass,
     vars: _vars,
 }

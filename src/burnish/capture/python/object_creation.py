@@ -61,9 +61,24 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     meta_call, owner = lookup(m, type(cls), "__call__")
     if isinstance(meta_call, FunctionType):
         if issubclass(cls, enum.Enum):
-            return native(m, cls, args, kwargs)
+            return enum_member(m, cls, args, kwargs)
         return m.call(meta_call, (cls, *args), kwargs)
     return construct_by_type(m, cls, args, kwargs)
+
+
+def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:
+    """``Color(1)``. A flag keeps the value that it makes a member for."""
+    args = tuple(native_reads.settled(value) for value in args)
+    if len(args) == 1 and not is_trusted_type(lookup(m, cls, "_missing_")[1]) and not has_member(cls, args[0]):
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
+    return native(m, cls, args, kwargs)
+
+
+def has_member(cls: type[enum.Enum], value: Any) -> bool:
+    try:
+        return type(value) is cls or value in cls._value2member_map_
+    except TypeError:
+        return any(value == member._value_ for member in cls)
 
 
 def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ..frames import PUSHED, Raised
-from ..reads_past_overrides import dict_of
+from ..reads_past_overrides import may_have_keys
 from .calls import callable_text
 from .handler_registry import op
+
+SEQUENCE, MAPPING = 1 << 5, 1 << 6  # type flags: what patterns take for a sequence, and for a mapping
 
 
 @op("BUILD_TUPLE")
@@ -103,7 +103,7 @@ def merge_keywords(m, f, arg: int, function):
         target.update(m.to_dict(other))
         f.stack.pop()
         return None
-    if not hasattr(type(other), "keys") and "keys" not in (dict_of(other) or ()):
+    if not may_have_keys(other):
         text = f"{callable_text(function)} argument after ** must be a mapping, not {type(other).__name__}"
         raise Raised(TypeError(text))
     other = m.to_dict(other)
@@ -180,13 +180,12 @@ def get_len(m, f, arg):
 
 @op("MATCH_MAPPING")
 def match_mapping(m, f, arg):
-    f.stack.append(isinstance(f.stack[-1], Mapping))
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & MAPPING))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(m, f, arg):
-    subject = f.stack[-1]
-    f.stack.append(isinstance(subject, Sequence) and not isinstance(subject, (str, bytes, bytearray)))
+    f.stack.append(bool(type(f.stack[-1]).__flags__ & SEQUENCE))
 
 
 @op("MATCH_KEYS")

@@ -115,7 +115,8 @@ def _load_natively(m: Any, obj: Any, name: str) -> Any:
     try:
         return getattr(obj, name)
     except AttributeError:
-        return m.plainly(getattr, obj, name)  # which raises it in the program
+        pass
+    return m.plainly(getattr, obj, name)  # which raises it in the program, outside the handler: it has no context
 
 
 def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:

@@ -18,6 +18,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import elements_of
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
+from ...interpreter.reads_past_overrides import may_have_keys
 from ...numbers import numpy_arrays, numpy_kinds
 from ...numbers.live_scalars import Live
 from ..attributes.attribute_writes import discard
@@ -138,7 +139,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
     if isinstance(value, (list, collections.deque, dict, set, str, range)) and not has_own:
         m.heap.expose_items(value)
-        return list(value)
+        return list(iter(value))  # nor is theirs
     if isinstance(value, torch.Tensor):
         if m.open_sizes is not None:
             m.open_sizes.close_first(value)
@@ -181,10 +182,11 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
                 check_key(m, key)
         target.update(other)
         return None
+    if method == "dict_update" and not isinstance(other, dict):
+        if not may_have_keys(other):
+            raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
+        return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
     if isinstance(other, ITERABLE) and not iterates_by_own_rules(m, method, other):
-        if method == "dict_update" and not isinstance(other, dict):
-            m.plainly(target.update, other)
-            return None
         expose(m, other)
         origin = m.heap.origin_of(target)
         if method == "list_extend":
@@ -199,7 +201,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         return None
 
     kind = type(other)
-    if not can_iterate(m, other) and not (method == "dict_update" and lookup(m, kind, "keys")[0] is not MISSING):
+    if not can_iterate(m, other):
         if method == "list_extend":
             if hasattr(kind, "__iter__"):
                 return m.plainly(iter, other)

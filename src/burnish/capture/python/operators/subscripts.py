@@ -227,6 +227,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
         m.region.will_write(container)
     check_slice(m, key)
     native_reads.settle_all(m, key)
+    key = native_reads.settled(key)
     if isinstance(container, dict):
         native_reads.check_key(m, key)
         origin = m.heap.origin_of(container)
