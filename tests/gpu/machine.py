@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import burnish
-from burnish.codegen.triton.compile_kernels import Loaded, open_words
+from burnish.codegen.triton.compile_kernels import Loaded, symbolic_words
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
 from burnish.compiler import gpu_kernel_compilers
@@ -129,7 +129,10 @@ def open_kernel_of(kernel, seen):
     loaded(kernel.at(seen).printed)
     address = ctypes.cast(launch, ctypes.c_void_p).value
     return cuda_module_loader.CudaKernel(
-        kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address), open_words(kernel, loaded), device=0
+        kernel.name,
+        launching(kernel.name, len(kernel.kernel.dtypes), address),
+        symbolic_words(kernel, loaded),
+        device=0,
     )
 
 

@@ -51,13 +51,13 @@ __all__ = ["compile_graph", "tools"]
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Recipe:
     """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
-    if an input requires gradients. Inputs that are numbers of the types `open_numbers` stay live scalars."""
+    if an input requires gradients. Inputs that are numbers of the types `live_scalar_types` stay live scalars."""
     if gpus_of(example_inputs):
         offer_gpus()
-    lowered = lower(gm, example_inputs, gradients, open_numbers)
+    lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
     if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):

@@ -35,10 +35,10 @@ from . import CompiledFn
 from .adapters.eager_rng import drawing, draws_as_eager
 from .adapters.exit_global_state import leaving, switches_left
 from .adapters.inference_mode_results import in_mode, mode_of_results
-from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
+from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .check_symbolic_sizes import Check
 from .compare_with_eager import compared
-from .load_or_compile import open_recipe_of, recipe_of
+from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
 
 
@@ -77,21 +77,21 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 @pause_garbage_collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     opened = request_of(gm).symbolic_inputs
-    return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
+    return _compile_all(gm, example_inputs) if opened is None else _compile_symbolic(gm, example_inputs, opened)
 
 
-def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
+def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
     """Compiles once for all sizes. If that is not possible, for each of the first few sizes."""
     eager = drawing(gm)
     apiece = PerSize(gm, list(opened.shapes), eager)
     try:
-        why = why_not_open(gm, example_inputs, opened)
+        why = why_not_symbolic(gm, example_inputs, opened)
         if why is not None:
             raise NoFormula(why)
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
-            recipe, tools = open_recipe_of(gm, opened, gradients)
-        check = Check(gm, opened.space, opened.examples, gradients, open_beside_sizes(example_inputs))
+            recipe, tools = symbolic_recipe_of(gm, opened, gradients)
+        check = Check(gm, opened.space, opened.examples, gradients, live_scalars_beside_sizes(example_inputs))
         compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
         contest = TrainingContest if compiled.takes_gradients else Contest
         events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
@@ -132,7 +132,7 @@ def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
     return why
 
 
-def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
+def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
     if not opened.shapes:
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, torch.Tensor) for x in opened.given):
@@ -236,31 +236,31 @@ FIXED = (bool, complex)
 
 
 def _compile_numbers(
-    gm: GraphModule, example_inputs: list[Any], may_be_open: tuple[type, ...] = (int, float)
+    gm: GraphModule, example_inputs: list[Any], number_types: tuple[type, ...] = (int, float)
 ) -> CompiledFn:
-    """Keeps numbers of the types `may_be_open` live if possible. Integers are given up first: they may be sizes."""
-    open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
-    if not open_numbers:
+    """Keeps numbers of the types `number_types` live if possible. Integers are given up first: they may be sizes."""
+    live_scalar_types = tuple(kind for kind in number_types if has_numbers(example_inputs, (kind,)))
+    if not live_scalar_types:
         return _compile(gm, example_inputs)
     try:
-        return _compile(gm, example_inputs, open_numbers)
+        return _compile(gm, example_inputs, live_scalar_types)
     except NumberLost as why:
-        kind, *others = open_numbers
+        kind, *others = live_scalar_types
         events.emit(
             "lower.numbers",
             text=f"compiled once for each combination of {kind.__name__}s: {why}",
             graph_module=gm,
             fallback="numbers",
         )
-        rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
+        rest = functools.partial(_compile_numbers, number_types=tuple(others))
         return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
 
 
-def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:
+def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tuple[type, ...] = ()) -> CompiledFn:
     cause = "refused"
     try:
         with patch(eager_random=draws_as_eager(gm)):
-            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
+            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
         compiled: Any = recipe.assembled(tools, drawing(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
         mode = mode_of_results(gm)
@@ -282,11 +282,11 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
         name = f"a graph of {len(gm.graph.nodes)} nodes"
         return contest(compiled, drawing(gm), name, clock=clock_for(example_inputs))
     except NumberLost as reason:
-        if open_numbers:
+        if live_scalar_types:
             raise
         why = str(reason)
     except Exception as error:
-        if int in open_numbers:  # one may be a size, and a live scalar cannot stand for a size
+        if int in live_scalar_types:  # one may be a size, and a live scalar cannot stand for a size
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):
             why = str(error)

@@ -1,7 +1,7 @@
 """Registers the GPU target and selects the kernel compiler for each device.
 
     kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
-    open_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
+    symbolic_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
 
 The scheduler gets a `Machine` for each kind of device that has a printer here (`schedule.target_machines`). Triton is
 imported when the first graph computes on a GPU.
@@ -31,7 +31,7 @@ from ..schedule.target_machines import CPU, Machine, machine_of, offer
 from ..tensors.symbolic_sizes import Space
 
 if TYPE_CHECKING:
-    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel as Opened
 
 
 @once
@@ -94,7 +94,7 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     return [found[number] for number in range(len(launches))]
 
 
-def open_compiler_for(device: torch.device) -> CompileOpen | None:
+def symbolic_compiler_for(device: torch.device) -> CompileOpen | None:
     """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
     machine = machine_of(device)
     return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
@@ -107,14 +107,14 @@ def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
     return compile_kernels(launches, index_of(launches[0].device))
 
 
-def compile_open_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
-    from ..codegen.triton.compile_kernels import compile_open_kernels
+def compile_symbolic_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
+    from ..codegen.triton.compile_kernels import compile_symbolic_kernels
 
-    return compile_open_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
+    return compile_symbolic_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
 
 
 def opened(alike: Sequence[Sequence[Launch]], space: Space) -> list[Opened]:
-    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel as Opened
 
     return [Opened([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
 
@@ -142,7 +142,7 @@ def cubins_here() -> dict[str, str]:
 
 
 COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
-OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
+OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_symbolic_for_gpu}
 """By the name of the machine, without the CPU."""
 
 
@@ -166,4 +166,4 @@ def are_offered() -> bool:
 
 random_numbers.DEVICES["cuda"] = are_offered
 
-__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus", "open_compiler_for"]
+__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus", "symbolic_compiler_for"]

@@ -1,6 +1,6 @@
 """The program cache: serialization of compiled graphs to disk, from which later processes load them.
 
-    key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
+    key = key_of(gm, example_inputs, gradients, live_scalar_types)         text; None where there is none
     program_cache.put(key, recipe, tools)
     recipe, tools = program_cache.get(key)                           the same, in another process
 
@@ -36,9 +36,9 @@ from .guard_watch_function import watch_at_hand
 from .program_recipe import Tools
 
 if TYPE_CHECKING:
-    from .program_recipe import OpenRecipe, Recipe
+    from .program_recipe import Recipe, SymbolicRecipe
 
-    Kept = Recipe | OpenRecipe
+    Kept = Recipe | SymbolicRecipe
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
@@ -48,9 +48,10 @@ RECORDS: dict[str, str] = {
     name: module
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
-        "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
+        "compiler.program_recipe": "Recipe Plain Frozen Halved "
+        "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved",
         "runtime.program.unbound_driver": "Draft View",
-        "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
+        "runtime.program.unbound_symbolic_driver": "SymbolicDraft SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.shared_gradients": "PassedOn Shown",

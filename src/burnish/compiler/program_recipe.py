@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, OpenDifferentiable
+from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, SymbolicDifferentiable
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import Apart
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
@@ -25,7 +25,7 @@ from ..tensors.symbolic_sizes import Formula, Point
 
 if TYPE_CHECKING:
     from ..runtime.program.symbolic_size_program import SizeCheck
-    from ..runtime.program.unbound_symbolic_driver import OpenDraft
+    from ..runtime.program.unbound_symbolic_driver import SymbolicDraft
     from .check_symbolic_sizes import Reach
 
 
@@ -87,25 +87,25 @@ class Recipe(NamedTuple):
 # ---- for symbolic sizes
 
 
-class OpenPlain(NamedTuple):
-    driver: OpenDraft
+class SymbolicPlain(NamedTuple):
+    driver: SymbolicDraft
 
 
-class OpenFrozen(NamedTuple):
-    main: OpenDraft
+class SymbolicFrozen(NamedTuple):
+    main: SymbolicDraft
     prologue: Draft
     state: tuple[int, ...]
 
 
-class OpenHalved(NamedTuple):
-    forward: OpenDraft
-    backward: OpenDraft
+class SymbolicHalved(NamedTuple):
+    forward: SymbolicDraft
+    backward: SymbolicDraft
     layout: Any
     """A GradientLayout in which numbers may be formulas."""
 
 
-class OpenRecipe(NamedTuple):
-    parts: OpenPlain | OpenFrozen | OpenHalved
+class SymbolicRecipe(NamedTuple):
+    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
     is_aside: bool
     written: tuple[int, ...]
     reaches: dict[int, int]
@@ -125,9 +125,9 @@ class OpenRecipe(NamedTuple):
         made: Any
         join = tools.join
         match self.parts:
-            case OpenPlain(driver):
+            case SymbolicPlain(driver):
                 made = driver.program(join, check, elsewhere)
-            case OpenFrozen(main, prologue, state):
+            case SymbolicFrozen(main, prologue, state):
                 made = FrozenProgram(
                     main.program(join, check, elsewhere),
                     prologue.program(join),  # type: ignore
@@ -136,8 +136,8 @@ class OpenRecipe(NamedTuple):
                     eager,
                     tools.new_watch,
                 )
-            case OpenHalved(forward, backward, layout):
-                made = OpenDifferentiable(
+            case SymbolicHalved(forward, backward, layout):
+                made = SymbolicDifferentiable(
                     forward.program(join, check, otherwise),
                     backward.program(join, check, otherwise),
                     lambda point: settled(layout, point),

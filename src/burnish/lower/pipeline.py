@@ -53,10 +53,10 @@ class Lowered:
 
 
 def lower(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Lowered:
     """The functional graph of a captured one; with gradients, if they are requested and flow."""
-    traced = trace(gm, example_inputs, gradients, open_numbers)
+    traced = trace(gm, example_inputs, gradients, live_scalar_types)
     graph = traced.graph
     announce("trace", graph, strides=True)  # with eager's strides: passes may change them
     for step in PASSES:

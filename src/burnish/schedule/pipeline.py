@@ -42,16 +42,16 @@ STEPS = (
 """Graph rewrites that run before the graph is turned into loops, in this order."""
 
 
-def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
-    """`is_open`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
+def make_plan(graph: Graph, is_symbolic: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
+    """`is_symbolic`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
     `gives_back`: much other memory is needed between two runs, so a large arena is allocated per run.
     `turns`: the graph is a whole training step, forward and then backward."""
     for step in STEPS:
-        if is_open and step is split_reductions:
+        if is_symbolic and step is split_reductions:
             continue  # with symbolic sizes, `split_symbolic_reductions` has already split them
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
-    classes = classify_nodes(graph, is_open)
+    classes = classify_nodes(graph, is_symbolic)
     fusion = fuse_loops(graph, classes, fullest(graph) if turns else 0)
     steps, apart = fuse_horizontally(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
     calls = [step.node if isinstance(step, Call) else None for step in steps]
@@ -60,10 +60,10 @@ def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, tur
     written, within = run_library_calls_in_place(graph, calls, [touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     over: dict[Value, Value] = {}
-    if not is_open:
+    if not is_symbolic:
         steps, over = reuse_elementwise_buffers(graph, steps, [touched(step) for step in steps], {*placed, *within})
     plan = Plan(graph, steps, placed=placed | within, over=over)
-    if not is_open:
+    if not is_symbolic:
         place_in_arena(plan, gives_back)
     verify_layouts(plan)
     if events.is_watched("loops"):

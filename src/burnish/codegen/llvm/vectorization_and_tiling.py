@@ -155,9 +155,9 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
 
 
 def cut(
-    box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_open: bool = False
+    box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_symbolic: bool = False
 ) -> VectorPlan:
-    """`may_turn`: whether squares may be transposed. `is_open`: the extent along the lanes is symbolic."""
+    """`may_turn`: whether squares may be transposed. `is_symbolic`: the extent along the lanes is symbolic."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
     if lane is None:
@@ -169,7 +169,7 @@ def cut(
     elif box.is_elementwise:
         extent = box.extents[lane]
         # Where lanes are masked at the end anyway, a long body is printed once, not three times.
-        longest = 40 if extent % width == 0 and not is_open else 12
+        longest = 40 if extent % width == 0 and not is_symbolic else 12
         copies = _copies(extent, width, 2 if body <= longest else 1)
         block = max(BLOCK // (width * copies), 1) * width * copies
         kind, items = "elements", rows // extent * -(-extent // block)
@@ -186,7 +186,7 @@ def cut(
             if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
                 copies = wanted
                 break
-        strips = 1 if is_open else _strips(box, lane, width * copies)
+        strips = 1 if is_symbolic else _strips(box, lane, width * copies)
         block = width * copies * strips
         items = rows // extent * -(-extent // block)
         return VectorPlan(kind, lane, width, copies, block, items, cycles, strips=strips)

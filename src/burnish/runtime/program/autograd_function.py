@@ -21,7 +21,7 @@ import torch
 
 from .program import is_laid_out, restrided
 from .shared_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
-from .symbolic_size_program import OpenProgram
+from .symbolic_size_program import SymbolicProgram
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -144,13 +144,13 @@ class Differentiable:
         return tuple(found[: layout.outputs - layout.hidden])
 
 
-class OpenDifferentiable(Differentiable):
+class SymbolicDifferentiable(Differentiable):
     """The same for programs with symbolic sizes: the layout depends on the sizes."""
 
     def __init__(
         self,
-        forward: OpenProgram,
-        backward: OpenProgram,
+        forward: SymbolicProgram,
+        backward: SymbolicProgram,
         layout_at: Callable[[tuple[int, ...]], GradientLayout],
         eager: Callable,
         otherwise: Callable,

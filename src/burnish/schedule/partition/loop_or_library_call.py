@@ -50,9 +50,9 @@ class Classes:
         return value.node in self.loops
 
 
-def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
-    """`is_open`: sizes are symbolic. Then kernels copy what grows with every call, two caches in one kernel: the native
-    functions before and after it are joined, without Python in between."""
+def classify_nodes(graph: Graph, is_symbolic: bool = False) -> Classes:
+    """`is_symbolic`: sizes are symbolic. Then kernels copy what grows with every call, two caches in one kernel: the
+    native functions before and after it are joined, without Python in between."""
     classes = Classes()
     for node in graph.nodes:
         for value in node.operands:
@@ -75,11 +75,11 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
         store(classes, write.value)
     # First: the steps below walk the whole expression of a value.
     cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
-    store_shared(graph, classes, is_open)
+    store_shared(graph, classes, is_symbolic)
     store_before_running(graph, classes)
     store_without_fuel(graph, classes)
     for node in graph.nodes:
-        if not is_open and node in classes.loops and is_mere_copy(node, classes):
+        if not is_symbolic and node in classes.loops and is_mere_copy(node, classes):
             classes.loops.discard(node)
             classes.why_library[node] = "it only fills memory, which the library does as fast"
     return classes
@@ -169,7 +169,7 @@ def store(classes: Classes, value: Value) -> None:
     classes.stored.add(value)
 
 
-def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
+def store_shared(graph: Graph, classes: Classes, is_symbolic: bool) -> None:
     """Stores values that are expensive and would be computed by several readers, or several times by one."""
     for node in graph.nodes:
         if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
@@ -182,7 +182,7 @@ def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
         if is_widened(value):
             continue  # readers may convert the narrow value, which is stored if that pays
         # With symbolic sizes the choice must not depend on relative sizes: each size could get other steps.
-        is_again_cheap = is_cheap(node) if is_open else is_cheap_again(value, classes)
+        is_again_cheap = is_cheap(node) if is_symbolic else is_cheap_again(value, classes)
         if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
 
