@@ -102,7 +102,9 @@ def elsewhere(index, run, *arguments):
 
 def compiled_open(alike, space):
     """Kernels that are told sizes. Each form of one is a function of its own."""
-    return [open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.opened(alike, space)]
+    return [
+        open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.symbolic_kernels_of(alike, space)
+    ]
 
 
 def open_kernel_of(kernel, seen):
@@ -146,7 +148,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     gpu_kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches
     ]
-    gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name] = compiled_open
+    gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name] = compiled_open
     before = (
         cuda_module_loader.current_device,
         cuda_module_loader.current_stream,
@@ -160,7 +162,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
         try:
             yield ran
         finally:
-            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name]
+            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,

@@ -72,7 +72,7 @@ def made_here(monkeypatch):
         found.append(job.name)
         return compile_worker.Made(Cubin(b"", job.name, 0, 32, 4), 0.0)
 
-    monkeypatch.setattr(cubin_cache, "made_here", made)
+    monkeypatch.setattr(cubin_cache, "compile_in_process", made)
     return found
 
 
@@ -99,7 +99,7 @@ def is_over(pid):
 
 def test_a_worker_makes_the_machine_code_that_this_process_makes(monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(cubin_cache, "made_here", None)  # calling it fails
+        patched.setattr(cubin_cache, "compile_in_process", None)  # calling it fails
         made = compiled(printed(3), printed(4), printed(3))
     monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
     assert made[0] is made[2]

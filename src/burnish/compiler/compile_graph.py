@@ -12,8 +12,8 @@ from torch.fx import GraphModule
 
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm import compile_kernels, host
-from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, made_with
-from ..codegen.llvm.functions.memory_compare import sampler
+from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
+from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.compute_once import once
 from ..ir.alias_analysis import is_shown
@@ -41,7 +41,7 @@ from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
 from ..tensors.view_maps import view_offset
 from .gpu_kernel_compilers import compile_launches, cubins_here, offer_gpus
-from .graph_cache_key import built
+from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
@@ -74,7 +74,7 @@ def written_inputs(lowered: Lowered) -> tuple[int, ...]:
 
 @once
 def tools() -> Tools:
-    return Tools(runner(), sampler(), watch_at_hand)
+    return Tools(runner(), memory_comparer(), watch_at_hand)
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
@@ -250,12 +250,12 @@ class MeasurementShelf:
 memory.shelf = MeasurementShelf()
 
 
-def made_here() -> dict[str, str]:
+def entry_versions() -> dict[str, str]:
     """For each kind of entry on disk, the versions and the target that this process compiles with."""
     here = {
-        KIND: built(),
-        WATCHER_KIND: built(),
-        OBJECT_CODE: made_with(host()),
+        KIND: compiler_identity(),
+        WATCHER_KIND: compiler_identity(),
+        OBJECT_CODE: toolchain_key(host()),
         "measured": memory.shelf.key("").partition("\n")[0],
     }
     return here | cubins_here()

@@ -46,7 +46,7 @@ from .compile_graph import halved, launches_of, reaches_of, written_inputs
 from .gpu_kernel_compilers import compile_launches, offer_gpus, symbolic_compiler_for
 from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
-Meanwhile = Callable[[], object]
+Callback = Callable[[], object]
 
 
 def compile_symbolic(
@@ -129,7 +129,7 @@ def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 FEW = 1 << 16
 """The most elements that are worth comparing."""
 
-NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
+INVALID_SIZE_ERRORS = (ValueError, RuntimeError, IndexError)
 """The errors for a size that the program cannot have."""
 
 
@@ -138,12 +138,12 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, live_scalar_
         return lower(gm, inputs, gradients, live_scalar_types)
     except NumberLost as why:
         raise NoFormula(str(why)) from why
-    except NONE_FOR_IT as error:
+    except INVALID_SIZE_ERRORS as error:
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
 
-def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> SymbolicPlain | SymbolicFrozen:
-    """`meanwhile` is called while machine code is generated."""
+def parts_of(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicPlain | SymbolicFrozen:
+    """`while_waiting` is called while machine code is generated."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
@@ -152,9 +152,9 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return SymbolicPlain(built(graphs, constants, space, meanwhile))
+        return SymbolicPlain(build_driver(graphs, constants, space, while_waiting))
     prologue = parts[0][0]
-    main = built([part[1] for part in parts if part is not None], constants, space, meanwhile)
+    main = build_driver([part[1] for part in parts if part is not None], constants, space, while_waiting)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     return SymbolicFrozen(
@@ -165,11 +165,11 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
 def chosen(graphs: Sequence[Graph]) -> list[Graph]:
     try:
         return choose_symbolic_size_calls(graphs)
-    except NONE_FOR_IT as error:
+    except INVALID_SIZE_ERRORS as error:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
 
-def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> SymbolicHalved:
+def differentiable(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicHalved:
     """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
@@ -181,7 +181,9 @@ def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhil
         strict=True,
     )
     forward, backward = (
-        built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, meanwhile, takes_list)
+        build_driver(
+            graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, while_waiting, takes_list
+        )
         for graphs, takes_list in (
             ([half.forward for half in halves], False),
             ([half.backward for half in halves], True),
@@ -246,11 +248,11 @@ def is_same_argument(a: Any, b: Any) -> bool:
     return print_argument(a) == print_argument(b)
 
 
-def built(
+def build_driver(
     graphs: Sequence[Graph],
     constants: Mapping[int, torch.Tensor],
     space: Space,
-    meanwhile: Meanwhile,
+    while_waiting: Callback,
     takes_list: bool = False,
 ) -> SymbolicDraft:
     divided = split_symbolic_reductions(graphs, space)
@@ -258,7 +260,7 @@ def built(
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
-    kernels = symbolic_kernels(plans, space, meanwhile)
+    kernels = symbolic_kernels(plans, space, while_waiting)
     examples = [
         SymbolicDriverWriter(plan, kernels, constants, point, takes_list).example()
         for plan, point in zip(plans, space.points, strict=True)
@@ -272,7 +274,7 @@ def built(
     return symbolic_draft(examples, slots, space, given)
 
 
-def symbolic_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[SymbolicKernel]:
+def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicKernel]:
     alike = list(zip(*map(launches_of, plans), strict=True))
     keys = [
         (launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
@@ -286,7 +288,7 @@ def symbolic_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) 
     def make(key: tuple) -> None:
         made[key] = compile_symbolic_kernel([launch.kernel for launch in others[key]], space)
 
-    jobs: list[Meanwhile] = []
+    jobs: list[Callback] = []
     for device in dict.fromkeys(key[0] for key in others):
         compiler, there = symbolic_compiler_for(device), [key for key in others if key[0] == device]
         if compiler is None:
@@ -295,7 +297,7 @@ def symbolic_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) 
             kernels = compiler([others[key] for key in there], space)
             made.update((key, SymbolicKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
     natives = compile_launches(
-        list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, meanwhile)
+        list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, while_waiting)
     )
     made.update((key, SymbolicKernel(native, ())) for key, native in zip(same, natives, strict=True))
     return [made[key] for key in keys]

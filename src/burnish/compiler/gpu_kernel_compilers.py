@@ -31,7 +31,7 @@ from ..schedule.target_machines import CPU, Machine, machine_of, offer
 from ..tensors.symbolic_sizes import Space
 
 if TYPE_CHECKING:
-    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel as Opened
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
 
 
 @once
@@ -77,7 +77,7 @@ TRITON = Machine(
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
-CompileOpen = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
+CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
 
 
 def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
@@ -94,10 +94,10 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     return [found[number] for number in range(len(launches))]
 
 
-def symbolic_compiler_for(device: torch.device) -> CompileOpen | None:
+def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
     """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
     machine = machine_of(device)
-    return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
+    return None if machine is None or machine is CPU else SYMBOLIC_COMPILERS[machine.name]
 
 
 def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
@@ -110,13 +110,13 @@ def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
 def compile_symbolic_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
     from ..codegen.triton.compile_kernels import compile_symbolic_kernels
 
-    return compile_symbolic_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
+    return compile_symbolic_kernels(symbolic_kernels_of(alike, space), space.points[0], index_of(alike[0][0].device))
 
 
-def opened(alike: Sequence[Sequence[Launch]], space: Space) -> list[Opened]:
-    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel as Opened
+def symbolic_kernels_of(alike: Sequence[Sequence[Launch]], space: Space) -> list[SymbolicKernel]:
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
 
-    return [Opened([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
+    return [SymbolicKernel([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
 
 
 def index_of(device: torch.device) -> int:
@@ -135,14 +135,14 @@ def cubins_here() -> dict[str, str]:
     """What the machine code of GPU kernels depends on, for the first GPU of this machine, if it has one."""
     if cuda_module_loader.why_not() is not None:
         return {}
-    from ..codegen.triton.compilation.cubin_cache import KIND, made_with
+    from ..codegen.triton.compilation.cubin_cache import KIND, toolchain_key
 
     major, minor = torch.cuda.get_device_capability(0)
-    return {KIND: made_with(10 * major + minor)}
+    return {KIND: toolchain_key(10 * major + minor)}
 
 
 COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
-OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_symbolic_for_gpu}
+SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {TRITON.name: compile_symbolic_for_gpu}
 """By the name of the machine, without the CPU."""
 
 

@@ -68,18 +68,18 @@ def key_of(
         return None
 
 
-def symbolic_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
-    """The key of a graph that is compiled for symbolic sizes: `opened` are capture's OpenInputs."""
-    space = opened.space
+def symbolic_key_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> str | None:
+    """The key of a graph that is compiled for symbolic sizes: `symbolic_inputs` are capture's OpenInputs."""
+    space = symbolic_inputs.space
     try:
-        first, *others = ([*opened.examples(point)] for point in space.points)
+        first, *others = ([*symbolic_inputs.examples(point)] for point in space.points)
         live_scalar_types = live_scalars_beside_sizes(first)
-        varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
+        varied = [k for k in range(len(first)) if k in symbolic_inputs.shapes or k in symbolic_inputs.numbers]
         return "\n".join(
             [
                 *surroundings(),
                 f"gradients {gradients}",
-                f"open {list(opened.shapes)}",
+                f"open {list(symbolic_inputs.shapes)}",
                 f"{space.names} {space.points}",
                 *(f"input {k} {input_text(example[k], live_scalar_types)}" for example in others for k in varied),
                 *graph_lines(gm, first, live_scalar_types),
@@ -222,7 +222,7 @@ def names() -> dict[Any, str]:
 def warm_up() -> None:
     """Computes the parts that stay the same as long as the process lives."""
     names()
-    built()
+    compiler_identity()
 
 
 @once
@@ -232,7 +232,7 @@ def folder() -> str:
 
 def surroundings() -> list[str]:
     """The compiler's other inputs: Burnish and the machine, then the settings, and torch's switches in force."""
-    return [built(), str(switches())]
+    return [compiler_identity(), str(switches())]
 
 
 def switches() -> tuple:
@@ -285,7 +285,7 @@ def switches() -> tuple:
 
 
 @once
-def built() -> str:
+def compiler_identity() -> str:
     """The versions of the compiler, and its target. LLVM's version is that of llvmlite, whose binding is not loaded."""
     import llvmlite
 

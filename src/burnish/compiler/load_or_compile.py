@@ -1,7 +1,7 @@
 """Gets the recipe of a captured graph from the disk cache, or compiles it.
 
     recipe, tools = recipe_of(gm, example_inputs, gradients, live_scalar_types)
-    recipe, tools = symbolic_recipe_of(gm, opened, gradients)                      for symbolic sizes
+    recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)        for symbolic sizes
 
 The compiler is imported when the first graph is not on disk, not by `import burnish`.
 """
@@ -42,18 +42,20 @@ def recipe_of(
     return found_or_made(gm, key, compiled)
 
 
-def symbolic_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[SymbolicRecipe, Tools]:
-    """`opened` are capture's OpenInputs."""
+def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, Tools]:
+    """`symbolic_inputs` are capture's OpenInputs."""
 
     def key() -> str | None:
         from .graph_cache_key import symbolic_key_of
 
-        return symbolic_key_of(gm, opened, gradients)
+        return symbolic_key_of(gm, symbolic_inputs, gradients)
 
     def compiled() -> SymbolicRecipe:
         from .compile_symbolic_sizes import compile_symbolic
 
-        return compile_symbolic(gm, opened.space, opened.examples, list(opened.shapes), gradients)
+        return compile_symbolic(
+            gm, symbolic_inputs.space, symbolic_inputs.examples, list(symbolic_inputs.shapes), gradients
+        )
 
     return found_or_made(gm, key, compiled)
 

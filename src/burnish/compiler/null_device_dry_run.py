@@ -25,7 +25,7 @@ from .compile_graph import halved, launches_of
 from .gpu_kernel_compilers import TRITON
 
 
-def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
+def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
     """How many kernels there would be."""
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
@@ -53,4 +53,4 @@ def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) ->
     return len(launches)
 
 
-__all__ = ["rehearse"]
+__all__ = ["dry_run"]

@@ -38,7 +38,7 @@ from .program_recipe import Tools
 if TYPE_CHECKING:
     from .program_recipe import Recipe, SymbolicRecipe
 
-    Kept = Recipe | SymbolicRecipe
+    AnyRecipe = Recipe | SymbolicRecipe
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
@@ -74,7 +74,7 @@ REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untrace
 """Why a graph is not compiled, or not in this way."""
 
 
-class NotKept(Exception):
+class NotSerializable(Exception):
     """Something that cannot be serialized."""
 
 
@@ -82,7 +82,7 @@ Programs = dict[str, bytes]
 """Compiled graphs in an exported graph's own file, by the digests of their keys."""
 
 
-def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) -> None:
+def put(key: str, recipe: AnyRecipe, tools: Tools, programs: Programs | None = None) -> None:
     """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
@@ -90,7 +90,7 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         return
     try:
         content = packed(recipe, tools, digest_of(key))
-    except NotKept as why:
+    except NotSerializable as why:
         events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
         return
     if programs is not None:
@@ -99,12 +99,12 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         shelf.put(KIND, key, content)
 
 
-def written_and_read(key: str, recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
+def written_and_read(key: str, recipe: AnyRecipe, tools: Tools) -> tuple[Any, Tools]:
     """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
         return unpacked(packed(recipe, tools, digest), digest)
-    except NotKept:
+    except NotSerializable:
         return recipe, tools
 
 
@@ -152,9 +152,9 @@ def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
 # ---- writing
 
 
-def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
+def packed(recipe: AnyRecipe, tools: Tools, digest: str) -> bytes:
     writer = EntryWriter()
-    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
+    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.memory_comparer)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
     return framed(document, writer.blobs)
 
@@ -238,7 +238,7 @@ class EntryWriter:
         candidate = x.owner
         is_whole = x.attribute == "prepare" or candidate.steps is None
         if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
-            raise NotKept(f"the library call {candidate.name}")
+            raise NotSerializable(f"the library call {candidate.name}")
         return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
 
     def tensor(self, x: torch.Tensor) -> Any:
@@ -252,7 +252,7 @@ class EntryWriter:
             or x.is_conj()
             or x.is_neg()
         ):
-            raise NotKept(f"a tensor of shape {tuple(x.shape)}")
+            raise NotSerializable(f"a tensor of shape {tuple(x.shape)}")
         content = bytes(x.detach().reshape(-1).view(torch.uint8).tolist())
         return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
 
@@ -264,7 +264,7 @@ class EntryWriter:
         module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
         if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
             return ["ours", module.removeprefix(OURS), name]
-        raise NotKept(f"{x!r:.80}")
+        raise NotSerializable(f"{x!r:.80}")
 
 
 # ---- reading
@@ -293,8 +293,8 @@ class EntryReader:
     def root(self) -> tuple[Any, Tools]:
         for entry in self.written["shared"]:
             self.shared.append(self.make(entry))
-        recipe, runner, sampler = map(self.value, self.written["root"])
-        return recipe, Tools(runner, sampler, watch_at_hand)
+        recipe, runner, memory_comparer = map(self.value, self.written["root"])
+        return recipe, Tools(runner, memory_comparer, watch_at_hand)
 
     def make(self, entry: list) -> Any:
         match entry:

@@ -14,7 +14,12 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, SymbolicDifferentiable
+from ..runtime.program.autograd_function import (
+    Differentiable,
+    GradientLayout,
+    SymbolicDifferentiable,
+    WithoutGradientFlow,
+)
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import Apart
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
@@ -33,7 +38,7 @@ class Tools(NamedTuple):
     """Native code that every program uses."""
 
     runner: NativeFunction
-    sampler: NativeKernel
+    memory_comparer: NativeKernel
     new_watch: Callable[[], Watch | None]
 
     def join(self, steps: Any) -> NativeSequence:
@@ -58,7 +63,7 @@ class Halved(NamedTuple):
 
 class Recipe(NamedTuple):
     parts: Plain | Frozen | Halved
-    is_aside: bool
+    has_no_gradient_flow: bool
     """Some inputs require gradients, but gradients flow into no result."""
     written: tuple[int, ...]
     """The inputs that are written to."""
@@ -67,7 +72,7 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> Apart | Aside | Differentiable | FrozenProgram | LinkedProgram:
+    ) -> Apart | WithoutGradientFlow | Differentiable | FrozenProgram | LinkedProgram:
         made: Any
         join = tools.join
         match self.parts:
@@ -75,12 +80,12 @@ class Recipe(NamedTuple):
                 made = driver.program(join)
             case Frozen(main, prologue, state):
                 made = FrozenProgram(
-                    main.program(join), prologue.program(join), state, tools.sampler, eager, tools.new_watch
+                    main.program(join), prologue.program(join), state, tools.memory_comparer, eager, tools.new_watch
                 )
             case Halved(forward, backward, layout):
                 made = Differentiable(*halves(forward, backward, join), layout, eager)
-        if self.is_aside:
-            made = Aside(made)
+        if self.has_no_gradient_flow:
+            made = WithoutGradientFlow(made)
         return Apart(made, eager, self.written, self.reaches) if self.written else made
 
 
@@ -106,7 +111,7 @@ class SymbolicHalved(NamedTuple):
 
 class SymbolicRecipe(NamedTuple):
     parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
-    is_aside: bool
+    has_no_gradient_flow: bool
     written: tuple[int, ...]
     reaches: dict[int, int]
     open_inputs: tuple[int, ...]
@@ -132,7 +137,7 @@ class SymbolicRecipe(NamedTuple):
                     main.program(join, check, elsewhere),
                     prologue.program(join),  # type: ignore
                     state,
-                    tools.sampler,
+                    tools.memory_comparer,
                     eager,
                     tools.new_watch,
                 )
@@ -144,8 +149,8 @@ class SymbolicRecipe(NamedTuple):
                     eager,
                     otherwise,
                 )
-        if self.is_aside:
-            made = Aside(made)
+        if self.has_no_gradient_flow:
+            made = WithoutGradientFlow(made)
         return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
 
 

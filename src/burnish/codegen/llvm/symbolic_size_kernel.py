@@ -31,7 +31,7 @@ from .kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .loop_invariant_scopes import Code
 from .loop_printer import LoopPrinter
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
-from .stage_scratch_rows import keep
+from .stage_scratch_rows import store_in_scratch_rows
 from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 
@@ -96,7 +96,7 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     for number, (box, plan) in enumerate(planned):
         scratch: tuple[str, ...] = ()
         if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
-            box, scratch = keep(box, plan.lane, count)
+            box, scratch = store_in_scratch_rows(box, plan.lane, count)
         printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
         functions += ["", *printer.function(f"loop{number}")]
         declarations |= printer.code.declarations
@@ -227,7 +227,7 @@ def choose(box: Box, target: Host) -> VectorPlan:
     ]
     if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], Size) for k in box.inner):
         lanes = [k for k in lanes if k is None or k < box.rows or isinstance(box.positions[k], int)]
-    lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_turn=False))
+    lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_transpose=False))
     width = 1 if lane is None else plans.width_of(guessed, lane, target)
     if width == 1 and not box.is_elementwise:
         lane = None
@@ -235,9 +235,9 @@ def choose(box: Box, target: Host) -> VectorPlan:
         guessed,
         lane,
         width,
-        plans.cycles_of(guessed, lane, target, may_turn=False),
+        plans.cycles_of(guessed, lane, target, may_transpose=False),
         target,
-        may_turn=False,
+        may_transpose=False,
         is_symbolic=lane in symbolic_rows,
     )
 

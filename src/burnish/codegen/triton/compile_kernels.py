@@ -1,7 +1,7 @@
 """Compiles kernels with Triton and loads them onto a GPU, ready to launch.
 
     kernels = compile_kernels(launches, device=0)
-    kernels = compile_symbolic_kernels(opened, point, device=0)         for symbolic sizes
+    kernels = compile_symbolic_kernels(kernels, point, device=0)         for symbolic sizes
 
 Equal kernels are compiled once, and stay loaded as long as the process runs.
 """
@@ -22,7 +22,7 @@ from ...schedule.loops.build_kernel import Launch
 from ...settings import current
 from ...tensors.symbolic_sizes import Point
 from .autotune_tiles import tuned
-from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, made_with, without_comments
+from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, toolchain_key, without_comments
 from .gpu_timing import seconds_of
 from .kernel_function import Printed, print_kernel
 from .launch_function import launching
@@ -35,7 +35,7 @@ _lock = fork_safe_locks.lock()
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
     if current().max_autotune:
         printed = tuned(
-            launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device), seconds_of
+            launches, device, toolchain_key(architecture_of(device)), lambda some: loadable(some, device), seconds_of
         )
     else:
         printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]

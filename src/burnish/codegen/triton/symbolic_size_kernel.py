@@ -1,7 +1,7 @@
 """Builds one Triton kernel for symbolic sizes from the kernels for a few sizes.
 
-    opened = SymbolicKernel([kernel for 64 rows, for 65, ...], numbers, space)
-    opened.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
+    kernel = SymbolicKernel([kernel for 64 rows, for 65, ...], numbers, space)
+    kernel.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
 
     def exp(b0, b1, n0):                        n0: 768*s0
         x = (pid) * 512 + tl.arange(0, 512)

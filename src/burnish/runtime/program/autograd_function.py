@@ -181,7 +181,7 @@ class SymbolicDifferentiable(Differentiable):
 MOST_LAYOUTS = 1000
 
 
-class Aside:
+class WithoutGradientFlow:
     """A program over tensors that require gradients, whose results do not: an optimizer step, for example."""
 
     takes_gradients = False
