@@ -158,7 +158,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
     cuda_module_loader.elsewhere = elsewhere
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
-    with target_machines.replaced("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
+    with target_machines.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:

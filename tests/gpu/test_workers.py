@@ -359,8 +359,8 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
 def test_workers_start_when_the_first_graph_on_a_gpu_comes(monkeypatch):
     offered = []
     monkeypatch.setattr(gpu_kernel_compilers.cuda_module_loader, "why_not", lambda: None)
-    monkeypatch.setattr(gpu_kernel_compilers, "offer", lambda *machine: offered.append(machine))
-    gpu_kernel_compilers.offer_gpus.__wrapped__()
+    monkeypatch.setattr(gpu_kernel_compilers, "register_target", lambda *machine: offered.append(machine))
+    gpu_kernel_compilers.register_gpus.__wrapped__()
     assert offered == [("cuda", gpu_kernel_compilers.TRITON)]
     until(lambda: len(compile_worker_pool._workers.processes) == 2)
 

@@ -40,7 +40,7 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
 from ..tensors.view_maps import view_offset
-from .gpu_kernel_compilers import compile_launches, cubins_here, offer_gpus
+from .gpu_kernel_compilers import compile_launches, cubins_here, register_gpus
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
@@ -56,14 +56,14 @@ def compile_graph(
     """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
     if an input requires gradients. Inputs that are numbers of the types `live_scalar_types` stay live scalars."""
     if gpus_of(example_inputs):
-        offer_gpus()
+        register_gpus()
     lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
     if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):
         return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-    turns = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
-    return Recipe(parts_of(lowered, turns), lowered.gradients is not None, written, reaches)
+    is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+    return Recipe(parts_of(lowered, is_training_step), lowered.gradients is not None, written, reaches)
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -87,28 +87,28 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
+def parts_of(lowered: Lowered, is_training_step: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
-    if turns:
+    if is_training_step:
         graph = rematerialize(graph, len(constants), current().memory_budget)
     # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
-        return Plain(compiled(graph, constants, turns=turns))
+        return Plain(compiled(graph, constants, is_training_step=is_training_step))
     prologue, main = parts
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
     made = range(len(prologue.inputs), len(main.inputs))
-    return Frozen(compiled(main, constants, made, turns), once, state)
+    return Frozen(compiled(main, constants, made, is_training_step), once, state)
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     """Compiles forward and backward."""
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
-    plans = [make_plan(half, gives_back=True) for half in (halves.forward, halves.backward)]
+    plans = [make_plan(half, frees_arena=True) for half in (halves.forward, halves.backward)]
     kernels = kernels_for(
         [launch for plan in plans for launch in launches_of(plan)],
         [call for plan in plans for call in own_calls_of(plan)],
@@ -215,9 +215,9 @@ def why_not_twice(forward: Graph) -> str | None:
 
 
 def compiled(
-    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), turns: bool = False
+    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), is_training_step: bool = False
 ) -> Draft:
-    plan = make_plan(graph, turns=turns)
+    plan = make_plan(graph, is_training_step=is_training_step)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
 

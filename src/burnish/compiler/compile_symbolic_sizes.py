@@ -43,7 +43,7 @@ from ..tensors.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import halved, launches_of, reaches_of, written_inputs
-from .gpu_kernel_compilers import compile_launches, offer_gpus, symbolic_compiler_for
+from .gpu_kernel_compilers import compile_launches, register_gpus, symbolic_compiler_for
 from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]
@@ -78,7 +78,7 @@ def compiled_at(
 ) -> SymbolicRecipe:
     """Compiles from the points of the space."""
     if gpus_of(examples(space.points[0])):
-        offer_gpus()
+        register_gpus()
     live_scalar_types = live_scalars_beside_sizes(examples(space.points[0]))
     lowered = [
         lowered_at(gm, examples(point), gradients, live_scalar_types) for point in fuel.same_for_each(space.points)

@@ -29,7 +29,7 @@ def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> 
     """How many kernels there would be."""
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
-        with target_machines.replaced("cpu", TRITON):
+        with target_machines.substitute_target("cpu", TRITON):
             lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
                 halves, _ = halved(lowered.graph, lowered.gradients, len(lowered.constants))

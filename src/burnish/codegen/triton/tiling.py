@@ -156,7 +156,7 @@ def rows_lie_side_by_side(box: Box) -> bool:
     return along_rows > sum(abs(a.strides[inner]) == 1 for a in within)
 
 
-def is_shared_out(rows: int, inner: int, is_along: bool) -> bool:
+def fills_gpu(rows: int, inner: int, is_along: bool) -> bool:
     """Whether tiles of whole rows keep a GPU busy. Rows held in registers are soon done; rows that are walked in steps
     need many programs."""
     wide = 1 if is_along else min(COLUMNS, power_of_two(rows))

@@ -30,7 +30,7 @@ from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Joined
 from ...tensors.tensor_types import NAMES
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -90,7 +90,7 @@ def picks_of(node: Node) -> tuple | None:
     except NoRule:
         return None
     values = (source, *node.results, *(place.index for place in places if isinstance(place, Picked)))
-    if machine_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
+    if target_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
         return None
     if any(0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
         return None
@@ -118,8 +118,8 @@ class Fetcher(Rewriter):
         for place, size in zip(places, source.shape, strict=True):
             if isinstance(place, Picked):
                 index = self.env[place.index]
-                machine = machine_of(source.type.device)
-                asserts = machine is not None and not machine.has_checks
+                target = target_of(source.type.device)
+                asserts = target is not None and not target.has_checks
                 if not asserts:
                     self.check(node, args, kwargs, index, -size if place.wraps else 0, size)
                 described.append((index, place.dims, size, place.wraps, asserts))

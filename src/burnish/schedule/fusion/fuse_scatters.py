@@ -23,7 +23,7 @@ from ...ops.burnish_primitives import ADD_AT, FETCH, HELD, RESTRIDE
 from ...ops.operator_record import Pointwise, wrapped_dim
 from ..memory.in_place_library_calls import is_own
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 ADDABLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -53,8 +53,8 @@ def places_of(node: Node) -> tuple[int, bool] | None:
     result = node.results[0]
     if result is None or not all(isinstance(value, Value) for value in (x, index, source)):
         return None
-    machine = machine_of(x.type.device)
-    if machine is None or not machine.has_atomics or len({v.type.device for v in (x, index, source, result)}) > 1:
+    target = target_of(x.type.device)
+    if target is None or not target.has_atomics or len({v.type.device for v in (x, index, source, result)}) > 1:
         return None
     if x.dtype not in ADDABLE or source.dtype != x.dtype or x.ndim == 0 or 0 in (*x.shape, *source.shape):
         return None

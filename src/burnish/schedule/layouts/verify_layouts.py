@@ -23,7 +23,7 @@ from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.eager_kernel_layouts import as_given, why_not_taken
 from ...settings import current
 from ...tensors.tensor_types import NumberType, has_stride
-from ..plan_steps import Call, Plan, Show
+from ..plan_steps import Call, MakeView, Plan
 
 
 def verify_layouts(plan: Plan) -> None:
@@ -37,11 +37,11 @@ def faults(plan: Plan) -> Iterator[tuple[Node | None, str]]:
         match step:
             case Call(node):
                 yield from ((node, why) for why in faults_of_call(node))
-            case Show(value, _, type, _) if current().check:
+            case MakeView(value, _, type, _) if current().check:
                 node = value.node
                 if node is not None and node.op is VIEW and not (type == value.type and is_shown(value)):
                     yield node, f"{value} is shown as {type}, which its maps do not give"
-    for places in (plan.placed, plan.over):
+    for places in (plan.placed, plan.in_place):
         for value, below in places.items():
             if value.dtype is not below.dtype or value.shape == below.shape and not lies_as(value, below):
                 yield value.node, f"{value}: {value.type} is put into the memory of {below}: {below.type}"

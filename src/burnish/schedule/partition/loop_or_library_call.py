@@ -24,11 +24,11 @@ from ...ops.shapes.index_functions import Located
 from ...settings import current
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Expand
-from ..fusion.fusion_groups import is_reduction, is_running, walks_singly
+from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
 from ..loops.build_expressions import located_rule_fails, rule_fails, why_not_dtypes
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 CHEAP = 2
 """An element-wise operator of at most this cost is recomputed instead of stored, if it reads one tensor and otherwise
@@ -114,8 +114,8 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     device = devices.pop() if len(devices) == 1 else None
     if device is None:
         return "it is on several devices, or on none"
-    machine = machine_of(device)
-    if machine is None:
+    target = target_of(device)
+    if target is None:
         return f"nobody makes kernels for {device}"
     if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
         return "it has no elements"
@@ -130,11 +130,11 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if node.op is FETCH or node.op is ADD_AT:
         return None
     if isinstance(node.op.rule, Pointwise):
-        return rule_fails(node, machine.why_not_printed)
+        return rule_fails(node, target.why_not_printed)
     if isinstance(node.op.rule, Joined):
         return why_not_joined(node, most)
     if isinstance(node.op.rule, Located):
-        return located_rule_fails(node, machine.why_not_printed)
+        return located_rule_fails(node, target.why_not_printed)
     return f"{node.op.name} has no rule for loops"
 
 
@@ -190,7 +190,7 @@ def store_shared(graph: Graph, classes: Classes, is_symbolic: bool) -> None:
 def store_before_running(graph: Graph, classes: Classes) -> None:
     """Stores an expensive operand of a scan along rows: otherwise it is computed one element at a time."""
     for node in graph.nodes:
-        if node not in classes.loops or node.op.name not in RUN_ALONG or not walks_singly(node.results[0]):  # type: ignore
+        if node not in classes.loops or node.op.name not in RUN_ALONG or not is_contiguous_scan(node.results[0]):  # type: ignore
             continue
         value = node.args[0]
         while value.node is not None and value.node.op is CONVERT and value not in classes.stored:

@@ -21,7 +21,7 @@ from ...ir.gradient_signature import Gradients
 from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ...ir.graph_builder import Builder
 from .activation_memory_budget import choose
-from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
+from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Splitter:
         self.backward = self.ancestors(ends, stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
         written = {graph.inputs[write.input] for write in self.early_writes}
-        self.crossing = Crossing(
+        self.chooser = RecomputeChooser(
             graph,
             self.given,
             self.constants,
@@ -120,8 +120,8 @@ class Splitter:
     # ---- the graphs
 
     def halves(self, budget: float) -> Halves:
-        saved, again, instead = choose(self.crossing, budget)
-        is_copied = self.crossing.is_copied
+        saved, again, instead = choose(self.chooser, budget)
+        is_copied = self.chooser.is_copied
         inputs = [value for value in saved if value.node is None and not is_copied(value)]
         outputs = {}
         for k, out in enumerate(self.outputs):
@@ -146,7 +146,7 @@ class Splitter:
     def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
         inputs = [*self.tangents, *saved, *self.constants]
         nodes = {
-            node: given_formally(node, instead[node]) if node in instead else node
+            node: with_shape_stand_in(node, instead[node]) if node in instead else node
             for node in self.graph.nodes
             if node in again or node in self.backward
         }
