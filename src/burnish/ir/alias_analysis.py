@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..ops.burnish_primitives import HELD, VIEW
+from ..ops.burnish_primitives import ORDER_AFTER, VIEW
 from ..ops.operator_record import View
 from ..tensors.tensor_types import has_stride
 from ..tensors.view_maps import view_type
@@ -46,7 +46,7 @@ def storage_of(value: Value) -> Value:
 
 def aliased_argument(node: Node) -> Value | None:
     """The argument whose storage the node's results share."""
-    if node.op is HELD:
+    if node.op is ORDER_AFTER:
         return node.args[0]
     if node.op.target is None:
         return None

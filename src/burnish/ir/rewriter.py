@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import fuel
 from ..ops.burnish_primitives import VIEW
-from ..ops.eager_kernel_layouts import as_given
+from ..ops.eager_kernel_layouts import eager_stride_or_none
 from ..ops.operator_record import Op
 from .alias_analysis import aliased_argument, source_of
 from .graph import Alias, Graph, Node, Value, replaced, values_in
@@ -83,7 +83,7 @@ class Rewriter:
         strides = iter(node.given or ())
 
         def laid(value: Value) -> Value:
-            stride = as_given(value.type, next(strides))
+            stride = eager_stride_or_none(value.type, next(strides))
             return value if stride is None else self.build.restride(value, stride)
 
         return replaced(args, laid), {name: replaced(arg, laid) for name, arg in kwargs.items()}

@@ -32,7 +32,7 @@ import torch
 
 from ... import events
 from ...ir.graph import Alias, Node, Value
-from ...ops.burnish_primitives import HELD, PREPARE, RUN
+from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
 from ...runtime.eager.burnish_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
@@ -238,7 +238,7 @@ class DriverWriter(ValueStorage):
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
-        if node.op is HELD:  # its other operand only orders it, and may have no memory
+        if node.op is ORDER_AFTER:  # its other operand only orders it, and may have no memory
             self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel

@@ -28,7 +28,7 @@ from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import VIEW
-from ...ops.eager_kernel_layouts import takes_any
+from ...ops.eager_kernel_layouts import accepts_any_strides
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
 from ...tensors.as_strided_views import Strided, line_of
@@ -146,7 +146,7 @@ class Functionalizer:
 
     def note_layouts(self, node: Node) -> None:
         """Records eager's strides on the added node, where its kernel takes no other layouts."""
-        if not takes_any(node.op):
+        if not accepts_any_strides(node.op):
             self.new.nodes[-1].given = tuple([value.type.stride for value in node.operands])
 
     def show_kept(self, node: Node, source: Value) -> None:

@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import Untraceable
-from ...ops.burnish_primitives import AGAIN
+from ...ops.burnish_primitives import RECOMPUTE_BARRIER
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
@@ -126,7 +126,9 @@ class TracedRegion:
 
     def told_apart(self, x: Any, waits: bool) -> Any:
         tracer = self.tracer
-        value = tracer.graph.add(AGAIN, (x.value, self.after if waits else None), {}, x.value.type, tracer.line)
+        value = tracer.graph.add(
+            RECOMPUTE_BARRIER, (x.value, self.after if waits else None), {}, x.value.type, tracer.line
+        )
         return tracer.tensor(value, x.storage_offset())
 
     # ---- random numbers

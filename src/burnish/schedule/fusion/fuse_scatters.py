@@ -19,7 +19,7 @@ import torch
 
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import ADD_AT, FETCH, HELD, RESTRIDE
+from ...ops.burnish_primitives import ADD_AT, FETCH, ORDER_AFTER, RESTRIDE
 from ...ops.operator_record import Pointwise, wrapped_dim
 from ..memory.in_place_library_calls import is_own
 from ..partition.loop_or_library_call import why_not_loop
@@ -99,12 +99,12 @@ class Scatterer(Rewriter):
         base = self.env[x]
         if self.uses[x] > 1 or not is_own(x) or x.type != result.type:
             base = self.build.apply(RESTRIDE, (base, result.type.stride))
-        base = self.build.apply(HELD, (base, base))
+        base = self.build.apply(ORDER_AFTER, (base, base))
         own = tuple(range(x.ndim)) if has_own else (dim,)
         picked = (self.env[node.args[2]], own, x.shape[dim], False, True)
         places = tuple(picked if k == dim else k for k in range(x.ndim))
         added = self.build.apply(ADD_AT, (base, self.env[node.args[3]], places))
-        return self.build.apply(HELD, (base, added))
+        return self.build.apply(ORDER_AFTER, (base, added))
 
 
 __all__ = ["fuse_scatters"]

@@ -20,7 +20,7 @@ from ...ir.alias_analysis import is_shown
 from ...ir.graph import Node, Value
 from ...ir.verifier import surroundings
 from ...ops.burnish_primitives import RUN, VIEW
-from ...ops.eager_kernel_layouts import as_given, why_not_taken
+from ...ops.eager_kernel_layouts import eager_stride_or_none, why_not_taken
 from ...settings import current
 from ...tensors.tensor_types import NumberType, has_stride
 from ..plan_steps import Call, MakeView, Plan
@@ -58,7 +58,7 @@ def faults_of_call(node: Node) -> Iterator[str]:
                 yield f"the call makes {type}, and {value} is {value.type}"
         return
     for value, stride in zip(node.operands, node.given or (), strict=False):
-        if not isinstance(value.type, NumberType) and as_given(value.type, stride) is not None:
+        if not isinstance(value.type, NumberType) and eager_stride_or_none(value.type, stride) is not None:
             yield f"{node.op} takes {value} with the strides {stride} alone, and it is {value.type}"
     why = why_not_taken(node.op, [value.type for value in node.operands])
     if why is not None:

@@ -17,7 +17,7 @@ from ...ir.alias_analysis import storage_of
 from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
-from ...ops.shapes.concat_lowering import Along, Joined, Shown
+from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
 from ...tensors.tensor_types import TensorType
 from ..partition.loop_or_library_call import why_not_loop
 from ..target_machines import target_of
@@ -129,7 +129,7 @@ def concat_buffers_of(graph: Graph) -> list[ConcatBuffer]:
 
 def row_of(node: Node) -> Row | None:
     value = node.results[0] if node.results else None
-    if value is None or not isinstance(node.op.rule, Joined) or why_not_loop(node, most=None) is not None:
+    if value is None or not isinstance(node.op.rule, ConcatRule) or why_not_loop(node, most=None) is not None:
         return None
     target = target_of(value.type.device)
     if target is None or not target.has_arena:
@@ -138,9 +138,9 @@ def row_of(node: Node) -> Row | None:
         part = node.op.rule.rule(*node.args, **node.kwargs)
     except NoRule:
         return None
-    if not isinstance(part, Along):
+    if not isinstance(part, Concat):
         return None
-    parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, Shown) and not inner.maps)
+    parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, OperandPart) and not inner.maps)
     is_whole = len(parts) == len(part.parts) and all(x.dtype is value.dtype for x in parts)
     return Row(value, part.dim, parts) if is_whole and not is_spread(value.type) else None
 

@@ -20,7 +20,7 @@ from ...ir.frozen_values import state_values
 from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
 from ...ops.burnish_primitives import VIEW
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.index_functions import Located
+from ...ops.shapes.index_functions import IndexFunction
 from .loop_or_library_call import why_not_loop
 
 
@@ -69,7 +69,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
         if node.op is VIEW:
             is_made = node.args[0].node in found
         else:
-            is_made = isinstance(node.op.rule, Located) and not node.op.rule.reads and not any(node.operands)
+            is_made = isinstance(node.op.rule, IndexFunction) and not node.op.rule.reads and not any(node.operands)
         if is_made and why_not_loop(node) is None:
             found.add(node)
     if not found:

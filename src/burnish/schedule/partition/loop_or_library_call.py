@@ -19,15 +19,15 @@ from ...ir.alias_analysis import is_shown
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
-from ...ops.shapes.concat_lowering import Joined, Shown, leaves
-from ...ops.shapes.index_functions import Located
+from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
+from ...ops.shapes.index_functions import IndexFunction
 from ...settings import current
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Expand
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
-from ..loops.build_expressions import located_rule_fails, rule_fails, why_not_dtypes
+from ..loops.build_expressions import index_function_fails, rule_fails, why_not_dtypes
 from ..target_machines import target_of
 
 CHEAP = 2
@@ -88,9 +88,9 @@ def classify_nodes(graph: Graph, is_symbolic: bool = False) -> Classes:
 def is_mere_copy(node: Node, classes: Classes) -> bool:
     """Whether it only concatenates parts that are in memory, without computing them. Or it only fills memory; a fill
     "like" a tensor without other readers is better done without that tensor."""
-    if isinstance(node.op.rule, Located) and not any(node.operands) and node.results[0] in classes.stored:
+    if isinstance(node.op.rule, IndexFunction) and not any(node.operands) and node.results[0] in classes.stored:
         return True
-    if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
+    if not isinstance(node.op.rule, ConcatRule) or node.op.rule.is_slow or node.results[0] not in classes.stored:
         return False
     return not is_cheap(node) and all(lies_in_memory(value, classes) for value in node.operands)
 
@@ -131,10 +131,10 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
         return None
     if isinstance(node.op.rule, Pointwise):
         return rule_fails(node, target.why_not_printed)
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         return why_not_joined(node, most)
-    if isinstance(node.op.rule, Located):
-        return located_rule_fails(node, target.why_not_printed)
+    if isinstance(node.op.rule, IndexFunction):
+        return index_function_fails(node, target.why_not_printed)
     return f"{node.op.name} has no rule for loops"
 
 
@@ -172,7 +172,7 @@ def store(classes: Classes, value: Value) -> None:
 def store_shared(graph: Graph, classes: Classes, is_symbolic: bool) -> None:
     """Stores values that are expensive and would be computed by several readers, or several times by one."""
     for node in graph.nodes:
-        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
+        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, ConcatRule)) and node.op is not FETCH:
             continue
         value = node.results[0]
         assert value is not None
@@ -215,7 +215,7 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
     for reader in classes.readers[value]:
         if (
             reader.op is VIEW
-            or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0]))
+            or (isinstance(reader.op.rule, ConcatRule) or is_widened(reader.results[0]))
             and reader in classes.loops
         ):
             if reader.results[0] in classes.stored:
@@ -263,9 +263,9 @@ def is_cheap_again(value: Value, classes: Classes) -> bool:
 def is_cheap(node: Node) -> bool:
     least = max((value.type.numel for value in node.results if value is not None), default=0) / SMALL
     operands = {value for value in node.operands if value.ndim and value.type.numel > least}
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         # A copy, such as padding by nothing: readers may as well read the source.
-        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)
+        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), OperandPart)
     return isinstance(node.op.rule, Pointwise) and node.op.rule.cost <= CHEAP and len(operands) <= 1
 
 
@@ -276,7 +276,7 @@ def expression_cost(value: Value, classes: Classes) -> int:
         return 0
     if node.op is VIEW:
         return 0 if node.args[0] in classes.stored else expression_cost(node.args[0], classes)
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         return max((0 if v in classes.stored else expression_cost(v, classes) for v in node.operands), default=0)
     if not isinstance(node.op.rule, Pointwise):
         return 0
