@@ -16,7 +16,7 @@ from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.compute_once import once
-from ..ir.alias_analysis import is_shown
+from ..ir.alias_analysis import is_memory_view
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import Gradients
 from ..ir.graph import Alias, Graph, Value
@@ -60,7 +60,7 @@ def compile_graph(
     lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
-    if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):
+    if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.input_aliases):
         return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
     is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
     return Recipe(parts_of(lowered, is_training_step), lowered.gradients is not None, written, reaches)
@@ -124,7 +124,7 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
     """The two graphs, and what autograd needs to know about them. The last `constants` inputs of the graph are
     constants."""
-    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.shown):
+    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.input_aliases):
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
         raise Untraceable("an output shares memory with an input, and autograd is not told")
@@ -144,7 +144,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         outputs=gradients.outputs,
         shown=shown,
         flows=tuple(place[k] for k in gradients.flows),
-        closed=tuple((place[k], words) for k, words in gradients.closed),
+        closed=tuple((place[k], words) for k, words in gradients.no_backward),
         tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
         saved_inputs=halves.saved_inputs,
         saved_outputs=tuple(place[k] for k in halves.saved_outputs),
@@ -154,12 +154,12 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
         hidden=gradients.hidden,
-        again=gradients.again,
+        again=gradients.current_inputs,
         reached=gradients.reached,
         gradient_views=tuple(
             (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
         ),
-        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
+        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.tangent_views),
         held=held_gradients(gradients, graph.outputs[gradients.outputs :]),
         order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
     )
@@ -168,11 +168,11 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
 
 def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:
     """The gradients whose memory is also visible elsewhere, so that a leaf copies them; and which are tangents."""
-    tangents = {view.at for view in gradients.of_tangents if not view.steps}
-    seen = {view.at for view in gradients.of_tangents}
+    tangents = {view.at for view in gradients.tangent_views if not view.steps}
+    seen = {view.at for view in gradients.tangent_views}
     bases = {made[k] for k, _ in gradients.gradient_views if isinstance(made[k], Value)}
     seen |= {k for k, out in enumerate(made) if isinstance(out, Value) and out in bases}
-    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.held)
+    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.shared_in_eager)
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:
@@ -202,7 +202,7 @@ def shown_value(out: Any, base: Any) -> Shown:
 
 def place_of(value: Any) -> tuple[Any, int]:
     """The value that owns the memory of a value, and its first element there."""
-    if isinstance(value, Value) and is_shown(value):
+    if isinstance(value, Value) and is_memory_view(value):
         source, maps = value.node.args  # type: ignore[union-attr]
         return source, view_offset(maps, source.type)
     return value, 0

@@ -100,7 +100,7 @@ def compiled_at(
     def reach() -> Reach | None:
         return Check(gm, space, examples, gradients, live_scalar_types).reach([text_of(low.traced) for low in lowered])
 
-    if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
+    if first.gradients is not None and (first.gradients.flows or first.gradients.input_aliases):
         parts = differentiable(lowered, space, reach)
     else:
         parts = parts_of(lowered, space, reach)

@@ -10,7 +10,7 @@ plan.in_output_buffer
 from __future__ import annotations
 
 from .. import events
-from ..ir.alias_analysis import is_shown
+from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
@@ -111,7 +111,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
             return
         show(node.args[0])
         shown.add(value)
-        assert is_shown(value), node
+        assert is_memory_view(value), node
         steps.append(MakeView(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
 
     for unit in in_order(fusion.units):

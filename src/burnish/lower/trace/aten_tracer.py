@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ...ir.alias_analysis import aliased_argument
-from ...ir.frozen_values import drops_nothing
+from ...ir.frozen_values import is_attention_without_dropout
 from ...ir.gradient_signature import Gradients
 from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
@@ -143,7 +143,7 @@ class AtenTracer:
         if (
             self.region is not None
             and torch.Tag.nondeterministic_seeded in func.tags
-            and not drops_nothing(func, args, kwargs or {})
+            and not is_attention_without_dropout(func, args, kwargs or {})
         ):
             return self.region.draw(func, args, kwargs or {})
         return self.perform(func, args, kwargs)

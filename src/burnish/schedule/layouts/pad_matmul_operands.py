@@ -19,7 +19,7 @@ from math import prod
 from typing import Any
 
 from ... import events
-from ...ir.alias_analysis import source_of
+from ...ir.alias_analysis import alias_base
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, VIEW
@@ -55,7 +55,7 @@ class Padder(Rewriter):
             source: Value | None = value
             while source is not None:
                 self.leaving.add(source)
-                source = source_of(source)
+                source = alias_base(source)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op is LINEAR and args[3] is None and args[4] is None:

@@ -19,7 +19,7 @@ import torch
 from ... import events, fuel
 from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
-from ...ir.graph import Graph, Node, Value, replaced, values_in
+from ...ir.graph import Graph, Node, Value, map_values, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
 from ...settings import current
@@ -307,9 +307,9 @@ class Chooser(Rewriter):
 
     def keep(self, node: Node) -> tuple:
         """Emits a node unchanged at another place."""
-        args = replaced(node.args, self.env.__getitem__)
-        kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
-        results = self.kept(node, args, kwargs)
+        args = map_values(node.args, self.env.__getitem__)
+        kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+        results = self.copy_node(node, args, kwargs)
         self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
         return results
 

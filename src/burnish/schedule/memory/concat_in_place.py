@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
-from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
@@ -71,15 +71,15 @@ def concat_in_place(graph: Graph) -> Graph:
             continue
         made = new.add(
             node.op,
-            replaced(node.args, env.__getitem__),
-            {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+            map_values(node.args, env.__getitem__),
+            {k: map_values(v, env.__getitem__) for k, v in node.kwargs.items()},
             tuple(v and v.type for v in node.results),
             node.line,
             result and result.name,
         )
-        new.nodes[-1].given = node.given
+        new.nodes[-1].eager_strides = node.eager_strides
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
-    new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
 

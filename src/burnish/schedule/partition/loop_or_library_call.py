@@ -15,7 +15,7 @@ from collections import defaultdict
 import torch
 
 from ... import fuel
-from ...ir.alias_analysis import is_shown
+from ...ir.alias_analysis import is_memory_view
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
@@ -60,7 +60,7 @@ def classify_nodes(graph: Graph, is_symbolic: bool = False) -> Classes:
         why = why_not_loop(node) or why_not_allowed(node)
         if why is None:
             classes.loops.add(node)
-        elif node.op is not VIEW or not is_shown(node.results[0]):  # type: ignore[arg-type]
+        elif node.op is not VIEW or not is_memory_view(node.results[0]):  # type: ignore[arg-type]
             classes.why_library[node] = why
     for node in graph.nodes:
         if node in classes.why_library:
@@ -101,7 +101,7 @@ def is_computed(value: Value, classes: Classes) -> bool:
 
 
 def lies_in_memory(value: Value, classes: Classes) -> bool:
-    while is_shown(value) and value not in classes.stored:
+    while is_memory_view(value) and value not in classes.stored:
         value = value.node.args[0]  # type: ignore[union-attr]
     return value in classes.stored or not classes.is_loop(value)
 
@@ -163,7 +163,7 @@ def why_not_joined(node: Node, most: int | None) -> str | None:
 def store(classes: Classes, value: Value) -> None:
     """Stores a value that is read outside the loops: the value itself, or the base of a view."""
     node = value.node
-    while node is not None and is_shown(value):
+    while node is not None and is_memory_view(value):
         value = node.args[0]
         node = value.node
     classes.stored.add(value)
