@@ -108,10 +108,10 @@ def memory_text(plan: Plan) -> str:
     ]
     lines += sorted(f"what {node.results[0]} needs at {at}" for node, at in plan.scratch.items())
     lines += sorted(f"{value} in the input {place}" for value, place in plan.placed.items())
-    lines += sorted(f"{value} in place of {below}" for value, below in plan.over.items())
+    lines += sorted(f"{value} in place of {below}" for value, below in plan.in_place.items())
     lines += sorted(
         f"{what if isinstance(what, Value) else f'what {what.results[0]} needs'} in {host} at {at}"
-        for what, (host, at) in plan.lodged.items()
+        for what, (host, at) in plan.in_output_buffer.items()
     )
     return "\n".join(lines)
 

@@ -229,9 +229,9 @@ def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
 
 def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, monkeypatch):
     command_line.main(["cache", "export", str(tmp_path / "cache.zip")])
-    here = compile_graph.made_here()
+    here = compile_graph.entry_versions()
     there = {**here, "program": here["program"].replace("torch", "tor")}
-    monkeypatch.setattr(compile_graph, "made_here", lambda: there)
+    monkeypatch.setattr(compile_graph, "entry_versions", lambda: there)
     capsys.readouterr()
     with settings.patch(cache_dir=tmp_path / "second"):
         assert command_line.main(["cache", "import", str(tmp_path / "cache.zip")]) == 0

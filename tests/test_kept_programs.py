@@ -191,11 +191,11 @@ def test_weights_that_change_are_packed_again(shelf, happened):
 # What makes it another graph ------------------------------------------------------------------------------------------
 
 
-def key_of(function, *args, gradients=False, open_numbers=()):
+def key_of(function, *args, gradients=False, live_scalar_types=()):
     keys = []
 
     def backend(gm, example_inputs):
-        keys.append(graph_cache_key.key_of(gm, example_inputs, gradients, open_numbers))
+        keys.append(graph_cache_key.key_of(gm, example_inputs, gradients, live_scalar_types))
         return gm.forward
 
     burnish.compile(function, backend=burnish.register_backend(backend, "takes keys", runs_python=True))(*args)
@@ -486,7 +486,7 @@ def test_keys_of_many_sizes_tell_numbers_by_their_type_and_whole_numbers_by_valu
             numbers={},
             examples=lambda point: [torch.ones(point[0], 3), second, third],
         )
-        return graph_cache_key.open_key_of(gm, opened, False)
+        return graph_cache_key.symbolic_key_of(gm, opened, False)
 
     assert key(1.5, 2) == key(2.5, 2)
     assert len({key(1.5, 2), key(1.5, 3), key(1, 2), key(True, 2)}) == 4

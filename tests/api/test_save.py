@@ -288,14 +288,14 @@ def test_a_program_for_other_surroundings_is_not_taken(surroundings, path, happe
                 torch.set_num_threads(threads + 1)
             if surroundings == "machine":
                 monkeypatch.setattr(graph_cache_key, "machine", lambda: "another")
-                graph_cache_key.built.cache_clear()
+                graph_cache_key.compiler_identity.cache_clear()
             if surroundings == "burnish":
                 monkeypatch.setattr(graph_cache_key, "source_digest", lambda: "another")
-                graph_cache_key.built.cache_clear()
+                graph_cache_key.compiler_identity.cache_clear()
             torch.testing.assert_close(loaded(X), model(X))
     finally:
         torch.set_num_threads(threads)
-        graph_cache_key.built.cache_clear()
+        graph_cache_key.compiler_identity.cache_clear()
     assert "lower" in happened
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from burnish.codegen.llvm import host
 from burnish.codegen.llvm.target_machine import REQUIRED, preset, why_not_runnable
-from burnish.compiler.graph_cache_key import built
+from burnish.compiler.graph_cache_key import compiler_identity
 from burnish.errors import UserError
 from burnish.settings import CpuLevel, patch
 
-host_read_again, built_read_again = inspect.unwrap(host), inspect.unwrap(built)
+host_read_again, identity_read_again = inspect.unwrap(host), inspect.unwrap(compiler_identity)
 
 
 def let_processor_have(monkeypatch, *levels):
@@ -29,9 +29,9 @@ def test_setting_replaces_the_processor_by_one_of_its_levels(monkeypatch):
     let_processor_have(monkeypatch, "x86-64-v2", "x86-64-v3")
     with patch(cpu="x86-64-v3"):
         assert host_read_again() == preset("x86-64-v3")
-        in_setting = built_read_again()
+        in_setting = identity_read_again()
     with patch(cpu=None):
-        assert built_read_again() != in_setting, "programs on disk are found by it"
+        assert identity_read_again() != in_setting, "programs on disk are found by it"
         assert host_read_again().cpu == llvm.get_host_cpu_name()
 
 

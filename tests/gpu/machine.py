@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import burnish
-from burnish.codegen.triton.compile_kernels import Loaded, open_words
+from burnish.codegen.triton.compile_kernels import Loaded, symbolic_words
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
 from burnish.compiler import gpu_kernel_compilers
@@ -102,7 +102,9 @@ def elsewhere(index, run, *arguments):
 
 def compiled_open(alike, space):
     """Kernels that are told sizes. Each form of one is a function of its own."""
-    return [open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.opened(alike, space)]
+    return [
+        open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.symbolic_kernels_of(alike, space)
+    ]
 
 
 def open_kernel_of(kernel, seen):
@@ -129,7 +131,10 @@ def open_kernel_of(kernel, seen):
     loaded(kernel.at(seen).printed)
     address = ctypes.cast(launch, ctypes.c_void_p).value
     return cuda_module_loader.CudaKernel(
-        kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address), open_words(kernel, loaded), device=0
+        kernel.name,
+        launching(kernel.name, len(kernel.kernel.dtypes), address),
+        symbolic_words(kernel, loaded),
+        device=0,
     )
 
 
@@ -143,7 +148,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     gpu_kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches
     ]
-    gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name] = compiled_open
+    gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name] = compiled_open
     before = (
         cuda_module_loader.current_device,
         cuda_module_loader.current_stream,
@@ -153,11 +158,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
     cuda_module_loader.elsewhere = elsewhere
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
-    with target_machines.replaced("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
+    with target_machines.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
-            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.OPEN_COMPILERS[MACHINE.name]
+            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,

@@ -10,7 +10,7 @@ from burnish import events
 from burnish.runtime.cuda_graphs.cuda_graph_memory import Outcome, storage_of
 from burnish.runtime.cuda_graphs.cuda_graph_recording import Refused
 from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, Graphed
-from burnish.runtime.program.autograd_function import Aside
+from burnish.runtime.program.autograd_function import WithoutGradientFlow
 from burnish.runtime.program.input_alias_check import Apart
 
 from .engine import Engine
@@ -172,7 +172,7 @@ def test_empty_tensors_share_no_memory():
 
 
 def test_inputs_that_require_gradients_leave_no_trace_in_their_places():
-    call = Graphed(Aside(lambda x: (x.detach() * 2, x[1:])), [], [], Engine(), "a step")
+    call = Graphed(WithoutGradientFlow(lambda x: (x.detach() * 2, x[1:])), [], [], Engine(), "a step")
     for _ in range(4):
         x = torch.randn(3, requires_grad=True)
         double, part = call(x * 1)

@@ -63,7 +63,7 @@ class Workshop:
 def workshop(monkeypatch):
     made = Workshop()
     maker = Maker(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in", made.make)
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, matrices=lambda: maker))
+    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, matmul_compiler=lambda: maker))
     monkeypatch.setattr(matmul_prologue_epilogue, "FEWEST_OPERATIONS", 0)
     monkeypatch.setattr(autotune_gpu_matmul, "ROUNDS", 1)
     monkeypatch.setattr(gpu_matmul_spec, "HALF", SMALL)

@@ -13,7 +13,7 @@ import burnish
 from burnish.capture.symbolic_sizes.example_inputs import Like, hollow
 from burnish.codegen.triton import compile_kernels, symbolic_size_kernel
 from burnish.codegen.triton.compilation.cubin_cache import emitted
-from burnish.codegen.triton.symbolic_size_kernel import OpenKernel
+from burnish.codegen.triton.symbolic_size_kernel import SymbolicKernel
 from burnish.compiler import driver
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
@@ -208,7 +208,7 @@ SPACE = Space(("s0",), [(40,), (41,), (44,), (53,)])
 
 
 def opened(text):
-    return OpenKernel([parse_kernel(text.format(n=n, end=64 * n)) for (n,) in SPACE.points], frozenset(), SPACE)
+    return SymbolicKernel([parse_kernel(text.format(n=n, end=64 * n)) for (n,) in SPACE.points], frozenset(), SPACE)
 
 
 def test_how_many_programs_run_it_follows_the_sizes():
@@ -265,7 +265,7 @@ def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monk
         cuda_module_loader, "launch_address", lambda: ctypes.cast(machine.launch, ctypes.c_void_p).value
     )
     monkeypatch.setattr(compile_kernels, "_forms", {})
-    (kernel,) = compile_kernels.compile_open_kernels([opened(SOFTMAX)], (40,), 0)
+    (kernel,) = compile_kernels.compile_symbolic_kernels([opened(SOFTMAX)], (40,), 0)
     assert len(loaded) == 1, "for the size that was seen it is ready"
     first, second, long = (kernel.words.at((n,)) for n in (41, 200, 3000))
     assert [words.numbers[0] for words in (first, second, long)] == [1, 1, 2] and len(loaded) == 2

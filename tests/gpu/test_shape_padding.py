@@ -31,7 +31,7 @@ def tf32():
 
 
 def padded(text):
-    with target_machines.replaced("cpu", MACHINE):
+    with target_machines.substitute_target("cpu", MACHINE):
         return str(pad_matmul_operands.pad_matmul_operands(parse_graph(text)))
 
 

@@ -72,7 +72,7 @@ def made_here(monkeypatch):
         found.append(job.name)
         return compile_worker.Made(Cubin(b"", job.name, 0, 32, 4), 0.0)
 
-    monkeypatch.setattr(cubin_cache, "made_here", made)
+    monkeypatch.setattr(cubin_cache, "compile_in_process", made)
     return found
 
 
@@ -99,7 +99,7 @@ def is_over(pid):
 
 def test_a_worker_makes_the_machine_code_that_this_process_makes(monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(cubin_cache, "made_here", None)  # calling it fails
+        patched.setattr(cubin_cache, "compile_in_process", None)  # calling it fails
         made = compiled(printed(3), printed(4), printed(3))
     monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
     assert made[0] is made[2]
@@ -359,8 +359,8 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
 def test_workers_start_when_the_first_graph_on_a_gpu_comes(monkeypatch):
     offered = []
     monkeypatch.setattr(gpu_kernel_compilers.cuda_module_loader, "why_not", lambda: None)
-    monkeypatch.setattr(gpu_kernel_compilers, "offer", lambda *machine: offered.append(machine))
-    gpu_kernel_compilers.offer_gpus.__wrapped__()
+    monkeypatch.setattr(gpu_kernel_compilers, "register_target", lambda *machine: offered.append(machine))
+    gpu_kernel_compilers.register_gpus.__wrapped__()
     assert offered == [("cuda", gpu_kernel_compilers.TRITON)]
     until(lambda: len(compile_worker_pool._workers.processes) == 2)
 

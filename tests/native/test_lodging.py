@@ -73,7 +73,7 @@ def test_products_read_and_write_there(own_kernels_only):
         inputs = [torch.randn(SIDE, SIDE) for _ in range(4)]
         found = [made(x) for x in inputs]
         stop()
-        assert {value.name for plan in plans for value in plan.lodged} >= {"run"}
+        assert {value.name for plan in plans for value in plan.in_output_buffer} >= {"run"}
         torch.testing.assert_close(found, [model(x) for x in inputs])
 
 
@@ -114,7 +114,7 @@ def test_products_that_python_calls_do_too(librarys_kernels_only):
         found = [made(x) for x in inputs]
         stop()
         called = {value for step in plans[0].steps if isinstance(step, Call) for value in step.node.results}
-        assert called & plans[0].lodged.keys()
+        assert called & plans[0].in_output_buffer.keys()
         torch.testing.assert_close(found, [fn(x) for x in inputs])
 
 
@@ -129,7 +129,7 @@ def test_results_are_eagers_and_stay_so(name, librarys_kernels_only):
         given = [x.clone() for x in inputs]
         found = [made(x) for x in given]  # held side by side, as is what was written
     stop()
-    assert any(plan.lodged for plan in plans)
+    assert any(plan.in_output_buffer for plan in plans)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(given, after)
     for x, result, wanted in zip(given, found, expected, strict=True):
@@ -167,7 +167,7 @@ def test_threads_have_memory_of_their_own():
     for thread in threads:
         thread.join()
     stop()
-    assert plans[0].lodged and not wrong
+    assert plans[0].in_output_buffer and not wrong
 
 
 def test_a_program_from_disk_does_the_same(tmp_path):
@@ -179,7 +179,7 @@ def test_a_program_from_disk_does_the_same(tmp_path):
             made, plans, stop = compiled(steps)
             found = [made(x) for _ in range(3)]
             stop()
-            assert is_kept or plans[0].lodged
+            assert is_kept or plans[0].in_output_buffer
             assert bool(plans) != is_kept
             torch.testing.assert_close(found, [expected] * 3)
 
@@ -232,5 +232,5 @@ def test_what_a_library_joins_lies_in_the_arena():
         for step in plans[0].steps
         if isinstance(step, Call) and step.node.op.name == "aten.cat.default"
     ]
-    inside = {*plans[0].offsets, *plans[0].lodged}
+    inside = {*plans[0].offsets, *plans[0].in_output_buffer}
     assert len(called) == 4 and set(called[:3]) <= inside and called[3] not in inside

@@ -129,7 +129,7 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
     """Torch cuts a row of three into three for any large number of parts."""
     gm = torch.fx.symbolic_trace(lambda x, n: (torch.chunk(x, n, 1)[0] * 2,))
     with pytest.raises((NumberLost, Untraceable)):
-        trace(gm, [torch.ones(2, 3), 2], open_numbers=(int,))
+        trace(gm, [torch.ones(2, 3), 2], live_scalar_types=(int,))
     assert trace(gm, [torch.ones(2, 3), 2]).graph.nodes
 
 
@@ -139,4 +139,4 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
 )
 def test_a_number_that_is_a_size_is_not_open(fn):
     with pytest.raises((NumberLost, Untraceable)):
-        trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], open_numbers=(int,))
+        trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], live_scalar_types=(int,))

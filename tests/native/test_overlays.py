@@ -61,7 +61,7 @@ def test_results_are_eagers(monkeypatch, fn, into, gradients):
             wanted, found = (torch.autograd.grad(total, leaves, allow_unused=True) for total in sums)
             torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
     stop()
-    assert any(plan.over for plan in plans) or gradients and fn is steps  # of which each result is saved
+    assert any(plan.in_place for plan in plans) or gradients and fn is steps  # of which each result is saved
 
 
 def test_what_lies_below_may_be_the_librarys(monkeypatch):
@@ -71,5 +71,5 @@ def test_what_lies_below_may_be_the_librarys(monkeypatch):
     with torch.no_grad():
         compiled(IMAGE, torch.randn(8, 16, 3, 3), torch.randn(8, 16, 1, 1))
     stop()
-    below = [below for plan in plans for below in plan.over.values()]
+    below = [below for plan in plans for below in plan.in_place.values()]
     assert any(value.node.op.name == "run" and value not in plan.offsets for plan in plans for value in below)

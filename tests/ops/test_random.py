@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish.codegen.math import expand
-from burnish.compiler.adapters.eager_rng import bits_of, perform
+from burnish.compiler.adapters.eager_rng import bits_of, call_with_compiled_rng
 from burnish.ops.operator_record import NoRule, record
 from burnish.ops.random_numbers import OPERATORS
 from burnish.ops.scalar_ir import Access, load, random_bits, walk
@@ -20,7 +20,7 @@ COUNT = 200_000
 
 def drawn(function, *args, seed=0, **kwargs):
     torch.manual_seed(seed)
-    return perform(function, args, kwargs)
+    return call_with_compiled_rng(function, args, kwargs)
 
 
 def distance(sample, cumulative):
@@ -183,9 +183,9 @@ def test_neighbours_and_seeds_have_nothing_to_do_with_each_other():
 
 
 def test_two_draws_differ_and_a_seed_repeats_them():
-    a, b = drawn(torch.rand, 100), perform(torch.rand, (100,), {})
+    a, b = drawn(torch.rand, 100), call_with_compiled_rng(torch.rand, (100,), {})
     assert not torch.equal(a, b)
-    assert torch.equal(drawn(torch.rand, 100), a) and torch.equal(perform(torch.rand, (100,), {}), b)
+    assert torch.equal(drawn(torch.rand, 100), a) and torch.equal(call_with_compiled_rng(torch.rand, (100,), {}), b)
 
 
 # -- what stays eager's ------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_two_draws_differ_and_a_seed_repeats_them():
 
 def test_a_generator_of_the_programs_own_gives_its_own_numbers():
     generator = torch.Generator().manual_seed(3)
-    found = perform(torch.rand, (5,), {"generator": generator})
+    found = call_with_compiled_rng(torch.rand, (5,), {"generator": generator})
     assert torch.equal(found, torch.rand(5, generator=torch.Generator().manual_seed(3)))
 
 
@@ -221,7 +221,7 @@ def test_what_eager_refuses_is_refused_in_its_words(function, args):
     with pytest.raises(Exception) as wanted:
         function(*args, **kwargs)
     with pytest.raises(type(wanted.value)) as found:
-        perform(function, args, kwargs)
+        call_with_compiled_rng(function, args, kwargs)
     assert str(found.value) == str(wanted.value)
 
 

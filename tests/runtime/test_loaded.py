@@ -45,7 +45,7 @@ def test_module_is_loaded_when_its_import_has_ended(tmp_path, monkeypatch):
 
 
 def test_watches_wait_for_the_key_of_graphs_to_be_imported(tmp_path, monkeypatch):
-    """It has no attribute `built` yet."""
+    """It has no attribute `compiler_identity` yet."""
     name = "burnish_test_graph_key"
     go_on = importing(tmp_path, monkeypatch, name)
     monkeypatch.setitem(sys.modules, "burnish.compiler.graph_cache_key", sys.modules[name])

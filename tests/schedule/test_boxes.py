@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from burnish.ops.shapes.concat_lowering import Along, bordered, leaves, replaced_in
+from burnish.ops.shapes.concat_lowering import Concat, bordered, leaves, replaced_in
 from burnish.schedule.fusion.split_concat_loops import Box, Straddles, Uncuttable, boxes_of, part_at
 from burnish.tensors.affine_indices import Affine, identity
 
-JOINED = Along(0, ((3, 10), (1, 11), (4, 12)))
+JOINED = Concat(0, ((3, 10), (1, 11), (4, 12)))
 
 
 def elements(box: Box):
@@ -46,7 +46,7 @@ def test_part_is_indexed_from_its_own_beginning():
 def test_every_element_falls_into_the_part_that_holds_it(seed):
     chosen = random.Random(seed)
     lengths = [chosen.randint(1, 5) for _ in range(chosen.randint(2, 4))]
-    part = Along(0, tuple((n, k) for k, n in enumerate(lengths)))
+    part = Concat(0, tuple((n, k) for k, n in enumerate(lengths)))
     holder = [k for k, n in enumerate(lengths) for _ in range(n)]
     # Variables that walk the whole dimension in some mixed radix, perhaps backwards.
     outer = next((n for n in (2, 3, 4) if len(holder) % n == 0), 1)
@@ -92,7 +92,7 @@ class Tensor:
 
 def test_border_goes_around_all_sides_and_none_is_none():
     assert len(list(leaves(bordered(Tensor(), [(1, 2), (0, 3)], 0)))) == 4
-    assert not isinstance(bordered(Tensor(), [(0, 0), (0, 0)], 0), Along)
+    assert not isinstance(bordered(Tensor(), [(0, 0), (0, 0)], 0), Concat)
 
 
 def test_replaced_box_leaves_what_is_around_it():

@@ -6,7 +6,7 @@ from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.loops.parse_loops import kernels_in
 from burnish.schedule.memory import liveness
-from burnish.schedule.memory.output_buffer_reuse import lodge
+from burnish.schedule.memory.output_buffer_reuse import reuse_output_buffers
 from burnish.schedule.memory.plan_arena import Span
 from burnish.schedule.pipeline import make_plan
 
@@ -33,7 +33,7 @@ def plan_of(result="d", text=CHAIN):
 
 
 def lodgers(plan):
-    return {value.name: (host.name, at) for value, (host, at) in plan.lodged.items()}
+    return {value.name: (host.name, at) for value, (host, at) in plan.in_output_buffer.items()}
 
 
 def clashes(plan):
@@ -42,7 +42,7 @@ def clashes(plan):
     found = []
 
     def cells(value):
-        where, at = plan.lodged.get(value, (None, plan.offsets.get(value)))
+        where, at = plan.in_output_buffer.get(value, (None, plan.offsets.get(value)))
         where, at = (value, 0) if at is None else (where, at)
         return [(str(where), cell) for cell in range(at // 64, -(-(at + value.type.bytes) // 64))]
 
@@ -66,7 +66,7 @@ def test_what_is_done_with_before_an_output_is_written_lies_there():
 def test_what_is_read_by_whoever_writes_the_output_does_not():
     plan = plan_of()
     c = next(value for value in plan.offsets if value.name == "c")
-    plan.lodged = {c: (plan.graph.outputs[0], plan.offsets.pop(c))}
+    plan.in_output_buffer = {c: (plan.graph.outputs[0], plan.offsets.pop(c))}
     assert clashes(plan)
 
 
@@ -78,7 +78,7 @@ def test_outputs_that_are_written_early_are_no_room_for_what_comes_later(result)
 
 def test_an_output_of_another_shape_holds_as_much_as_it_has_bytes():
     plan = plan_of("w", CHAIN.replace("  return", "  w = aten.add.Tensor v, v : f32[256, 1]\n  return"))
-    assert not plan.lodged
+    assert not plan.in_output_buffer
 
 
 def test_a_printed_plan_tells_what_lies_in_an_output_and_is_read_back():
@@ -102,16 +102,16 @@ def test_what_one_call_needs_takes_turns():
     """The example in `lodgers`; nothing that is needed at the same time overlaps."""
     a, b, c, out = "abco"
     needed = {a: Span(0, 2, 3), b: Span(2, 4, 4), c: Span(5, 6, 4)}
-    assert lodge([needed], [{out: Span(7, 9, 4)}]) == {b: (out, 0), c: (out, 0)}
-    assert lodge([needed], [{out: Span(7, 9, 3)}]) == {a: (out, 0), c: (b, 0)}
-    assert lodge([needed], [{out: Span(6, 9, 4)}]) == {b: (out, 0), a: (c, 0)}
-    assert lodge([{a: Span(0, 2, 3)}, {b: Span(3, 4, 3)}], [{}, {}]) == {}, "of two calls"
+    assert reuse_output_buffers([needed], [{out: Span(7, 9, 4)}]) == {b: (out, 0), c: (out, 0)}
+    assert reuse_output_buffers([needed], [{out: Span(7, 9, 3)}]) == {a: (out, 0), c: (b, 0)}
+    assert reuse_output_buffers([needed], [{out: Span(6, 9, 4)}]) == {b: (out, 0), a: (c, 0)}
+    assert reuse_output_buffers([{a: Span(0, 2, 3)}, {b: Span(3, 4, 3)}], [{}, {}]) == {}, "of two calls"
 
 
 @pytest.mark.parametrize("result", ["d", "d, b", "s, d", "w"])
 def test_memory_that_each_run_makes_is_shared_within_a_call(result, monkeypatch):
     monkeypatch.setattr(liveness, "GIVEN_BACK", 1 << 10)
     text = CHAIN.replace("  return", "  w = aten.add.Tensor v, v : f32[256, 1]\n  return")
-    plan = make_plan(parse_graph(text.format(result=result)), gives_back=True)
+    plan = make_plan(parse_graph(text.format(result=result)), frees_arena=True)
     assert not clashes(plan)
-    assert lodgers(plan) and all(host not in plan.lodged for host, _ in plan.lodged.values())
+    assert lodgers(plan) and all(host not in plan.in_output_buffer for host, _ in plan.in_output_buffer.values())

@@ -24,15 +24,15 @@ def plan_of(body):
 
 
 def over(body):
-    return {value.name: below.name for value, below in plan_of(body).over.items()}
+    return {value.name: below.name for value, below in plan_of(body).in_place.items()}
 
 
 def test_what_is_computed_element_by_element_lies_over_what_it_is_computed_from():
     plan = plan_of(f"""v = sum c, (0,) : f32[1, 64]
   d = aten.div.Tensor c, v : {SIDE}
   return d""")
-    assert "d" in {value.name for value in plan.over}
-    d, below = next((value, below) for value, below in plan.over.items() if value.name == "d")
+    assert "d" in {value.name for value in plan.in_place}
+    d, below = next((value, below) for value, below in plan.in_place.items() if value.name == "d")
     last = plan.steps[-1]
     assert isinstance(last, Launch) and d in last.buffers and below not in last.buffers
     assert not any(value in plan.offsets for value in (d, below))  # it is made for the output
@@ -53,7 +53,7 @@ def test_in_another_shape_too_unless_it_leaves():
   return e"""
         )
     )
-    assert any(value.shape == (4096,) and below.shape == (64, 64) for value, below in plan.over.items())
+    assert any(value.shape == (4096,) and below.shape == (64, 64) for value, below in plan.in_place.items())
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
 from burnish.schedule.fusion.split_reductions import split_reductions
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.memory.concat_in_place import concat_in_place
-from burnish.schedule.memory.liveness import homes_in
+from burnish.schedule.memory.liveness import concat_buffers_in
 from burnish.schedule.pipeline import make_plan
-from burnish.schedule.plan_steps import Show
+from burnish.schedule.plan_steps import MakeView
 from burnish.schedule.target_machines import CPU
 
 GROWN = """
@@ -52,7 +52,7 @@ def test_what_is_summed_up_does_not_wait_for_a_library_call():
     kinds = [
         "".join(step.kernel.name) if isinstance(step, Launch) else "call"
         for step in make_plan(graph).steps
-        if not isinstance(step, Show)
+        if not isinstance(step, MakeView)
     ]
     assert kinds == ["call", "s", "call", "t"]
 
@@ -61,7 +61,7 @@ def test_what_is_more_than_a_sum_comes_where_it_was():
     kinds = [
         "loops" if isinstance(step, Launch) else "call"
         for step in make_plan(parse_graph(SUMMED_LATE)).steps
-        if not isinstance(step, Show)
+        if not isinstance(step, MakeView)
     ]
     assert kinds[:2] == ["call", "call"]
 
@@ -80,7 +80,7 @@ def test_part_is_written_once_for_all():
 
 def test_parts_lie_in_their_home_and_nothing_else_does():
     plan = make_plan(parse_graph(GROWN))
-    ((host, places),) = homes_in(plan.graph).items()
+    ((host, places),) = concat_buffers_in(plan.graph).items()
     for value, offset in places.items():
         assert plan.offsets[value] == plan.offsets[host] + offset
     end = plan.offsets[host] + host.type.bytes

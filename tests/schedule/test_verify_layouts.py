@@ -51,7 +51,7 @@ def test_a_kernel_that_reads_rows_is_not_given_columns():
 
 def test_a_kernel_without_a_contract_is_given_eagers_strides():
     graph = parse_graph(PRODUCT)
-    graph.nodes[1].given = (12, 1, 3), (20, 5, 1)
+    graph.nodes[1].eager_strides = (12, 1, 3), (20, 5, 1)
     with pytest.raises(InternalError, match=r"takes e with the strides \(12, 1, 3\) alone"):
         make_plan(graph)
 

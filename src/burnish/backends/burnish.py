@@ -1,9 +1,9 @@
 """The backend "burnish": Burnish's own compiler."""
 
 from ..compiler import background_imports, driver
-from ..compiler.adapters.eager_rng import perform
+from ..compiler.adapters.eager_rng import call_with_compiled_rng
 from .registry import register_backend
 
-register_backend(runs_python=True, perform=perform, ahead=background_imports.begin, recomputes=True, restores=True)(
-    driver.burnish
-)
+register_backend(
+    runs_python=True, perform=call_with_compiled_rng, ahead=background_imports.begin, recomputes=True, restores=True
+)(driver.burnish)

@@ -92,9 +92,9 @@ def export_cache(shelf: DiskCache, file: Path) -> int:
 
 def import_cache(shelf: DiskCache, file: Path) -> list[str]:
     """Import the entries that fit; returns a report for a person. Nothing is imported from a file that is refused."""
-    from ..compiler.compile_graph import made_here
+    from ..compiler.compile_graph import entry_versions
 
-    here, taken = made_here(), 0
+    here, taken = entry_versions(), 0
     unfit: Counter[tuple[str, str]] = Counter()
     try:
         with zipfile.ZipFile(file) as archive:

@@ -1,6 +1,6 @@
 """Checks whether a program for symbolic sizes is right for sizes far from those it was compiled from.
 
-    check = Check(gm, space, examples, gradients, open_numbers)
+    check = Check(gm, space, examples, gradients, live_scalar_types)
     check((4096,))              traces the graph there, and compares the trace with the formulas
     check.is_special((1,))      whether a size of 0 or 1 occurs there: such sizes say nothing about others
 
@@ -42,10 +42,10 @@ class Check:
     """Compares the trace of a graph for other sizes with the formulas found at the points of the space."""
 
     def __init__(
-        self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, open_numbers: tuple[type, ...]
+        self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, live_scalar_types: tuple[type, ...]
     ):
         self.gm, self.space, self.examples = gm, space, examples
-        self.gradients, self.open_numbers = gradients, open_numbers
+        self.gradients, self.live_scalar_types = gradients, live_scalar_types
         self.pattern: list[str] | None = None
         self.formulas: tuple[Formula, ...] | None = None
         self.numbers: list[int | Formula] = []
@@ -80,7 +80,7 @@ class Check:
     def text(self, point: Point) -> str:
         from ..lower.trace.trace_to_aten import trace
 
-        return text_of(trace(self.gm, self.examples(point), self.gradients, self.open_numbers).graph)
+        return text_of(trace(self.gm, self.examples(point), self.gradients, self.live_scalar_types).graph)
 
     def reach(self, texts: Sequence[str]) -> Reach | None:
         """The range in which it holds, or None if that is unknown. `texts` are the traces at the points."""

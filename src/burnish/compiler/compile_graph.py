@@ -14,11 +14,11 @@ from torch.fx import GraphModule
 
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm import compile_kernels, host
-from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, made_with
-from ..codegen.llvm.functions.memory_compare import sampler
+from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
+from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.compute_once import once
-from ..ir.alias_analysis import is_shown
+from ..ir.alias_analysis import is_memory_view
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import Gradients
 from ..ir.graph import Alias, Graph, Value
@@ -42,8 +42,8 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
 from ..tensors.view_maps import view_offset
-from .gpu_kernel_compilers import compile_launches, cubins_here, offer_gpus
-from .graph_cache_key import built
+from .gpu_kernel_compilers import compile_launches, cubins_here, register_gpus
+from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
@@ -53,19 +53,19 @@ __all__ = ["compile_graph", "tools"]
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Recipe:
     """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
-    if an input requires gradients. Inputs that are numbers of the types `open_numbers` stay live scalars."""
+    if an input requires gradients. Inputs that are numbers of the types `live_scalar_types` stay live scalars."""
     if gpus_of(example_inputs):
-        offer_gpus()
-    lowered = lower(gm, example_inputs, gradients, open_numbers)
+        register_gpus()
+    lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
-    if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.shown):
+    if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.input_aliases):
         return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-    turns = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
-    return Recipe(parts_of(lowered, turns), lowered.gradients is not None, written, reaches)
+    is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+    return Recipe(parts_of(lowered, is_training_step), lowered.gradients is not None, written, reaches)
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ def written_inputs(lowered: Lowered) -> tuple[int, ...]:
 
 @once
 def tools() -> Tools:
-    return Tools(runner(), sampler(), watch_at_hand)
+    return Tools(runner(), memory_comparer(), watch_at_hand)
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
@@ -89,28 +89,28 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def parts_of(lowered: Lowered, turns: bool = False) -> Plain | Frozen:
+def parts_of(lowered: Lowered, is_training_step: bool = False) -> Plain | Frozen:
     graph, constants = choose_calls(lowered.graph), lowered.constants
-    if turns:
+    if is_training_step:
         graph = rematerialize(graph, len(constants), current().memory_budget)
     # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
-        return Plain(compiled(graph, constants, turns=turns))
+        return Plain(compiled(graph, constants, is_training_step=is_training_step))
     prologue, main = parts
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
     made = range(len(prologue.inputs), len(main.inputs))
-    return Frozen(compiled(main, constants, made, turns), once, state)
+    return Frozen(compiled(main, constants, made, is_training_step), once, state)
 
 
 def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
     """Compiles forward and backward."""
     halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
     values = list(lowered.constants.values())
-    plans = [make_plan(half, gives_back=True) for half in (halves.forward, halves.backward)]
+    plans = [make_plan(half, frees_arena=True) for half in (halves.forward, halves.backward)]
     kernels = kernels_for(
         [launch for plan in plans for launch in launches_of(plan)],
         [call for plan in plans for call in own_calls_of(plan)],
@@ -126,7 +126,7 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
     """The two graphs, and what autograd needs to know about them. The last `constants` inputs of the graph are
     constants."""
-    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.shown):
+    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.input_aliases):
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
         raise Untraceable("an output shares memory with an input, and autograd is not told")
@@ -147,7 +147,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         outputs=gradients.outputs,
         shown=shown,
         flows=tuple(place[k] for k in gradients.flows),
-        closed=tuple((place[k], words) for k, words in gradients.closed),
+        closed=tuple((place[k], words) for k, words in gradients.no_backward),
         tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
         saved_inputs=halves.saved_inputs,
         saved_outputs=tuple(place[k] for k in halves.saved_outputs),
@@ -157,12 +157,12 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         why_not_twice=why_not_twice(halves.forward),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
         hidden=gradients.hidden,
-        again=gradients.again,
+        again=gradients.current_inputs,
         reached=gradients.reached,
         gradient_views=tuple(
             (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
         ),
-        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.of_tangents),
+        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.tangent_views),
         held=held_gradients(gradients, graph.outputs[gradients.outputs :]),
         order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
         multiplied=multiplied,
@@ -187,11 +187,11 @@ def multiplied_tangents(graph: Graph, tangents: Sequence[Value]) -> tuple[int, .
 
 def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:
     """The gradients whose memory is also visible elsewhere, so that a leaf copies them; and which are tangents."""
-    tangents = {view.at for view in gradients.of_tangents if not view.steps}
-    seen = {view.at for view in gradients.of_tangents}
+    tangents = {view.at for view in gradients.tangent_views if not view.steps}
+    seen = {view.at for view in gradients.tangent_views}
     bases = {made[k] for k, _ in gradients.gradient_views if isinstance(made[k], Value)}
     seen |= {k for k, out in enumerate(made) if isinstance(out, Value) and out in bases}
-    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.held)
+    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.shared_in_eager)
 
 
 def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ def shown_value(out: Any, base: Any) -> Shown:
 
 def place_of(value: Any) -> tuple[Any, int]:
     """The value that owns the memory of a value, and its first element there."""
-    if isinstance(value, Value) and is_shown(value):
+    if isinstance(value, Value) and is_memory_view(value):
         source, maps = value.node.args  # type: ignore[union-attr]
         return source, view_offset(maps, source.type)
     return value, 0
@@ -234,9 +234,9 @@ def why_not_twice(forward: Graph) -> str | None:
 
 
 def compiled(
-    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), turns: bool = False
+    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), is_training_step: bool = False
 ) -> Draft:
-    plan = make_plan(graph, turns=turns)
+    plan = make_plan(graph, is_training_step=is_training_step)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
 
@@ -269,12 +269,12 @@ class MeasurementShelf:
 memory.shelf = MeasurementShelf()
 
 
-def made_here() -> dict[str, str]:
+def entry_versions() -> dict[str, str]:
     """For each kind of entry on disk, the versions and the target that this process compiles with."""
     here = {
-        KIND: built(),
-        WATCHER_KIND: built(),
-        OBJECT_CODE: made_with(host()),
+        KIND: compiler_identity(),
+        WATCHER_KIND: compiler_identity(),
+        OBJECT_CODE: toolchain_key(host()),
         "measured": memory.shelf.key("").partition("\n")[0],
     }
     return here | cubins_here()

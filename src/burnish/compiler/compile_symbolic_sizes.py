@@ -1,6 +1,6 @@
 """Compiles a captured graph once for many sizes: symbolic shapes.
 
-    recipe = compile_open(gm, space, examples)              examples: what the inputs are at each point of the space
+    recipe = compile_symbolic(gm, space, examples)              examples: what the inputs are at each point of the space
     program = recipe.assembled(tools, eager, otherwise, check, count)
     program(x of 64 rows)
     program(x of 200 rows)                                  the same machine code
@@ -23,15 +23,15 @@ from torch.fx import GraphModule
 
 from .. import fuel
 from ..codegen.driver.generate_driver import write_driver
-from ..codegen.driver.symbolic_size_driver import OpenDriverWriter, open_draft
+from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
 from ..codegen.llvm import compile_kernels
-from ..codegen.llvm.symbolic_size_kernel import OpenKernel, compile_open_kernel
+from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.devices import gpus_of
-from ..runtime.program.unbound_symbolic_driver import OpenDraft
+from ..runtime.program.unbound_symbolic_driver import SymbolicDraft
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
 from ..schedule.memory.plan_symbolic_arena import share_slots
@@ -40,18 +40,18 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
 from ..tensors.symbolic_sizes import NoFormula, NoNumber, NotAlike, Space
 from ..tensors.view_maps import Map
-from .adapters.specialize_numbers import open_beside_sizes
+from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import halved, launches_of, reaches_of, written_inputs
-from .gpu_kernel_compilers import compile_launches, offer_gpus, open_compiler_for
-from .program_recipe import OpenFrozen, OpenHalved, OpenPlain, OpenRecipe
+from .gpu_kernel_compilers import compile_launches, register_gpus, symbolic_compiler_for
+from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
-Meanwhile = Callable[[], object]
+Callback = Callable[[], object]
 
 
-def compile_open(
+def compile_symbolic(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (), gradients: bool = False
-) -> OpenRecipe:
+) -> SymbolicRecipe:
     """`open_inputs` are the tensors with symbolic sizes. With `gradients` the results are autograd's, as in
     `compile_graph`."""
     try:
@@ -64,7 +64,7 @@ def compile_open(
 
 def compiled_near(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
-) -> OpenRecipe:
+) -> SymbolicRecipe:
     """Compiles from as few points as possible."""
     few = space.few()
     if few is not space:
@@ -75,12 +75,14 @@ def compiled_near(
 
 def compiled_at(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
-) -> OpenRecipe:
+) -> SymbolicRecipe:
     """Compiles from the points of the space."""
     if gpus_of(examples(space.points[0])):
-        offer_gpus()
-    open_numbers = open_beside_sizes(examples(space.points[0]))
-    lowered = [lowered_at(gm, examples(point), gradients, open_numbers) for point in fuel.same_for_each(space.points)]
+        register_gpus()
+    live_scalar_types = live_scalars_beside_sizes(examples(space.points[0]))
+    lowered = [
+        lowered_at(gm, examples(point), gradients, live_scalar_types) for point in fuel.same_for_each(space.points)
+    ]
     first = lowered[0]
     if any(
         len(low.constants) != len(first.constants)
@@ -92,19 +94,19 @@ def compiled_at(
         raise NoFormula("gradients flow for some sizes")
     written = written_inputs(first)
     reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
-    parts: OpenPlain | OpenFrozen | OpenHalved
+    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
 
     @once
     def reach() -> Reach | None:
-        return Check(gm, space, examples, gradients, open_numbers).reach([text_of(low.traced) for low in lowered])
+        return Check(gm, space, examples, gradients, live_scalar_types).reach([text_of(low.traced) for low in lowered])
 
-    if first.gradients is not None and (first.gradients.flows or first.gradients.shown):
+    if first.gradients is not None and (first.gradients.flows or first.gradients.input_aliases):
         parts = differentiable(lowered, space, reach)
     else:
         parts = parts_of(lowered, space, reach)
-    return OpenRecipe(
+    return SymbolicRecipe(
         parts,
-        isinstance(parts, OpenPlain | OpenFrozen) and first.gradients is not None,
+        isinstance(parts, SymbolicPlain | SymbolicFrozen) and first.gradients is not None,
         written,
         reaches,
         tuple(open_inputs),
@@ -127,21 +129,21 @@ def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 FEW = 1 << 16
 """The most elements that are worth comparing."""
 
-NONE_FOR_IT = (ValueError, RuntimeError, IndexError)
+INVALID_SIZE_ERRORS = (ValueError, RuntimeError, IndexError)
 """The errors for a size that the program cannot have."""
 
 
-def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]) -> Lowered:
+def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, live_scalar_types: tuple[type, ...]) -> Lowered:
     try:
-        return lower(gm, inputs, gradients, open_numbers)
+        return lower(gm, inputs, gradients, live_scalar_types)
     except NumberLost as why:
         raise NoFormula(str(why)) from why
-    except NONE_FOR_IT as error:
+    except INVALID_SIZE_ERRORS as error:
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
 
-def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenPlain | OpenFrozen:
-    """`meanwhile` is called while machine code is generated."""
+def parts_of(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicPlain | SymbolicFrozen:
+    """`while_waiting` is called while machine code is generated."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
@@ -150,12 +152,12 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
     if any((part is None) != (parts[0] is None) for part in parts):
         raise NoFormula("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return OpenPlain(built(graphs, constants, space, meanwhile))
+        return SymbolicPlain(build_driver(graphs, constants, space, while_waiting))
     prologue = parts[0][0]
-    main = built([part[1] for part in parts if part is not None], constants, space, meanwhile)
+    main = build_driver([part[1] for part in parts if part is not None], constants, space, while_waiting)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
-    return OpenFrozen(
+    return SymbolicFrozen(
         main, once, tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
     )
 
@@ -163,11 +165,11 @@ def parts_of(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> 
 def chosen(graphs: Sequence[Graph]) -> list[Graph]:
     try:
         return choose_symbolic_size_calls(graphs)
-    except NONE_FOR_IT as error:
+    except INVALID_SIZE_ERRORS as error:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
 
-def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhile) -> OpenHalved:
+def differentiable(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicHalved:
     """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
@@ -179,13 +181,15 @@ def differentiable(lowered: Sequence[Lowered], space: Space, meanwhile: Meanwhil
         strict=True,
     )
     forward, backward = (
-        built(graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, meanwhile, takes_list)
+        build_driver(
+            graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, while_waiting, takes_list
+        )
         for graphs, takes_list in (
             ([half.forward for half in halves], False),
             ([half.backward for half in halves], True),
         )
     )
-    return OpenHalved(forward, backward, fitted(layouts, space))
+    return SymbolicHalved(forward, backward, fitted(layouts, space))
 
 
 def fitted(examples: Sequence[Any], space: Space) -> Any:
@@ -244,21 +248,21 @@ def is_same_argument(a: Any, b: Any) -> bool:
     return print_argument(a) == print_argument(b)
 
 
-def built(
+def build_driver(
     graphs: Sequence[Graph],
     constants: Mapping[int, torch.Tensor],
     space: Space,
-    meanwhile: Meanwhile,
+    while_waiting: Callback,
     takes_list: bool = False,
-) -> OpenDraft:
+) -> SymbolicDraft:
     divided = split_symbolic_reductions(graphs, space)
-    plans = [make_plan(graph, is_open=True) for graph in fuel.same_for_each(divided)]
+    plans = [make_plan(graph, is_symbolic=True) for graph in fuel.same_for_each(divided)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
         raise NotAlike("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
-    kernels = open_kernels(plans, space, meanwhile)
+    kernels = symbolic_kernels(plans, space, while_waiting)
     examples = [
-        OpenDriverWriter(plan, kernels, constants, point, takes_list).example()
+        SymbolicDriverWriter(plan, kernels, constants, point, takes_list).example()
         for plan, point in zip(plans, space.points, strict=True)
     ]
     # A driver that takes a list gets the sizes from its caller.
@@ -267,10 +271,10 @@ def built(
         if takes_list
         else [[value for k, value in enumerate(graph.inputs) if k not in constants] for graph in graphs]
     )
-    return open_draft(examples, slots, space, given)
+    return symbolic_draft(examples, slots, space, given)
 
 
-def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> list[OpenKernel]:
+def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicKernel]:
     alike = list(zip(*map(launches_of, plans), strict=True))
     keys = [
         (launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
@@ -279,21 +283,21 @@ def open_kernels(plans: Sequence[Plan], space: Space, meanwhile: Meanwhile) -> l
     different = dict(zip(keys, alike, strict=True))
     same = {key: launches[0] for key, launches in different.items() if len(set(key[2:])) == 1}
     others = {key: launches for key, launches in different.items() if key not in same}
-    made: dict[tuple, OpenKernel] = {}
+    made: dict[tuple, SymbolicKernel] = {}
 
     def make(key: tuple) -> None:
-        made[key] = compile_open_kernel([launch.kernel for launch in others[key]], space)
+        made[key] = compile_symbolic_kernel([launch.kernel for launch in others[key]], space)
 
-    jobs: list[Meanwhile] = []
+    jobs: list[Callback] = []
     for device in dict.fromkeys(key[0] for key in others):
-        compiler, there = open_compiler_for(device), [key for key in others if key[0] == device]
+        compiler, there = symbolic_compiler_for(device), [key for key in others if key[0] == device]
         if compiler is None:
             jobs += [functools.partial(make, key) for key in there]
         else:
             kernels = compiler([others[key] for key in there], space)
-            made.update((key, OpenKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
+            made.update((key, SymbolicKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
     natives = compile_launches(
-        list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, meanwhile)
+        list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, while_waiting)
     )
-    made.update((key, OpenKernel(native, ())) for key, native in zip(same, natives, strict=True))
+    made.update((key, SymbolicKernel(native, ())) for key, native in zip(same, natives, strict=True))
     return [made[key] for key in keys]

@@ -32,30 +32,30 @@ from ..settings import current, patch
 from ..tensors.compile_request import facts_of_input, request_of
 from ..tensors.symbolic_sizes import NoFormula
 from . import CompiledFn
-from .adapters.eager_rng import drawing, draws_as_eager
-from .adapters.exit_global_state import leaving, switches_left
-from .adapters.inference_mode_results import in_mode, mode_of_results
-from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, open_beside_sizes, own_copy
+from .adapters.eager_rng import draws_as_eager, run_eagerly_with_compiled_rng
+from .adapters.exit_global_state import switches_left, with_exit_state
+from .adapters.inference_mode_results import in_inference_mode, mode_of_results
+from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .check_symbolic_sizes import Check
 from .compare_with_eager import compared
-from .load_or_compile import open_recipe_of, recipe_of
+from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
 
 
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Burnish's own compiler."""
     if current().null_device is not None:
-        from .null_device_dry_run import rehearse
+        from .null_device_dry_run import dry_run
 
-        rehearse(gm, example_inputs, needs_gradients(gm, example_inputs))
-        return drawing(gm)
+        dry_run(gm, example_inputs, needs_gradients(gm, example_inputs))
+        return run_eagerly_with_compiled_rng(gm)
     request = request_of(gm)
     has_symbols = request.symbolic_inputs is not None
     if has_steps(gm):
         return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
-        return Waiting(gm, _compile_for_sizes, waits or (1 if has_symbols else 2))
+        return DeferredCompile(gm, _compile_for_sizes, waits or (1 if has_symbols else 2))
     return _compile_for_sizes(gm, example_inputs)
 
 
@@ -76,33 +76,39 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 
 @pause_garbage_collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    opened = request_of(gm).symbolic_inputs
-    return _compile_all(gm, example_inputs) if opened is None else _compile_open(gm, example_inputs, opened)
+    symbolic_inputs = request_of(gm).symbolic_inputs
+    return (
+        _compile_all(gm, example_inputs)
+        if symbolic_inputs is None
+        else _compile_symbolic(gm, example_inputs, symbolic_inputs)
+    )
 
 
-def _compile_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> CompiledFn:
+def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> CompiledFn:
     """Compiles once for all sizes. If that is not possible, for each of the first few sizes."""
-    eager = drawing(gm)
-    apiece = PerSize(gm, list(opened.shapes), eager)
+    eager = run_eagerly_with_compiled_rng(gm)
+    apiece = CompilePerSize(gm, list(symbolic_inputs.shapes), eager)
     try:
-        why = why_not_open(gm, example_inputs, opened)
+        why = why_not_symbolic(gm, example_inputs, symbolic_inputs)
         if why is not None:
             raise NoFormula(why)
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
-            recipe, tools = open_recipe_of(gm, opened, gradients)
-        check = Check(gm, opened.space, opened.examples, gradients, open_beside_sizes(example_inputs))
+            recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)
+        check = Check(
+            gm, symbolic_inputs.space, symbolic_inputs.examples, gradients, live_scalars_beside_sizes(example_inputs)
+        )
         compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
         contest = TrainingContest if compiled.takes_gradients else Contest
-        events.emit("guards.sizes", text=f"compiled for all {', '.join(opened.space.names)}", program=compiled)
+        events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)
         mode = mode_of_results(gm)
         if mode is not None:
-            compiled = in_mode(compiled, mode)
+            compiled = in_inference_mode(compiled, mode)
         if current().check:
             compiled = compared(compiled, gm, eager)
         if not current().compares:
             return compiled
-        positions = list(opened.shapes)
+        positions = list(symbolic_inputs.shapes)
 
         def work(inputs: Sequence[Any]) -> float:
             # Not the product of all their sizes: with a cache of many tensors no two calls would have equal work.
@@ -132,12 +138,12 @@ def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
     return why
 
 
-def why_not_open(gm: GraphModule, example_inputs: list[Any], opened: Any) -> str | None:
-    if not opened.shapes:
+def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> str | None:
+    if not symbolic_inputs.shapes:
         return "the sizes are those of no tensor in the graph"
-    if any(isinstance(x, torch.Tensor) for x in opened.given):
+    if any(isinstance(x, torch.Tensor) for x in symbolic_inputs.given):
         return "an input is lazily conjugated, or not a plain strided tensor"
-    if any(isinstance(x, (int, complex)) and k not in opened.numbers for k, x in enumerate(example_inputs)):
+    if any(isinstance(x, (int, complex)) and k not in symbolic_inputs.numbers for k, x in enumerate(example_inputs)):
         return "a number among its inputs may be another one in the next call"
     if gpus_of(example_inputs) and current().cuda_graphs:
         return "CUDA graphs are recorded for fixed sizes"
@@ -159,7 +165,7 @@ def sizes_of(positions: list[int]) -> Callable[[tuple], tuple]:
     return made
 
 
-class PerSize:
+class CompilePerSize:
     """A graph with symbolic sizes, compiled for each of the first few sizes; for any others it runs eagerly."""
 
     def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
@@ -178,7 +184,7 @@ class PerSize:
                     if len(self.made) >= LIMIT:
                         return self.eager(*inputs)
                     found = self.made[sizes] = (
-                        Waiting(self.gm, self.compile_copy, 2)
+                        DeferredCompile(self.gm, self.compile_copy, 2)
                         if self.made
                         else self.compile_copy(self.gm, list(inputs))
                     )
@@ -187,7 +193,9 @@ class PerSize:
 
 def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Compiles a piece of a graph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
-    return PerSize(gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], drawing(gm))
+    return CompilePerSize(
+        gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], run_eagerly_with_compiled_rng(gm)
+    )
 
 
 @pause_garbage_collection.paused()
@@ -195,7 +203,7 @@ def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     return _compile_all(own_copy(gm), example_inputs)
 
 
-class Waiting:
+class DeferredCompile:
     """A graph that may not be called again soon, for example one for other sizes of a function that has been compiled
     before. Sizes that come once (a sequence that grows with every call) are not worth compiling for, so the graph is
     compiled on its `times`th call. A graph for all sizes is compiled on its first: then a third size has come.
@@ -204,7 +212,7 @@ class Waiting:
     """
 
     def __init__(self, gm: GraphModule, compile_graph: Callable[[GraphModule, list[Any]], CompiledFn], times: int):
-        self.gm, self.eager = gm, drawing(gm)
+        self.gm, self.eager = gm, run_eagerly_with_compiled_rng(gm)
         self.compile_graph, self.times = as_asked(compile_graph), times
         self.runs = 0
         self.compiled: CompiledFn | None = None
@@ -227,7 +235,9 @@ def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Keeps as many numbers as possible live. The others become constants of what is compiled."""
     is_guarded = request_of(gm).guards_number_types
     if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
-        return compile_per_number(as_asked(_compile_numbers), gm, example_inputs, drawing(gm), FIXED)
+        return compile_per_number(
+            as_asked(_compile_numbers), gm, example_inputs, run_eagerly_with_compiled_rng(gm), FIXED
+        )
     return _compile_numbers(gm, example_inputs)
 
 
@@ -236,32 +246,32 @@ FIXED = (bool, complex)
 
 
 def _compile_numbers(
-    gm: GraphModule, example_inputs: list[Any], may_be_open: tuple[type, ...] = (int, float)
+    gm: GraphModule, example_inputs: list[Any], number_types: tuple[type, ...] = (int, float)
 ) -> CompiledFn:
-    """Keeps numbers of the types `may_be_open` live if possible. Integers are given up first: they may be sizes."""
-    open_numbers = tuple(kind for kind in may_be_open if has_numbers(example_inputs, (kind,)))
-    if not open_numbers:
+    """Keeps numbers of the types `number_types` live if possible. Integers are given up first: they may be sizes."""
+    live_scalar_types = tuple(kind for kind in number_types if has_numbers(example_inputs, (kind,)))
+    if not live_scalar_types:
         return _compile(gm, example_inputs)
     try:
-        return _compile(gm, example_inputs, open_numbers)
+        return _compile(gm, example_inputs, live_scalar_types)
     except NumberLost as why:
-        kind, *others = open_numbers
+        kind, *others = live_scalar_types
         events.emit(
             "lower.numbers",
             text=f"compiled once for each combination of {kind.__name__}s: {why}",
             graph_module=gm,
             fallback="numbers",
         )
-        rest = functools.partial(_compile_numbers, may_be_open=tuple(others))
-        return compile_per_number(as_asked(rest), gm, example_inputs, drawing(gm), (kind,))
+        rest = functools.partial(_compile_numbers, number_types=tuple(others))
+        return compile_per_number(as_asked(rest), gm, example_inputs, run_eagerly_with_compiled_rng(gm), (kind,))
 
 
-def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[type, ...] = ()) -> CompiledFn:
+def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tuple[type, ...] = ()) -> CompiledFn:
     cause = "refused"
     try:
         with patch(eager_random=draws_as_eager(gm)):
-            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), open_numbers)
-        compiled: Any = recipe.assembled(tools, drawing(gm))
+            recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
+        compiled: Any = recipe.assembled(tools, run_eagerly_with_compiled_rng(gm))
         contest = TrainingContest if compiled.takes_gradients else Contest
         mode = mode_of_results(gm)
         if current().cuda_graphs:
@@ -272,21 +282,21 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
         if autocast_is_on():
             compiled = without_autocast(compiled)
         if left:
-            compiled = leaving(compiled, left)
+            compiled = with_exit_state(compiled, left)
         if mode is not None:
-            compiled = in_mode(compiled, mode)
+            compiled = in_inference_mode(compiled, mode)
         if current().check and not left:
-            compiled = compared(compiled, gm, drawing(gm))
+            compiled = compared(compiled, gm, run_eagerly_with_compiled_rng(gm))
         if not current().compares:
             return compiled
         name = f"a graph of {len(gm.graph.nodes)} nodes"
-        return contest(compiled, drawing(gm), name, clock=clock_for(example_inputs))
+        return contest(compiled, run_eagerly_with_compiled_rng(gm), name, clock=clock_for(example_inputs))
     except NumberLost as reason:
-        if open_numbers:
+        if live_scalar_types:
             raise
         why = str(reason)
     except Exception as error:
-        if int in open_numbers:  # one may be a size, and a live scalar cannot stand for a size
+        if int in live_scalar_types:  # one may be a size, and a live scalar cannot stand for a size
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):
             why = str(error)
@@ -295,7 +305,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], open_numbers: tuple[typ
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
     events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback=cause)
-    return drawing(gm)
+    return run_eagerly_with_compiled_rng(gm)
 
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:

@@ -1,9 +1,9 @@
 """Registers the GPU target and selects the kernel compiler for each device.
 
     kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
-    open_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
+    symbolic_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
 
-The scheduler gets a `Machine` for each kind of device that has a printer here (`schedule.target_machines`). Triton is
+The scheduler gets a `Target` for each kind of device that has a printer here (`schedule.target_machines`). Triton is
 imported when the first graph computes on a GPU.
 """
 
@@ -17,7 +17,7 @@ import torch
 
 from .. import events
 from ..codegen.triton.math_functions import why_not_printable
-from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, is_shared_out
+from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
 from ..concurrency.compute_once import once
 from ..ops import random_numbers
 from ..runtime.linking import cuda_module_loader
@@ -27,15 +27,15 @@ from ..schedule.library.gpu_matmul_spec import Maker
 from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.loops.loop_ir import Kernel
-from ..schedule.target_machines import CPU, Machine, machine_of, offer
+from ..schedule.target_machines import CPU, Target, register_target, target_of
 from ..tensors.symbolic_sizes import Space
 
 if TYPE_CHECKING:
-    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
 
 
 @once
-def matrix_maker() -> Maker:
+def matmul_compiler() -> Maker:
     from ..codegen.triton.compile_matmul import maker
 
     return maker()
@@ -54,9 +54,9 @@ def clock_of_torch() -> Clock:
     return Clock(functools.partial(seconds_of, rounds=2, at_once=4), torch.cuda.device, torch.cuda.get_device_name)
 
 
-TRITON = Machine(
+TRITON = Target(
     "triton",
-    is_shared_out=is_shared_out,
+    has_enough_parallelism=fills_gpu,
     fewest_rows=FEWEST_ROWS,
     side_by_side=COLUMNS,
     short=(LONGEST_WHOLE, 256),
@@ -71,13 +71,13 @@ TRITON = Machine(
     has_atomics=True,
     why_not_printed=why_not_printable,
     aligned=16,
-    matrices=matrix_maker,
+    matmul_compiler=matmul_compiler,
     copy_seconds=0.8e-12,
     clock=clock,
 )
 
 Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
-CompileOpen = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
+CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
 
 
 def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
@@ -88,16 +88,16 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
         by_device.setdefault(launch.device, []).append(number)
     by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
     for device, numbers in by_device.items():
-        machine = machine_of(device)
-        compiler = compile_for_cpu if machine is None or machine is CPU else COMPILERS[machine.name]
+        target = target_of(device)
+        compiler = compile_for_cpu if target is None or target is CPU else COMPILERS[target.name]
         found.update(zip(numbers, compiler([launches[number] for number in numbers]), strict=True))
     return [found[number] for number in range(len(launches))]
 
 
-def open_compiler_for(device: torch.device) -> CompileOpen | None:
+def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
     """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
-    machine = machine_of(device)
-    return None if machine is None or machine is CPU else OPEN_COMPILERS[machine.name]
+    target = target_of(device)
+    return None if target is None or target is CPU else SYMBOLIC_COMPILERS[target.name]
 
 
 def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
@@ -107,16 +107,16 @@ def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
     return compile_kernels(launches, index_of(launches[0].device))
 
 
-def compile_open_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
-    from ..codegen.triton.compile_kernels import compile_open_kernels
+def compile_symbolic_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) -> Sequence[CudaKernel]:
+    from ..codegen.triton.compile_kernels import compile_symbolic_kernels
 
-    return compile_open_kernels(opened(alike, space), space.points[0], index_of(alike[0][0].device))
+    return compile_symbolic_kernels(symbolic_kernels_of(alike, space), space.points[0], index_of(alike[0][0].device))
 
 
-def opened(alike: Sequence[Sequence[Launch]], space: Space) -> list[Opened]:
-    from ..codegen.triton.symbolic_size_kernel import OpenKernel as Opened
+def symbolic_kernels_of(alike: Sequence[Sequence[Launch]], space: Space) -> list[SymbolicKernel]:
+    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
 
-    return [Opened([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
+    return [SymbolicKernel([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
 
 
 def index_of(device: torch.device) -> int:
@@ -135,35 +135,35 @@ def cubins_here() -> dict[str, str]:
     """What the machine code of GPU kernels depends on, for the first GPU of this machine, if it has one."""
     if cuda_module_loader.why_not() is not None:
         return {}
-    from ..codegen.triton.compilation.cubin_cache import KIND, made_with
+    from ..codegen.triton.compilation.cubin_cache import KIND, toolchain_key
 
     major, minor = torch.cuda.get_device_capability(0)
-    return {KIND: made_with(10 * major + minor)}
+    return {KIND: toolchain_key(10 * major + minor)}
 
 
 COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
-OPEN_COMPILERS: dict[str, CompileOpen] = {TRITON.name: compile_open_for_gpu}
-"""By the name of the machine, without the CPU."""
+SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {TRITON.name: compile_symbolic_for_gpu}
+"""By the name of the target, without the CPU."""
 
 
 @once
-def offer_gpus() -> None:
+def register_gpus() -> None:
     """Registers the GPU target, when the first graph computes on one."""
     why = cuda_module_loader.why_not()
     if why is None:
         from ..codegen.triton.compilation.compile_worker_pool import start_early
 
-        offer("cuda", TRITON)
+        register_target("cuda", TRITON)
         start_early()
     else:
         events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}", fallback="refused")
 
 
 def are_offered() -> bool:
-    offer_gpus()
+    register_gpus()
     return cuda_module_loader.why_not() is None
 
 
 random_numbers.DEVICES["cuda"] = are_offered
 
-__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "offer_gpus", "open_compiler_for"]
+__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "register_gpus", "symbolic_compiler_for"]

@@ -1,6 +1,6 @@
 """The cache key of a captured graph: text that is equal whenever the compiler would make the same program.
 
-    key_of(gm, example_inputs, gradients=False, open_numbers=())      'input … call_function torch.sin …', or None
+    key_of(gm, example_inputs, gradients=False, live_scalar_types=())      'input … call_function torch.sin …', or None
 
 It contains each node's target and arguments, the layouts of the inputs, and all that the compiler reads from torch, the
 machine and the settings. Everything in it needs a name that means the same in another process. Without one, as for
@@ -29,7 +29,7 @@ from ..runtime.disk.disk_cache import disk_cache
 from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
 from ..tensors.compile_request import facts_of_input
-from .adapters.specialize_numbers import open_beside_sizes
+from .adapters.specialize_numbers import live_scalars_beside_sizes
 
 NAMESPACES = (
     "torch",
@@ -53,43 +53,43 @@ class NoKey(Exception):
 
 
 def key_of(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_numbers: tuple[type, ...]
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, live_scalar_types: tuple[type, ...]
 ) -> str | None:
     try:
         return "\n".join(
             [
                 *surroundings(),
                 f"gradients {gradients}",
-                f"open {[kind.__name__ for kind in open_numbers]}",
-                *graph_lines(gm, example_inputs, open_numbers),
+                f"open {[kind.__name__ for kind in live_scalar_types]}",
+                *graph_lines(gm, example_inputs, live_scalar_types),
             ]
         )
     except NoKey:
         return None
 
 
-def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
-    """The key of a graph that is compiled for symbolic sizes: `opened` are capture's OpenInputs."""
-    space = opened.space
+def symbolic_key_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> str | None:
+    """The key of a graph that is compiled for symbolic sizes: `symbolic_inputs` are capture's OpenInputs."""
+    space = symbolic_inputs.space
     try:
-        first, *others = ([*opened.examples(point)] for point in space.points)
-        open_numbers = open_beside_sizes(first)
-        varied = [k for k in range(len(first)) if k in opened.shapes or k in opened.numbers]
+        first, *others = ([*symbolic_inputs.examples(point)] for point in space.points)
+        live_scalar_types = live_scalars_beside_sizes(first)
+        varied = [k for k in range(len(first)) if k in symbolic_inputs.shapes or k in symbolic_inputs.numbers]
         return "\n".join(
             [
                 *surroundings(),
                 f"gradients {gradients}",
-                f"open {list(opened.shapes)}",
+                f"open {list(symbolic_inputs.shapes)}",
                 f"{space.names} {space.points}",
-                *(f"input {k} {input_text(example[k], open_numbers)}" for example in others for k in varied),
-                *graph_lines(gm, first, open_numbers),
+                *(f"input {k} {input_text(example[k], live_scalar_types)}" for example in others for k in varied),
+                *graph_lines(gm, first, live_scalar_types),
             ]
         )
     except NoKey:
         return None
 
 
-def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tuple[type, ...]) -> list[str]:
+def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], live_scalar_types: tuple[type, ...]) -> list[str]:
     numbers: dict[Node, int] = {}
     inputs = iter(example_inputs)
     lines = []
@@ -99,7 +99,7 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tu
             example = next(inputs)
             if gpus_of([example]):
                 raise NoKey("a kernel for a GPU is known by its address there")
-            lines.append(f"input {facts_of_input(node).is_module_state} {input_text(example, open_numbers)}")
+            lines.append(f"input {facts_of_input(node).is_module_state} {input_text(example, live_scalar_types)}")
             continue
         if node.op == "call_function":
             target = name_of(node.target)
@@ -115,10 +115,10 @@ def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], open_numbers: tu
     return lines
 
 
-def input_text(example: Any, open_numbers: tuple[type, ...]) -> str:
+def input_text(example: Any, live_scalar_types: tuple[type, ...]) -> str:
     if isinstance(example, torch.Tensor):
         return str(input_facts(example))
-    if type(example) in open_numbers:
+    if type(example) in live_scalar_types:
         return type(example).__name__
     return text_of(example, {})
 
@@ -222,7 +222,7 @@ def names() -> dict[Any, str]:
 def warm_up() -> None:
     """Computes the parts that stay the same as long as the process lives."""
     names()
-    built()
+    compiler_identity()
 
 
 @once
@@ -232,7 +232,7 @@ def folder() -> str:
 
 def surroundings() -> list[str]:
     """The compiler's other inputs: Burnish and the machine, then the settings, and torch's switches in force."""
-    return [built(), str(switches())]
+    return [compiler_identity(), str(switches())]
 
 
 def switches() -> tuple:
@@ -285,7 +285,7 @@ def switches() -> tuple:
 
 
 @once
-def built() -> str:
+def compiler_identity() -> str:
     """The versions of the compiler, and its target. LLVM's version is that of llvmlite, whose binding is not loaded."""
     import llvmlite
 

@@ -26,7 +26,9 @@ MAKES_KEYS = "burnish.compiler.graph_cache_key"
 def is_at_hand() -> bool:
     """Whether it is available without loading a part of the compiler. Other backends do not need the compiler for
     anything else, and neither may programs from disk."""
-    return watchers.cache_info().currsize > 0 or loaded(MAKES_MACHINE_CODE) is not None or kept() is not None
+    return (
+        watchers.cache_info().currsize > 0 or loaded(MAKES_MACHINE_CODE) is not None or watchers_on_disk() is not None
+    )
 
 
 def new_watch() -> Watch | None:
@@ -44,7 +46,7 @@ def watchers() -> tuple[int, int] | None:
     if not is_supported:
         return None
     try:
-        one, of_tuple = kept() or compiled()
+        one, of_tuple = watchers_on_disk() or compiled()
         return one.address, of_tuple.address
     except Exception as error:  # guards are then checked in Python, as they are where this is switched off
         if current().on_error == "raise":
@@ -65,7 +67,7 @@ def compiled() -> tuple[NativeFunction, NativeFunction]:
     return made
 
 
-def kept() -> tuple[NativeFunction, NativeFunction] | None:
+def watchers_on_disk() -> tuple[NativeFunction, NativeFunction] | None:
     """The functions on disk, or None."""
     where = place()
     return None if where is None or not is_supported else read(*where)
@@ -85,4 +87,4 @@ def place() -> tuple[DiskCache, str] | None:
     than a watch saves."""
     asked = loaded(MAKES_KEYS)
     shelf = None if asked is None else disk_cache()
-    return None if asked is None or shelf is None else (shelf, f"{asked.built()}\n{sys.version}")
+    return None if asked is None or shelf is None else (shelf, f"{asked.compiler_identity()}\n{sys.version}")

@@ -1,7 +1,7 @@
 """Gets the recipe of a captured graph from the disk cache, or compiles it.
 
-    recipe, tools = recipe_of(gm, example_inputs, gradients, open_numbers)
-    recipe, tools = open_recipe_of(gm, opened, gradients)                      for symbolic sizes
+    recipe, tools = recipe_of(gm, example_inputs, gradients, live_scalar_types)
+    recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)        for symbolic sizes
 
 The compiler is imported when the first graph is not on disk, not by `import burnish`.
 """
@@ -21,39 +21,41 @@ from ..tensors.symbolic_sizes import NoFormula
 from . import background_imports
 
 if TYPE_CHECKING:
-    from .program_recipe import OpenRecipe, Recipe, Tools
+    from .program_recipe import Recipe, SymbolicRecipe, Tools
 
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
 def recipe_of(
-    gm: GraphModule, example_inputs: list[Any], gradients: bool, open_numbers: tuple[type, ...]
+    gm: GraphModule, example_inputs: list[Any], gradients: bool, live_scalar_types: tuple[type, ...]
 ) -> tuple[Recipe, Tools]:
     def key() -> str | None:
         from .graph_cache_key import key_of
 
-        return key_of(gm, example_inputs, gradients, open_numbers)
+        return key_of(gm, example_inputs, gradients, live_scalar_types)
 
     def compiled() -> Recipe:
         from .compile_graph import compile_graph
 
-        return compile_graph(gm, example_inputs, gradients, open_numbers)
+        return compile_graph(gm, example_inputs, gradients, live_scalar_types)
 
     return found_or_made(gm, key, compiled)
 
 
-def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
-    """`opened` are capture's OpenInputs."""
+def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, Tools]:
+    """`symbolic_inputs` are capture's OpenInputs."""
 
     def key() -> str | None:
-        from .graph_cache_key import open_key_of
+        from .graph_cache_key import symbolic_key_of
 
-        return open_key_of(gm, opened, gradients)
+        return symbolic_key_of(gm, symbolic_inputs, gradients)
 
-    def compiled() -> OpenRecipe:
-        from .compile_symbolic_sizes import compile_open
+    def compiled() -> SymbolicRecipe:
+        from .compile_symbolic_sizes import compile_symbolic
 
-        return compile_open(gm, opened.space, opened.examples, list(opened.shapes), gradients)
+        return compile_symbolic(
+            gm, symbolic_inputs.space, symbolic_inputs.examples, list(symbolic_inputs.shapes), gradients
+        )
 
     return found_or_made(gm, key, compiled)
 

@@ -25,11 +25,11 @@ from .compile_graph import halved, launches_of
 from .gpu_kernel_compilers import TRITON
 
 
-def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
+def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
     """How many kernels there would be."""
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
-        with target_machines.replaced("cpu", TRITON):
+        with target_machines.substitute_target("cpu", TRITON):
             lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
                 halves, _ = halved(lowered.graph, lowered.gradients, len(lowered.constants))
@@ -53,4 +53,4 @@ def rehearse(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) ->
     return len(launches)
 
 
-__all__ = ["rehearse"]
+__all__ = ["dry_run"]

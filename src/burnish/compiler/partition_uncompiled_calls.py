@@ -27,7 +27,7 @@ from ..tensors.compile_request import INPUT, REQUEST, CompileRequest, facts_of_i
 from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
 from . import CompiledFn
-from .adapters.eager_rng import drawing, draws_as_eager, may_draw, performed
+from .adapters.eager_rng import draws_as_eager, may_draw, run_eagerly_with_compiled_rng, with_compiled_rng
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
 NUMBERS = (torch.Tensor, int, float, complex)
@@ -93,7 +93,7 @@ class Step:
 def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
-        target = performed(target)
+        target = with_compiled_rng(target)
     if type(target) is Branches:
         target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
     reads = node.all_input_nodes
@@ -132,7 +132,7 @@ class Piece:
 
     def __init__(self, gm: GraphModule, compile_graph: Compile):
         self.gm, self.compile_graph = gm, compile_graph
-        self.eager = drawing(gm)
+        self.eager = run_eagerly_with_compiled_rng(gm)
         self.compiled: CompiledFn | None = None
         self.lock = fork_safe_locks.rlock()
 

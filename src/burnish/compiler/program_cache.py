@@ -1,6 +1,6 @@
 """The program cache: serialization of compiled graphs to disk, from which later processes load them.
 
-    key = key_of(gm, example_inputs, gradients, open_numbers)         text; None where there is none
+    key = key_of(gm, example_inputs, gradients, live_scalar_types)         text; None where there is none
     program_cache.put(key, recipe, tools)
     recipe, tools = program_cache.get(key)                           the same, in another process
 
@@ -36,9 +36,9 @@ from .guard_watch_function import watch_at_hand
 from .program_recipe import Tools
 
 if TYPE_CHECKING:
-    from .program_recipe import OpenRecipe, Recipe
+    from .program_recipe import Recipe, SymbolicRecipe
 
-    Kept = Recipe | OpenRecipe
+    AnyRecipe = Recipe | SymbolicRecipe
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
@@ -48,9 +48,10 @@ RECORDS: dict[str, str] = {
     name: module
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
-        "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
+        "compiler.program_recipe": "Recipe Plain Frozen Halved "
+        "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved",
         "runtime.program.unbound_driver": "Draft View",
-        "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
+        "runtime.program.unbound_symbolic_driver": "SymbolicDraft SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.shared_gradients": "PassedOn Shown",
@@ -73,7 +74,7 @@ REFUSALS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Untrace
 """Why a graph is not compiled, or not in this way."""
 
 
-class NotKept(Exception):
+class NotSerializable(Exception):
     """Something that cannot be serialized."""
 
 
@@ -81,7 +82,7 @@ Programs = dict[str, bytes]
 """Compiled graphs in an exported graph's own file, by the digests of their keys."""
 
 
-def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) -> None:
+def put(key: str, recipe: AnyRecipe, tools: Tools, programs: Programs | None = None) -> None:
     """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
@@ -89,7 +90,7 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         return
     try:
         content = packed(recipe, tools, digest_of(key))
-    except NotKept as why:
+    except NotSerializable as why:
         events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
         return
     if programs is not None:
@@ -98,12 +99,12 @@ def put(key: str, recipe: Kept, tools: Tools, programs: Programs | None = None) 
         shelf.put(KIND, key, content)
 
 
-def written_and_read(key: str, recipe: Kept, tools: Tools) -> tuple[Any, Tools]:
+def written_and_read(key: str, recipe: AnyRecipe, tools: Tools) -> tuple[Any, Tools]:
     """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
         return unpacked(packed(recipe, tools, digest), digest)
-    except NotKept:
+    except NotSerializable:
         return recipe, tools
 
 
@@ -151,9 +152,9 @@ def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
 # ---- writing
 
 
-def packed(recipe: Kept, tools: Tools, digest: str) -> bytes:
+def packed(recipe: AnyRecipe, tools: Tools, digest: str) -> bytes:
     writer = EntryWriter()
-    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.sampler)]
+    root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.memory_comparer)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
     return framed(document, writer.blobs)
 
@@ -237,7 +238,7 @@ class EntryWriter:
         candidate = x.owner
         is_whole = x.attribute == "prepare" or candidate.steps is None
         if not is_whole or find_candidate(candidate.spec, candidate.name) is None:
-            raise NotKept(f"the library call {candidate.name}")
+            raise NotSerializable(f"the library call {candidate.name}")
         return ["of", x.attribute, candidate.name, self.value(candidate.spec)]
 
     def tensor(self, x: torch.Tensor) -> Any:
@@ -251,7 +252,7 @@ class EntryWriter:
             or x.is_conj()
             or x.is_neg()
         ):
-            raise NotKept(f"a tensor of shape {tuple(x.shape)}")
+            raise NotSerializable(f"a tensor of shape {tuple(x.shape)}")
         content = bytes(x.detach().reshape(-1).view(torch.uint8).tolist())
         return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
 
@@ -263,7 +264,7 @@ class EntryWriter:
         module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
         if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
             return ["ours", module.removeprefix(OURS), name]
-        raise NotKept(f"{x!r:.80}")
+        raise NotSerializable(f"{x!r:.80}")
 
 
 # ---- reading
@@ -292,8 +293,8 @@ class EntryReader:
     def root(self) -> tuple[Any, Tools]:
         for entry in self.written["shared"]:
             self.shared.append(self.make(entry))
-        recipe, runner, sampler = map(self.value, self.written["root"])
-        return recipe, Tools(runner, sampler, watch_at_hand)
+        recipe, runner, memory_comparer = map(self.value, self.written["root"])
+        return recipe, Tools(runner, memory_comparer, watch_at_hand)
 
     def make(self, entry: list) -> Any:
         match entry:

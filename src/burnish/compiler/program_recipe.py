@@ -15,11 +15,11 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.program.autograd_function import (
-    Aside,
     Differentiable,
     GradientLayout,
-    OpenDifferentiable,
-    in_place_of_aside,
+    SymbolicDifferentiable,
+    WithoutGradientFlow,
+    with_gradients_instead,
 )
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import Apart
@@ -31,7 +31,7 @@ from ..tensors.symbolic_sizes import Formula, Point
 
 if TYPE_CHECKING:
     from ..runtime.program.symbolic_size_program import SizeCheck
-    from ..runtime.program.unbound_symbolic_driver import OpenDraft
+    from ..runtime.program.unbound_symbolic_driver import SymbolicDraft
     from .check_symbolic_sizes import Reach
 
 
@@ -39,7 +39,7 @@ class Tools(NamedTuple):
     """Native code that every program uses."""
 
     runner: NativeFunction
-    sampler: NativeKernel
+    memory_comparer: NativeKernel
     new_watch: Callable[[], Watch | None]
 
     def join(self, steps: Any) -> NativeSequence:
@@ -64,7 +64,7 @@ class Halved(NamedTuple):
 
 class Recipe(NamedTuple):
     parts: Plain | Frozen | Halved
-    is_aside: bool
+    has_no_gradient_flow: bool
     """Some inputs require gradients, but gradients flow into no result."""
     written: tuple[int, ...]
     """The inputs that are written to."""
@@ -73,47 +73,47 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> Apart | Aside | Differentiable | FrozenProgram | LinkedProgram:
+    ) -> Apart | WithoutGradientFlow | Differentiable | FrozenProgram | LinkedProgram:
         made: Any
         join = tools.join
         match self.parts:
             case Plain(driver):
                 made = driver.program(join)
             case Frozen(main, prologue, state):
-                instead = in_place_of_aside(eager) if self.is_aside else eager
+                instead = with_gradients_instead(eager) if self.has_no_gradient_flow else eager
                 made = FrozenProgram(
-                    main.program(join), prologue.program(join), state, tools.sampler, instead, tools.new_watch
+                    main.program(join), prologue.program(join), state, tools.memory_comparer, instead, tools.new_watch
                 )
             case Halved(forward, backward, layout):
                 made = Differentiable(*halves(forward, backward, join), layout, eager)
-        if self.is_aside:
-            made = Aside(made)
+        if self.has_no_gradient_flow:
+            made = WithoutGradientFlow(made)
         return Apart(made, eager, self.written, self.reaches) if self.written else made
 
 
 # ---- for symbolic sizes
 
 
-class OpenPlain(NamedTuple):
-    driver: OpenDraft
+class SymbolicPlain(NamedTuple):
+    driver: SymbolicDraft
 
 
-class OpenFrozen(NamedTuple):
-    main: OpenDraft
+class SymbolicFrozen(NamedTuple):
+    main: SymbolicDraft
     prologue: Draft
     state: tuple[int, ...]
 
 
-class OpenHalved(NamedTuple):
-    forward: OpenDraft
-    backward: OpenDraft
+class SymbolicHalved(NamedTuple):
+    forward: SymbolicDraft
+    backward: SymbolicDraft
     layout: Any
     """A GradientLayout in which numbers may be formulas."""
 
 
-class OpenRecipe(NamedTuple):
-    parts: OpenPlain | OpenFrozen | OpenHalved
-    is_aside: bool
+class SymbolicRecipe(NamedTuple):
+    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
+    has_no_gradient_flow: bool
     written: tuple[int, ...]
     reaches: dict[int, int]
     open_inputs: tuple[int, ...]
@@ -130,32 +130,32 @@ class OpenRecipe(NamedTuple):
             return otherwise(*inputs[:count])
 
         instead = eager
-        if self.is_aside:
-            instead, otherwise = in_place_of_aside(eager), in_place_of_aside(otherwise)
+        if self.has_no_gradient_flow:
+            instead, otherwise = with_gradients_instead(eager), with_gradients_instead(otherwise)
         made: Any
         join = tools.join
         match self.parts:
-            case OpenPlain(driver):
+            case SymbolicPlain(driver):
                 made = driver.program(join, check, elsewhere)
-            case OpenFrozen(main, prologue, state):
+            case SymbolicFrozen(main, prologue, state):
                 made = FrozenProgram(
                     main.program(join, check, elsewhere),
                     prologue.program(join),  # type: ignore
                     state,
-                    tools.sampler,
+                    tools.memory_comparer,
                     instead,
                     tools.new_watch,
                 )
-            case OpenHalved(forward, backward, layout):
-                made = OpenDifferentiable(
+            case SymbolicHalved(forward, backward, layout):
+                made = SymbolicDifferentiable(
                     forward.program(join, check, otherwise),
                     backward.program(join, check, otherwise),
                     lambda point: settled(layout, point),
                     eager,
                     otherwise,
                 )
-        if self.is_aside:
-            made = Aside(made)
+        if self.has_no_gradient_flow:
+            made = WithoutGradientFlow(made)
         return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
 
 

@@ -28,7 +28,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ..backends import lookup
-from ..compiler.graph_cache_key import NoKey, built, input_facts, switches
+from ..compiler.graph_cache_key import NoKey, compiler_identity, input_facts, switches
 from ..compiler.guard_watch_function import is_at_hand, new_watch
 from ..concurrency import fork_safe_locks
 from ..runtime.disk.disk_cache import disk_cache
@@ -183,14 +183,14 @@ class NativeGraph:
 
     @functools.cached_property
     def drawn(self) -> Callable[..., Any]:
-        from ..compiler.adapters.eager_rng import drawing
+        from ..compiler.adapters.eager_rng import run_eagerly_with_compiled_rng
 
-        return drawing(self.lifted)
+        return run_eagerly_with_compiled_rng(self.lifted)
 
 
 def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
     """Digest of a graph's cache key without the graph and its own tensors: they are in the same file."""
-    text = "\n".join([built(), f"inference {any(x.is_inference() for x in own)}", *map(str, key)])
+    text = "\n".join([compiler_identity(), f"inference {any(x.is_inference() for x in own)}", *map(str, key)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..ops.burnish_primitives import HELD, VIEW
+from ..ops.burnish_primitives import ORDER_AFTER, VIEW
 from ..ops.operator_record import View
 from ..tensors.tensor_types import has_stride
 from ..tensors.view_maps import view_type
 from .graph import Node, Value
 
 
-def source_of(value: Value) -> Value | None:
+def alias_base(value: Value) -> Value | None:
     """The value that this one is a view of; None if it has its own memory."""
     node = value.node
     if node is None:
         return None
     if node.op is VIEW:
-        return node.args[0] if is_shown(value) else None
+        return node.args[0] if is_memory_view(value) else None
     return aliased_argument(node)
 
 
-def is_shown(value: Value) -> bool:
+def is_memory_view(value: Value) -> bool:
     """Whether a `view` node shares its argument's memory instead of copying it. Strides of size-1 dimensions are
     ignored."""
     node = value.node
@@ -38,15 +38,15 @@ def is_shown(value: Value) -> bool:
 
 
 def storage_of(value: Value) -> Value:
-    source = source_of(value)
+    source = alias_base(value)
     while source is not None:
-        value, source = source, source_of(source)
+        value, source = source, alias_base(source)
     return value
 
 
 def aliased_argument(node: Node) -> Value | None:
     """The argument whose storage the node's results share."""
-    if node.op is HELD:
+    if node.op is ORDER_AFTER:
         return node.args[0]
     if node.op.target is None:
         return None

@@ -29,10 +29,10 @@ def is_random(node: Node) -> bool:
     found: bool | None = op.notes.get("draws")
     if found is None:  # torch builds the list of tags again at each access
         found = op.notes["draws"] = torch.Tag.nondeterministic_seeded in op.target.tags
-    return found and not drops_nothing(op.target, node.args, node.kwargs)
+    return found and not is_attention_without_dropout(op.target, node.args, node.kwargs)
 
 
-def drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_attention_without_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether this is attention without dropout. torch tags GPU attention as random because of its dropout. Its
     backward never draws."""
     if not func.name().startswith("aten::_scaled_dot_product_") or "_for_cpu" in func.name():

@@ -48,16 +48,16 @@ class Gradients:
     """The position of the first tangent among the graph's inputs."""
     inputs: tuple[int, ...]
     """The positions of the inputs whose gradients are the graph's last outputs, in this order."""
-    shown: tuple[int, ...] = ()
+    input_aliases: tuple[int, ...] = ()
     """The positions of outputs that require gradients and are an input or a view of one."""
-    closed: tuple[tuple[int, str], ...] = ()
+    no_backward: tuple[tuple[int, str], ...] = ()
     """Entries of `flows` that backward cannot start from, with torch's message: the program has already run that
     backward, or an operator has no derivative."""
     views: tuple[tuple[int, int], ...] = ()
     """Outputs that are views of another output and get gradients through it: (position, the base's position)."""
     hidden: int = 0
     """The number of forward outputs that exist only as such a base. They come last."""
-    again: tuple[int, ...] = ()
+    current_inputs: tuple[int, ...] = ()
     """The positions of the inputs whose current state backward reads. For each the graph has an input after the
     tangents, which it may write to."""
     reached: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Gradients:
     """The gradients that are views of another one: (position among the gradients, the view)."""
     edges: tuple[int, ...] = ()
     """The positions of the inputs that require gradients, in the order in which autograd's node must list them."""
-    held: tuple[int, ...] = ()
+    shared_in_eager: tuple[int, ...] = ()
     """The positions of inputs whose gradient eager references elsewhere when it reaches the leaf."""
-    of_tangents: tuple[TangentView, ...] = ()
+    tangent_views: tuple[TangentView, ...] = ()
     """The gradients that are tangents, or views of them."""

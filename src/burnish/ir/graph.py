@@ -61,14 +61,14 @@ class Value:
 class Node:
     """One use of an operator. `args` and `kwargs` hold values, constants, and lists and tuples of them."""
 
-    __slots__ = ("args", "given", "kwargs", "line", "op", "operands", "results")
+    __slots__ = ("args", "eager_strides", "kwargs", "line", "op", "operands", "results")
 
     def __init__(self, op: Op, args: tuple, kwargs: dict[str, Any], line: str | None = None):
         self.op, self.args, self.kwargs, self.line = op, args, kwargs, line
         self.operands: tuple[Value, ...] = tuple(values_in((args, tuple(kwargs.values())) if kwargs else args))
         """The values among its arguments, in order, with repetitions."""
         self.results: tuple[Value | None, ...] = ()
-        self.given: tuple[tuple[int, ...], ...] | None = None
+        self.eager_strides: tuple[tuple[int, ...], ...] | None = None
         """The operands' strides in eager, if the kernel accepts no others: see `ops.eager_kernel_layouts`."""
 
     @property
@@ -189,7 +189,7 @@ def values_in(tree: Any) -> list[Value]:
     return found
 
 
-def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
+def map_values(tree: Any, change: Callable[[Value], Any]) -> Any:
     """The same arguments with `change` applied to each value."""
     kind = type(tree)
     if kind is Value:
@@ -199,12 +199,12 @@ def replaced(tree: Any, change: Callable[[Value], Any]) -> Any:
     if isinstance(tree, tuple):
         return tuple(
             [
-                change(part) if type(part) is Value else part if type(part) in LEAVES else replaced(part, change)
+                change(part) if type(part) is Value else part if type(part) in LEAVES else map_values(part, change)
                 for part in tree
             ]
         )
     if isinstance(tree, list):
-        return [replaced(part, change) for part in tree]
+        return [map_values(part, change) for part in tree]
     return tree
 
 
@@ -214,7 +214,7 @@ LEAVES = frozenset((int, float, bool, str, type(None), torch.dtype, *get_args(Ma
 
 def types_of(tree: Any) -> Any:
     """The same arguments with each value replaced by its type, for shape rules. A live scalar becomes its example."""
-    return replaced(tree, seen_by_rules)
+    return map_values(tree, seen_by_rules)
 
 
 def seen_by_rules(value: Value) -> Any:

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import InternalError
 from ..ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
-from .graph import Alias, Graph, Node, Value, replaced
+from .graph import Alias, Graph, Node, Value, map_values
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -24,8 +24,8 @@ Functions = Mapping[str, Callable[..., Any]]
 def interpret(graph: Graph, inputs: Sequence[Any], functions: Functions) -> list[Any]:
     env: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
-        args = replaced(node.args, env.__getitem__)
-        kwargs = {name: replaced(arg, env.__getitem__) for name, arg in node.kwargs.items()}
+        args = map_values(node.args, env.__getitem__)
+        kwargs = {name: map_values(arg, env.__getitem__) for name, arg in node.kwargs.items()}
         found = function_of(node, functions)(*args, **kwargs)
         if not node.results:
             continue
@@ -80,4 +80,4 @@ def output(graph: Graph, out: Any, env: Mapping[Value, Any], functions: Function
     if isinstance(out, Alias):
         input = env[graph.inputs[out.input]]
         return input if out.type is None else functions["view"](input, out.maps)
-    return replaced(out, env.__getitem__)
+    return map_values(out, env.__getitem__)

@@ -14,7 +14,7 @@ import torch
 from ..ops import operator_families  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.tensor_types import NAMES, NumberType, TensorType
-from .graph import replaced, types_of, values_in
+from .graph import map_values, types_of, values_in
 from .untraceable_graph import Untraceable
 
 
@@ -57,7 +57,7 @@ write before the first row. Later versions and other kernels raise."""
 def example_of(name: str, arg: Any) -> Any:
     """A concrete argument of the same type that the eager kernel accepts under this name."""
     number = 1 if name in PIVOTS else 0
-    return replaced(arg, lambda value: filled(value.type, number))
+    return map_values(arg, lambda value: filled(value.type, number))
 
 
 def type_of(tensor: torch.Tensor | None) -> TensorType | None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from .. import fuel
 from ..ops.burnish_primitives import VIEW
-from ..ops.eager_kernel_layouts import as_given
+from ..ops.eager_kernel_layouts import eager_stride_or_none
 from ..ops.operator_record import Op
-from .alias_analysis import aliased_argument, source_of
-from .graph import Alias, Graph, Node, Value, replaced, values_in
+from .alias_analysis import alias_base, aliased_argument
+from .graph import Alias, Graph, Node, Value, map_values, values_in
 from .graph_builder import Builder
 
 
@@ -40,15 +40,15 @@ class Rewriter:
         self.begin()
         for node in self.old.nodes:
             self.build.line = node.line
-            args = replaced(node.args, self.env.__getitem__)
-            kwargs = {k: replaced(v, self.env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
+            args = map_values(node.args, self.env.__getitem__)
+            kwargs = {k: map_values(v, self.env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
             position = len(self.new.nodes)
             results = self.rewrite(node, args, kwargs)
             if results is not None and not self.is_allowed(node, position, results):
                 del self.new.nodes[position:]
                 results = None
             if results is None:
-                results = self.kept(node, args, kwargs)
+                results = self.copy_node(node, args, kwargs)
             elif isinstance(results, Value):
                 results = (results,)
             for old, made in zip(node.results, results, strict=True):
@@ -64,29 +64,29 @@ class Rewriter:
     def begin(self) -> None:
         """Hook: runs before the first node."""
 
-    def kept(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    def copy_node(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """Copy the node. If its operands have other strides now, its results may too. If its kernel accepts only
         eager's layout, the operands are restored."""
-        if node.given is not None:
+        if node.eager_strides is not None:
             shown = aliased_argument(node)
             if shown is not None:
                 # Keep result and argument aliased.
                 self.restore(shown)
-                args = replaced(node.args, self.env.__getitem__)
-            args, kwargs = self.laid_as_given(node, args, kwargs)
+                args = map_values(node.args, self.env.__getitem__)
+            args, kwargs = self.with_eager_strides(node, args, kwargs)
         results = self.made_again(node, args, kwargs)
-        self.new.nodes[-1].given = node.given
+        self.new.nodes[-1].eager_strides = node.eager_strides
         return results
 
-    def laid_as_given(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def with_eager_strides(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments, with each value copied to its eager strides if needed."""
-        strides = iter(node.given or ())
+        strides = iter(node.eager_strides or ())
 
         def laid(value: Value) -> Value:
-            stride = as_given(value.type, next(strides))
+            stride = eager_stride_or_none(value.type, next(strides))
             return value if stride is None else self.build.restride(value, stride)
 
-        return replaced(args, laid), {name: replaced(arg, laid) for name, arg in kwargs.items()}
+        return map_values(args, laid), {name: map_values(arg, laid) for name, arg in kwargs.items()}
 
     def made_again(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
         operands = values_in((args, tuple(kwargs.values())) if kwargs else args)
@@ -106,7 +106,7 @@ class Rewriter:
         """Restore the old strides of a value, and of its base first, so that both still share memory."""
         if old in self.restored:
             return
-        made, source = self.env[old], source_of(old)
+        made, source = self.env[old], alias_base(old)
         if source is not None:
             self.restore(source)
             if source in self.restored and old.node is not None and old.node.op is VIEW:
@@ -122,6 +122,6 @@ class Rewriter:
         for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
             self.restore(old)
         self.new.outputs = [
-            out if isinstance(out, Alias) else replaced(out, self.env.__getitem__) for out in self.old.outputs
+            out if isinstance(out, Alias) else map_values(out, self.env.__getitem__) for out in self.old.outputs
         ]
         self.new.writes = [write.of(self.env[write.value]) for write in self.old.writes]

@@ -53,16 +53,16 @@ class Lowered:
 
 
 def lower(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Lowered:
     """The functional graph of a captured one; with gradients, if they are requested and flow."""
-    traced = trace(gm, example_inputs, gradients, open_numbers)
+    traced = trace(gm, example_inputs, gradients, live_scalar_types)
     graph = traced.graph
     announce("trace", graph, strides=True)  # with eager's strides: passes may change them
     for step in PASSES:
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
-        let_go(before, (graph, traced.graph))
+        break_reference_cycles(before, (graph, traced.graph))
     first = None if traced.gradients is None else traced.gradients.outputs
     before, graph = graph, unalias_outputs(graph, traced.graph, len(traced.constants), first)
     announce("unalias_outputs", graph, before)  # it keeps the old graph's nodes
@@ -72,7 +72,7 @@ def lower(
     return Lowered(graph, constants, traced.gradients, traced.graph)
 
 
-def let_go(graph: Graph, needed: Sequence[Graph]) -> None:
+def break_reference_cycles(graph: Graph, needed: Sequence[Graph]) -> None:
     """Breaks the reference cycles of a graph that a pass has replaced. Nodes and their values refer to each other, so
     they would wait for the garbage collector, which would traverse all of them after compilation."""
     if not events.is_watched("lower") and all(graph is not other for other in needed):

@@ -11,7 +11,7 @@
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
     prepare  candidate, weight, bias                   the packed weights of a library call, computed once
     run      candidate, operands                       the library call chosen for a linear or a conv
-    assembled  parts, offsets, home                    the concatenation of parts already stored side by side
+    assembled  parts, offsets, buffer                  the concatenation of parts already stored side by side
     fetch    source, places                            gather by index tensors; see ops.indexing.gather_lowering
     add_at   x, value, places                          scatter-add into x; the result only orders later readers
     again    x, after                                  a barrier against CSE; see lower.passes.drop_recompute_barriers
@@ -48,8 +48,8 @@ ASSEMBLED: Op = record("assembled")
 FETCH: Op = record("fetch")
 CHECK: Op = record("check")
 ADD_AT: Op = record("add_at")
-AGAIN: Op = record("again")
-HELD: Op = record("held")
+RECOMPUTE_BARRIER: Op = record("again")
+ORDER_AFTER: Op = record("held")
 REDUCE: dict[str, Op] = {name: record(name) for name in REDUCTIONS}
 RUN_ALONG: dict[str, Op] = {name: record(name) for name in RUNNING}
 REDUCTION_OF: dict[str, str] = {op.name: name for name, op in REDUCE.items()}

@@ -153,7 +153,7 @@ def bernoulli(x: Any, p: Any = None, *, generator: object = None) -> Conditions:
 
 # -- conditions that only the operator can check -----------------------------------------------------------------------
 
-TOLD_BY_ITSELF = frozenset(
+UNKNOWN_CONDITIONS = frozenset(
     """
     _index_put_impl masked_scatter _embedding_bag _embedding_bag_forward_only embedding_renorm multi_margin_loss
     multilabel_margin_loss_forward max_unpool2d max_unpool3d bincount repeat_interleave histc histogram
@@ -165,7 +165,7 @@ TOLD_BY_ITSELF = frozenset(
     linalg_lstsq
 """.split()
 )
-WHERE_ASKED = frozenset(
+WITH_CHECK_ERRORS = frozenset(
     "linalg_inv_ex linalg_cholesky_ex linalg_lu_factor_ex linalg_ldl_factor_ex _linalg_solve_ex".split()
 )
 """They raise only with `check_errors`. Without it, a separate operator checks their result."""
@@ -177,11 +177,11 @@ def overloads(packets: frozenset[str]) -> list[str]:
     return [f"aten.{name if '.' in name else f'{name}.default'}" for name in names if name.partition(".")[0] in packets]
 
 
-@check(*overloads(TOLD_BY_ITSELF))
-def told_by_itself(*_: object, **__: object) -> Conditions:
+@check(*overloads(UNKNOWN_CONDITIONS))
+def unknown_conditions(*_: object, **__: object) -> Conditions:
     return UNKNOWN
 
 
-@check(*overloads(WHERE_ASKED))
-def where_asked(*args: object, check_errors: bool = False, **__: object) -> Conditions:
+@check(*overloads(WITH_CHECK_ERRORS))
+def with_check_errors(*args: object, check_errors: bool = False, **__: object) -> Conditions:
     return UNKNOWN if check_errors or args[-1] is True else ()

@@ -1,8 +1,8 @@
 """The operand layouts that eager kernels accept, for nodes that run torch's own kernel.
 
-    takes_any(op)              whether operands may have any strides
-    why_not_taken(op, types)   why a kernel that does not check strides would misread these operands
-    as_given(type, stride)     the strides to copy an operand to, if eager gave it `stride`
+    accepts_any_strides(op)               whether operands may have any strides
+    why_not_taken(op, types)              why a kernel that does not check strides would misread these operands
+    eager_stride_or_none(type, stride)    the strides to copy an operand to, if eager gave it `stride`
 
 Inside the graph, strides may differ from eager's: a layer norm of a transposed tensor stays transposed, for example.
 Many kernels rely on torch code that checks the strides or makes a copy before it calls them:
@@ -11,8 +11,8 @@ Many kernels rely on torch code that checks the strides or makes a copy before i
     lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory
     pdist, embedding_bag, ctc_loss   the same
 
-So a kernel gets its operands with eager's strides (`Node.given`), unless it is listed here. `tests/ops/test_layouts.py`
-calls the listed kernels on operands with other strides.
+So a kernel gets its operands with eager's strides (`Node.eager_strides`), unless it is listed here.
+`tests/ops/test_layouts.py` calls the listed kernels on operands with other strides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ANY = frozenset(
 )
 
 
-def takes_any(op: Op) -> bool:
+def accepts_any_strides(op: Op) -> bool:
     """True for our own operators and those with a loop rule (loops take any strides), and for the listed kernels."""
     return op.target is None or op.rule is not None or op.name in ANY
 
@@ -73,7 +73,7 @@ def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
     return None
 
 
-def as_given(type: TensorType, stride: tuple[int, ...]) -> tuple[int, ...] | None:
+def eager_stride_or_none(type: TensorType, stride: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides to copy a value to; None if it has eager's `stride` already. If eager's strides overlap or have gaps,
     the copy is dense in the same order of dimensions."""
     if has_stride(type, stride):
@@ -83,4 +83,4 @@ def as_given(type: TensorType, stride: tuple[int, ...]) -> tuple[int, ...] | Non
     return None if has_stride(type, dense) else dense
 
 
-__all__ = ["ANY", "as_given", "takes_any", "why_not_taken"]
+__all__ = ["ANY", "eager_stride_or_none", "accepts_any_strides", "why_not_taken"]

@@ -1,15 +1,16 @@
 """Scheduling: builds the plan of one graph, that is its steps in order and the memory of each value.
 
 plan = make_plan(graph)
-plan.steps       Launch (a kernel), Call (an operator's eager kernel) and Show (a view of a value in memory)
+plan.steps       Launch (a kernel), Call (an operator's eager kernel) and MakeView (a view of a value in memory)
 plan.offsets     the arena offset of each intermediate value
-plan.lodged      intermediate values that share the buffer of an output, which is written only after their last use
+plan.in_output_buffer
+                 intermediate values that share the buffer of an output, which is written only after their last use
 """
 
 from __future__ import annotations
 
 from .. import events
-from ..ir.alias_analysis import is_shown
+from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
@@ -29,8 +30,8 @@ from .memory.liveness import place_in_arena
 from .memory.store_inputs_in_place import store_in_place
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.order_error_checks import last_that_may_fail, order_error_checks
-from .partition.rematerialize import fullest
-from .plan_steps import Call, Plan, Show, Step
+from .partition.rematerialize import memory_peak
+from .plan_steps import Call, MakeView, Plan, Step
 
 STEPS = (
     order_error_checks,  # a run that raises must not have written its inputs
@@ -42,29 +43,31 @@ STEPS = (
 """Graph rewrites that run before the graph is turned into loops, in this order."""
 
 
-def make_plan(graph: Graph, is_open: bool = False, gives_back: bool = False, turns: bool = False) -> Plan:
-    """`is_open`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
-    `gives_back`: much other memory is needed between two runs, so a large arena is allocated per run.
-    `turns`: the graph is a whole training step, forward and then backward."""
+def make_plan(
+    graph: Graph, is_symbolic: bool = False, frees_arena: bool = False, is_training_step: bool = False
+) -> Plan:
+    """`is_symbolic`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
+    `frees_arena`: much other memory is needed between two runs, so a large arena is allocated per run.
+    `is_training_step`: the graph is a whole training step, forward and then backward."""
     for step in STEPS:
-        if is_open and step is split_reductions:
+        if is_symbolic and step is split_reductions:
             continue  # with symbolic sizes, `split_symbolic_reductions` has already split them
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
-    classes = classify_nodes(graph, is_open)
-    fusion = fuse_loops(graph, classes, fullest(graph) if turns else 0)
-    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion), lambda step: isinstance(step, Show))
+    classes = classify_nodes(graph, is_symbolic)
+    fusion = fuse_loops(graph, classes, memory_peak(graph) if is_training_step else 0)
+    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion), lambda step: isinstance(step, MakeView))
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
     written, within = run_library_calls_in_place(graph, calls, [touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
-    over: dict[Value, Value] = {}
-    if not is_open:
-        steps, over = reuse_elementwise_buffers(graph, steps, [touched(step) for step in steps], {*placed, *within})
-    plan = Plan(graph, steps, placed=placed | within, over=over)
-    if not is_open:
-        place_in_arena(plan, gives_back)
+    in_place: dict[Value, Value] = {}
+    if not is_symbolic:
+        steps, in_place = reuse_elementwise_buffers(graph, steps, [touched(step) for step in steps], {*placed, *within})
+    plan = Plan(graph, steps, placed=placed | within, in_place=in_place)
+    if not is_symbolic:
+        place_in_arena(plan, frees_arena)
     verify_layouts(plan)
     if events.is_watched("loops"):
         why = "\n".join([explain(classes, fusion), *apart])
@@ -77,7 +80,7 @@ def touched(step: Step) -> list[Value]:
     match step:
         case Launch(_, buffers):
             return list(buffers)
-        case Show(value, source, _, _):
+        case MakeView(value, source, _, _):
             return [value, source]
         case Call(node):
             return [*node.operands, *(value for value in node.results if value is not None)]
@@ -108,8 +111,8 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
             return
         show(node.args[0])
         shown.add(value)
-        assert is_shown(value), node
-        steps.append(Show(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
+        assert is_memory_view(value), node
+        steps.append(MakeView(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
 
     for unit in in_order(fusion.units):
         if isinstance(unit.what, Group):

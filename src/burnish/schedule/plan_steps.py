@@ -21,7 +21,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class MakeView:
     """`value` is a view of `source`, which is in memory: `type` gives shape and strides, `offset` is in elements."""
 
     value: Value
@@ -30,7 +30,7 @@ class Show:
     offset: int
 
 
-Step = Launch | Call | Show
+Step = Launch | Call | MakeView
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Plan:
     """Values that are stored in the input they are written back to."""
     scratch: dict[Node, int] = field(default_factory=dict)
     """Arena offset in bytes of a library call's workspace."""
-    over: dict[Value, Value] = field(default_factory=dict)
+    in_place: dict[Value, Value] = field(default_factory=dict)
     """Values that kernels store in the buffer of another intermediate value, whose last use is in that kernel."""
-    lodged: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
+    in_output_buffer: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
     """Intermediate values and workspaces that share an output's buffer, and their byte offset in it. The output is
     allocated in every run, and is first written after their last use."""
 
@@ -58,13 +58,13 @@ class Plan:
                     parts.append(f"{print_kernel(kernel)}\n  on {', '.join(map(str, buffers))}")
                 case Call(node, in_place):
                     parts.append(f"call {node}" if in_place is None else f"call in place {node}")
-                case Show(value, source, type, offset):
+                case MakeView(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
-        parts += [f"{value} lies over {below}" for value, below in self.over.items()]
-        for host in dict.fromkeys(host for host, _ in self.lodged.values()):
+        parts += [f"{value} lies over {below}" for value, below in self.in_place.items()]
+        for host in dict.fromkeys(host for host, _ in self.in_output_buffer.values()):
             inside = [
                 f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"
-                for value, (where, at) in self.lodged.items()
+                for value, (where, at) in self.in_output_buffer.items()
                 if where is host
             ]
             parts.append(f"in {host} before it is written: {', '.join(inside)}")
@@ -76,4 +76,4 @@ def plan_of_calls(graph: Graph) -> Plan:
     return Plan(graph, [Call(node) for node in graph.nodes])
 
 
-__all__ = ["Call", "Plan", "Show", "Step", "plan_of_calls"]
+__all__ = ["Call", "Plan", "MakeView", "Step", "plan_of_calls"]

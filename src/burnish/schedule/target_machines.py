@@ -1,9 +1,9 @@
 """Targets: the machine facts that the scheduler needs about the device of a value.
 
-    machine_of(value.type.device)       a Machine, or None where no backend compiles kernels for that device
+    target_of(value.type.device)       a Target, or None where no backend compiles kernels for that device
 
 Loops are the same for every target. Targets differ in how many rows keep the machine busy, whether a program keeps its
-arena between runs, and which operations cannot be printed. `backends` registers a machine for each kind of device that
+arena between runs, and which operations cannot be printed. `backends` registers a target for each kind of device that
 has a printer.
 """
 
@@ -25,9 +25,9 @@ def _anything(expression: Scalar) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Target:
     name: str
-    is_shared_out: Callable[[int, int, bool], bool]
+    has_enough_parallelism: Callable[[int, int, bool], bool]
     """Whether one loop over rows has enough parallelism, given the number of rows, their length, and whether rows are
     contiguous. Otherwise reductions and the loops after them are separate kernels."""
     fewest_rows: int
@@ -63,7 +63,7 @@ class Machine:
     why_not_printed: Callable[[Scalar], str | None] = _anything
     aligned: int = 0
     """Row alignment in bytes at which libraries multiply matrices faster. 0: alignment does not matter."""
-    matrices: Callable[[], Maker] | None = None
+    matmul_compiler: Callable[[], Maker] | None = None
     """Returns the generator of our own matmul kernels, or is None. It is called when a product is scheduled."""
     copy_seconds: float = 0.3e-9
     """Seconds for each byte that is copied into another layout."""
@@ -72,39 +72,39 @@ class Machine:
     as on a CPU."""
 
 
-CPU = Machine(
+CPU = Target(
     "cpu",
-    is_shared_out=lambda rows, *_: rows >= 16,
+    has_enough_parallelism=lambda rows, *_: rows >= 16,
     fewest_rows=8,
     side_by_side=1024,
     short=(0, 256),
     parts=(64, 32, 16, 8, 4, 2),
 )
 
-_machines: dict[str, Machine] = {"cpu": CPU}
+_targets: dict[str, Target] = {"cpu": CPU}
 
 
-def machine_of(device: torch.device) -> Machine | None:
-    return _machines.get(device.type)
+def target_of(device: torch.device) -> Target | None:
+    return _targets.get(device.type)
 
 
-def offer(device_type: str, machine: Machine | None) -> None:
-    """Registers the machine of a kind of device. None removes it."""
-    if machine is None:
-        _machines.pop(device_type, None)
+def register_target(device_type: str, target: Target | None) -> None:
+    """Registers the target for a kind of device. None removes it."""
+    if target is None:
+        _targets.pop(device_type, None)
     else:
-        _machines[device_type] = machine
+        _targets[device_type] = target
 
 
 @contextlib.contextmanager
-def replaced(device_type: str, machine: Machine) -> Iterator[None]:
-    """Replaces a machine temporarily: for tests, and to inspect the code for another target."""
-    before = _machines.get(device_type)
-    offer(device_type, machine)
+def substitute_target(device_type: str, target: Target) -> Iterator[None]:
+    """Replaces a target temporarily: for tests, and to inspect the code for another target."""
+    before = _targets.get(device_type)
+    register_target(device_type, target)
     try:
         yield
     finally:
-        offer(device_type, before)
+        register_target(device_type, before)
 
 
-__all__ = ["CPU", "Machine", "machine_of", "offer", "replaced"]
+__all__ = ["CPU", "Target", "target_of", "register_target", "substitute_target"]

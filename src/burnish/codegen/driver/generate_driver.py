@@ -32,7 +32,7 @@ import torch
 
 from ... import events
 from ...ir.graph import Alias, Node, Value
-from ...ops.burnish_primitives import HELD, PREPARE, RUN
+from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
 from ...runtime.eager.burnish_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
@@ -43,7 +43,7 @@ from ...schedule.library.candidate import OUT, SCRATCH
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
-from ...schedule.plan_steps import Call, Plan, Show
+from ...schedule.plan_steps import Call, MakeView, Plan
 from ...tensors.tensor_types import NumberType
 from ...tensors.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
@@ -121,7 +121,7 @@ class DriverWriter(ValueStorage):
                     self.call(node)
                 case Call(node, in_place):
                     self.call_in_place(node, in_place)
-                case Show():
+                case MakeView():
                     self.show(step)
             self.release(last.get(number, ()))
         self.flush()
@@ -238,7 +238,7 @@ class DriverWriter(ValueStorage):
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
-        if node.op is HELD:  # its other operand only orders it, and may have no memory
+        if node.op is ORDER_AFTER:  # its other operand only orders it, and may have no memory
             self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
         target = FUNCTIONS[node.op.name] if node.op.target is None else node.kernel
@@ -265,7 +265,7 @@ class DriverWriter(ValueStorage):
         assert value is not None
         args = [*map(self.argument, node.args), *(f"{key}={self.argument(arg)}" for key, arg in node.kwargs.items())]
         called = f"{self.bind('call', target)}({', '.join(args)})"
-        is_ours = value in self.plan.offsets or value in self.lodged
+        is_ours = value in self.plan.offsets or value in self.in_output_buffer
         self.line(called if is_ours else f"{self.result(value)} = {called}")
 
     def run_natively(self, node: Node) -> None:

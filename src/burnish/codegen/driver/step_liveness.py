@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.graph import Alias, Value, values_in
 from ...schedule.loops.build_kernel import Launch
-from ...schedule.plan_steps import Call, Plan, Show
+from ...schedule.plan_steps import Call, MakeView, Plan
 
 
 def last_uses(plan: Plan, inputs: Sequence[Value], bases: Mapping[Value, Value]) -> dict[int, list[Value]]:
@@ -20,12 +20,12 @@ def last_uses(plan: Plan, inputs: Sequence[Value], bases: Mapping[Value, Value])
                 used: list[Value] = list(buffers)
             case Call(node):
                 used = [*node.operands, *(v for v in node.results if v is not None)]
-            case Show(value, source, _, _):
+            case MakeView(value, source, _, _):
                 used = [value, source]
         for value in used:
             last[bases.get(value, value)] = number
-    lies_over = {below: value for value, below in plan.over.items()}
-    for value, (host, _) in plan.lodged.items():
+    lies_over = {below: value for value, below in plan.in_place.items()}
+    for value, (host, _) in plan.in_output_buffer.items():
         below: Value | None = host
         while below is not None:
             last[below] = max(last.get(below, 0), last.get(value, 0))  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def last_uses(plan: Plan, inputs: Sequence[Value], bases: Mapping[Value, Value])
     shown = {graph.inputs[out.input] for out in graph.outputs if isinstance(out, Alias)}
     kept = {
         *plan.placed,
-        *plan.over.values(),
+        *plan.in_place.values(),
         *shown,
         *(set(graph.inputs) - set(inputs)),
         *values_in(tuple(graph.outputs)),

@@ -19,36 +19,36 @@ import torch
 
 from ... import events
 from ...ir.graph import Node, Value
-from ...runtime.linking.cuda_module_loader import OpenWords
+from ...runtime.linking.cuda_module_loader import SymbolicWords
 from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
 from ...runtime.program.native_kernels import Words
-from ...runtime.program.unbound_symbolic_driver import OpenDraft, OpenEntry, OpenLaunch, OpenView
+from ...runtime.program.unbound_symbolic_driver import SymbolicDraft, SymbolicEntry, SymbolicLaunch, SymbolicView
 from ...schedule.library.candidate import Call as LibraryCall
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
 from ...schedule.plan_steps import Plan
 from ...tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
 from ...tensors.tensor_types import TensorType
-from ..llvm.symbolic_size_kernel import OpenKernel
+from ..llvm.symbolic_size_kernel import SymbolicKernel
 from .generate_driver import DriverWriter
 
 
-class OpenDriverWriter(DriverWriter):
+class SymbolicDriverWriter(DriverWriter):
     """The driver for one example. Only its text and tables hold numbers that may differ."""
 
     def __init__(
         self,
         plan: Plan,
-        kernels: Sequence[OpenKernel],
+        kernels: Sequence[SymbolicKernel],
         constants: Mapping[int, torch.Tensor],
         point: Point,
         takes_list: bool = False,
     ):
         super().__init__(plan, [kernel.native for kernel in kernels], constants, takes_list)
-        self.open_kernels, self.point = kernels, point
+        self.symbolic_kernels, self.point = kernels, point
 
     def launch(self, step: Launch) -> None:
-        kernel = self.open_kernels[self.launched]
+        kernel = self.symbolic_kernels[self.launched]
         super().launch(step)
         self.open.calls[-1][1].extend(Fixed(size.at(self.point)) for size in kernel.sizes)
 
@@ -93,9 +93,9 @@ class Example:
     numbers: dict[str, torch.dtype]
 
 
-def open_draft(
+def symbolic_draft(
     examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]]
-) -> OpenDraft:
+) -> SymbolicDraft:
     """`parameters`: the inputs of each example, by position."""
     draft = Joiner(examples, slots, space).draft(parameters)
     if events.is_watched("kernels.driver"):
@@ -112,14 +112,14 @@ class Joiner:
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
 
-    def draft(self, parameters: Sequence[Sequence[Value]]) -> OpenDraft:
+    def draft(self, parameters: Sequence[Sequence[Value]]) -> SymbolicDraft:
         first = self.examples[0]
         source, views = self.source(), self.views()
         if any(example.launches.keys() != first.launches.keys() for example in self.examples):
             raise NoFormula("the driver calls something else for other sizes")
         launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
         sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
-        return OpenDraft(
+        return SymbolicDraft(
             source,
             things,
             launches,
@@ -169,7 +169,7 @@ class Joiner:
         """Its index among the formulas. Constants are formulas too."""
         return self.texts.setdefault(str(found), len(self.texts))
 
-    def views(self) -> list[OpenView]:
+    def views(self) -> list[SymbolicView]:
         found = []
         for names in zip(*(e.views for e in self.examples), strict=True):
             if len(set(names)) > 1:
@@ -179,27 +179,27 @@ class Joiner:
             stride = tuple(self.value(self.number(s)) for s in zip(*(t.stride for t in types), strict=True))
             item = types[0].dtype.itemsize
             slot, behind = self.place([at * item for at in offsets])
-            found.append(OpenView(names[0], types[0].dtype, shape, stride, slot, behind))
+            found.append(SymbolicView(names[0], types[0].dtype, shape, stride, slot, behind))
         return found
 
-    def launch(self, calls: Sequence[NativeCalls]) -> OpenLaunch:
+    def launch(self, calls: Sequence[NativeCalls]) -> SymbolicLaunch:
         """The driver itself writes operands that move into the table."""
-        found: list[OpenEntry] = []
-        words: list[tuple[int, Words | OpenWords]] = []
+        found: list[SymbolicEntry] = []
+        words: list[tuple[int, Words | SymbolicWords]] = []
         for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
             kind = type(entries[0])
             if any(type(e) is not kind for e in entries):
                 raise NoFormula("a kernel's operands lie elsewhere for other sizes")
             if kind is InArena:
-                found.append(OpenEntry(at, *self.place([e.offset for e in entries])))
-            elif kind is Fixed and isinstance(entries[0].number, Words | OpenWords):
+                found.append(SymbolicEntry(at, *self.place([e.offset for e in entries])))
+            elif kind is Fixed and isinstance(entries[0].number, Words | SymbolicWords):
                 if any(e.number is not entries[0].number for e in entries):
                     raise NoFormula("a native library call is made for one size")
                 words.append((at, entries[0].number))
             elif kind is Fixed:
-                found.append(OpenEntry(at, None, self.value(self.number([e.number for e in entries]))))
+                found.append(SymbolicEntry(at, None, self.value(self.number([e.number for e in entries]))))
         kernels = [(kernel, len(entries)) for kernel, entries in calls[0].calls]
-        return OpenLaunch(kernels, len(table_of(calls[0])), found, words)
+        return SymbolicLaunch(kernels, len(table_of(calls[0])), found, words)
 
     def things(self) -> dict[str, Any]:
         first = self.examples[0].things

@@ -9,7 +9,7 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...runtime.program.native_call_sequence import Entry, InArena, Moving
-from ...schedule.plan_steps import Plan, Show
+from ...schedule.plan_steps import MakeView, Plan
 from ...tensors.tensor_types import NumberType, TensorType
 from .driver_source import DriverText
 from .view_elision import bases_of_unseen, handed_on, made_as_shown
@@ -25,7 +25,7 @@ class ValueStorage(DriverText):
         self.rooms: dict[Node, str] = {}
         self.arena_views: dict[str, tuple[TensorType, int]] = {}
         self.pointers: set[Value] = set()
-        self.lodged = dict(plan.lodged)
+        self.in_output_buffer = dict(plan.in_output_buffer)
         """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
@@ -37,8 +37,8 @@ class ValueStorage(DriverText):
         value = self.bases.get(value, value)
         if value in self.plan.offsets:
             return InArena(self.plan.offsets[value] + further)
-        if value in self.lodged:
-            return self.lodging(value, further)
+        if value in self.in_output_buffer:
+            return self.in_host(value, further)
         view = self.arena_views.get(self.names[value].removeprefix("frame."))
         if view is not None:
             type, offset = view
@@ -47,8 +47,8 @@ class ValueStorage(DriverText):
 
     def scratch(self, node: Node, further: int) -> Entry:
         """An address in the scratch memory of a call."""
-        if node in self.lodged:
-            return self.lodging(node, further)
+        if node in self.in_output_buffer:
+            return self.in_host(node, further)
         if node in self.plan.scratch:
             return InArena(self.plan.scratch[node] + further)
         if node not in self.rooms:  # a plan that runs once has no arena
@@ -58,9 +58,9 @@ class ValueStorage(DriverText):
             self.line(f"{room}_p = {room}.data_ptr()")
         return Moving(f"{self.rooms[node]}_p", further)
 
-    def lodging(self, what: Value | Node, further: int) -> Entry:
+    def in_host(self, what: Value | Node, further: int) -> Entry:
         """An address in the memory of an output."""
-        host, at = self.lodged[what]
+        host, at = self.in_output_buffer[what]
         self.make(host)
         return Moving(self.pointer(host), at + further)
 
@@ -71,8 +71,8 @@ class ValueStorage(DriverText):
         if value in self.plan.placed:
             self.names[value] = self.names[self.plan.placed[value]]
             return
-        if value in self.plan.over:
-            self.names[value] = self.over(value, self.plan.over[value])
+        if value in self.plan.in_place:
+            self.names[value] = self.over(value, self.plan.in_place[value])
             return
         shown = self.as_shown.get(value)
         name, type = (value.name, value.type) if shown is None else (shown.value.name, shown.type)
@@ -80,7 +80,7 @@ class ValueStorage(DriverText):
         self.line(f"{self.names[value]} = {self.memory(type)}")
 
     def has_memory(self, value: Value) -> bool:
-        return value in self.plan.offsets or value in self.lodged or value in self.names
+        return value in self.plan.offsets or value in self.in_output_buffer or value in self.names
 
     def over(self, value: Value, below: Value) -> str:
         """Store a value in the memory of one that is no longer needed."""
@@ -112,7 +112,7 @@ class ValueStorage(DriverText):
             self.line(f"frame.{slot}.value = {name}")
         return f"frame.{slot}_p"
 
-    def show(self, step: Show) -> None:
+    def show(self, step: MakeView) -> None:
         type = step.type
         if step.value in self.bases:
             return
@@ -123,9 +123,9 @@ class ValueStorage(DriverText):
             at = self.plan.offsets[step.source] // type.dtype.itemsize + step.offset
             self.names[step.value] = self.arena_view(step.value, type, at)
             return
-        if step.source in self.lodged:
-            host, at = self.lodged[step.source]
-            self.lodged[step.value] = host, at + step.offset * type.dtype.itemsize
+        if step.source in self.in_output_buffer:
+            host, at = self.in_output_buffer[step.source]
+            self.in_output_buffer[step.value] = host, at + step.offset * type.dtype.itemsize
             return
         if step.source in self.names and self.names[step.source].startswith("frame."):
             _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
@@ -144,16 +144,16 @@ class ValueStorage(DriverText):
 
     def tensor(self, value: Value) -> str:
         """A tensor for a value; for one in the arena, a view of the arena."""
-        if value not in self.names and value in self.lodged:
-            self.names[value] = self.lodged_view(value)
+        if value not in self.names and value in self.in_output_buffer:
+            self.names[value] = self.view_in_output_buffer(value)
         elif value not in self.names:
             at = self.plan.offsets[value] // value.dtype.itemsize
             self.names[value] = self.arena_view(value, value.type, at)
         return self.names[value]
 
-    def lodged_view(self, value: Value) -> str:
+    def view_in_output_buffer(self, value: Value) -> str:
         """A tensor in the memory of an output."""
-        (host, at), type = self.lodged[value], value.type
+        (host, at), type = self.in_output_buffer[value], value.type
         self.make(host)
         name = self.identifier(value.name)
         self.line(f"{name} = within({self.names[host]}, {self.dtype(type.dtype)}, {type.shape}, {type.stride}, {at})")

@@ -8,7 +8,7 @@ from ...ir.graph import Value, values_in
 from ...ops.burnish_primitives import RUN
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import is_native
-from ...schedule.plan_steps import Call, Plan, Show
+from ...schedule.plan_steps import Call, MakeView, Plan
 from ...tensors.tensor_types import TensorType
 
 
@@ -23,12 +23,12 @@ def handed_on(plan: Plan) -> set[Value]:
         for value in step.node.operands
     }
     for step in reversed(plan.steps):
-        if isinstance(step, Show) and step.value in found:
+        if isinstance(step, MakeView) and step.value in found:
             found.add(step.source)
     return found
 
 
-def made_as_shown(plan: Plan) -> dict[Value, Show]:
+def made_as_shown(plan: Plan) -> dict[Value, MakeView]:
     """Values of native functions that are only used through one view of the whole, which is returned. Their memory is
     allocated with the view's shape: it saves the view, and the returned tensor is not a view of another one.
 
@@ -47,8 +47,8 @@ def made_as_shown(plan: Plan) -> dict[Value, Show]:
         for value in step.node.results
         if value is not None
     }
-    made -= {*seen, *plan.offsets, *plan.placed, *plan.over}
-    shows = [step for step in plan.steps if isinstance(step, Show)]
+    made -= {*seen, *plan.offsets, *plan.placed, *plan.in_place}
+    shows = [step for step in plan.steps if isinstance(step, MakeView)]
     often = Counter(step.source for step in shows)
     return {
         step.source: step
@@ -72,7 +72,7 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
         if isinstance(step, Call) and not is_native(step.node):
             seen |= {*step.node.operands, *step.node.results}
     for step in reversed(plan.steps):
-        if isinstance(step, Show):
+        if isinstance(step, MakeView):
             if step.value in seen or step.offset:
                 seen.add(step.source)
             else:

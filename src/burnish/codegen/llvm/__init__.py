@@ -18,7 +18,7 @@ from .kernel_module import print_ir
 from .kernel_sequence import compile_sequence
 from .target_machine import Host, host
 
-matmul_tiling_and_packing.offer(
+matmul_tiling_and_packing.register_maker(
     matmul_tiling_and_packing.Maker(
         compile_product,
         batched_matmul.make_batched,

@@ -49,10 +49,10 @@ def compile_kernel(kernel: Kernel) -> NativeKernel:
 def compile_kernels(
     kernels: Sequence[Kernel],
     others: Sequence[Callable[[], object]] = (),
-    meanwhile: Callable[[], object] = lambda: None,
+    while_waiting: Callable[[], object] = lambda: None,
 ) -> list[NativeKernel]:
     """In the order given. Equal kernels are compiled once; one that another thread is compiling is waited for. `others`
-    are further compilation jobs that run in parallel. `meanwhile` is called while this thread would wait."""
+    are further compilation jobs that run in parallel. `while_waiting` is called while this thread would wait."""
     texts: dict[tuple, str] = {}
     for kernel in kernels:  # equal ones, as equal layers have them, are printed once
         if kernel.identity not in texts:
@@ -94,7 +94,7 @@ def compile_kernels(
             works = True
         if works:
             work()
-        meanwhile()
+        while_waiting()
         for thread in beside:
             thread.result()
     finally:
@@ -144,7 +144,7 @@ def object_code(text: str, target: Host) -> bytes:
     shelf = disk_cache()
     if shelf is None:
         return emitted(text, target)
-    key = f"{made_with(target)}\n{text}"
+    key = f"{toolchain_key(target)}\n{text}"
     found = shelf.get(OBJECT_CODE, key)
     if found is None:
         found = emitted(text, target)
@@ -155,7 +155,7 @@ def object_code(text: str, target: Host) -> bytes:
 OBJECT_CODE = "object code"
 
 
-def made_with(target: Host) -> str:
+def toolchain_key(target: Host) -> str:
     return f"llvm {llvm.llvm_version_info} {LEVEL} {target}"
 
 

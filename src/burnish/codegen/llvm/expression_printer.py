@@ -31,7 +31,7 @@ class Values:
         """The finished reductions: one operand for each copy, or one for all."""
         self._running = {n for n, reduction in enumerate(box.reductions) if reduction.is_running}
         """The running reductions: their values change with every element."""
-        self.turned: dict[Access, str] = {}
+        self.transposed: dict[Access, str] = {}
         """Loads that are available in a transposed tile: the tile's address."""
         self._variables: dict[Scalar, int] = {}
         self._volatile: dict[Scalar, bool] = {}
@@ -297,8 +297,8 @@ class Values:
         masks = vector("i1", width)
         zero = "zeroinitializer" if width > 1 else "0"
         emit = self.code.emit
-        if access in self.turned and width > 1:
-            value = emit(scope, f"load {type}, ptr {self.turned[access]}, align {align}")
+        if access in self.transposed and width > 1:
+            value = emit(scope, f"load {type}, ptr {self.transposed[access]}, align {align}")
         elif width == 1:
             value = self._load_one(scope, access, x.args, copy, dtype, mask)
         elif not scattered and stride in (1, -1):
@@ -331,7 +331,7 @@ class Values:
             return emit(scope, f"icmp ne {type} {value}, {zero}")
         return value
 
-    def turn(self, access: Access, dtype: str, tile: str) -> None:
+    def transpose_tile(self, access: Access, dtype: str, tile: str) -> None:
         """Loads a square of elements that are contiguous along another variable than the lanes', and stores it in
         `tile`, transposed, with the lanes contiguous."""
         scope, width, scalar = self.code.here, self.width, memory(dtype)

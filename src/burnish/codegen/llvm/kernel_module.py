@@ -19,7 +19,7 @@ from ..loops.coalesce_loops import Box, simplify
 from ..loops.print_kernel import listing
 from . import vectorization_and_tiling as plans
 from .loop_printer import LoopPrinter
-from .stage_scratch_rows import keep
+from .stage_scratch_rows import store_in_scratch_rows
 from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 
@@ -56,7 +56,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     for number, piece in enumerate(pieces):
         box, scratch = piece.box, ()
         if piece.plan.kind == "inner" and piece.plan.lane is not None:
-            box, scratch = keep(box, piece.plan.lane, len(kernel.dtypes))
+            box, scratch = store_in_scratch_rows(box, piece.plan.lane, len(kernel.dtypes))
         printer = LoopPrinter(box, piece.plan, target, kernel.stored, kernel.dtypes, scratch)
         functions += ["", *printer.function(f"loop{number}")]
         declarations |= printer.code.declarations

@@ -251,7 +251,7 @@ class LoopPrinter:
             ):
                 tile = code.name()
                 code.scopes[0].put(f"{tile} = alloca [{plan.width**2} x {memory(x.dtype)}], align 64")
-                values.turn(x.payload, x.dtype, tile)
+                values.transpose_tile(x.payload, x.dtype, tile)
                 tiles[x.payload] = tile
         base = code.here.variables[plan.across]
 
@@ -261,12 +261,12 @@ class LoopPrinter:
             at = code.emit(scope, f"mul nuw nsw i64 {number}, {plan.width}")
             for access, tile in tiles.items():
                 type = memory(self.dtypes[access.buffer])
-                values.turned[access] = code.emit(scope, f"getelementptr {type}, ptr {tile}, i64 {at}")
+                values.transposed[access] = code.emit(scope, f"getelementptr {type}, ptr {tile}, i64 {at}")
             self._stores(stage.stores, range(1), True)
             return []
 
         code.loop("0", str(plan.width), 1, [], row)
-        values.turned.clear()
+        values.transposed.clear()
         values.forget_stored()
 
     def _finish(self, reduction: Reduction, accumulators: list[Accumulator]) -> list[str]:

@@ -26,7 +26,7 @@ WORTH = 8
 """Cycles for a vector from which on storing and loading it is cheaper than computing it again."""
 
 
-def keep(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
+def store_in_scratch_rows(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
     """The box with additional buffers, numbered from `buffers` on, and their dtypes. Each is as long as a row."""
     length = math.prod(box.extents[k] for k in box.inner)
     strides, step = [0] * len(box.extents), 1

@@ -23,7 +23,7 @@ from ...runtime.program.native_kernels import NativeKernel, bind
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.symbolic_sizes import Formula, Space
 from ..loops.coalesce_loops import Box, accesses, mapped, remade
-from ..loops.generalize_sizes import Unifier, boxes_alike
+from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.print_kernel import listing_of
 from . import vectorization_and_tiling as plans
 from .compile_to_machine_code import object_code, symbols
@@ -31,19 +31,19 @@ from .kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .loop_invariant_scopes import Code
 from .loop_printer import LoopPrinter
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
-from .stage_scratch_rows import keep
+from .stage_scratch_rows import store_in_scratch_rows
 from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
-class OpenKernel:
+class SymbolicKernel:
     native: NativeKernel | CudaKernel
     sizes: tuple[Formula, ...]
     """The sizes that the table contains after the buffers."""
 
 
-def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
+def compile_symbolic_kernel(kernels: Sequence[Kernel], space: Space) -> SymbolicKernel:
     """`kernels` are those at the points of the space. Raises NoFormula if they differ in more than sizes."""
     first = kernels[0]
     sizes: dict[Formula, Size] = {}
@@ -51,8 +51,8 @@ def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
     def size(formula: Formula, seen: int) -> Size:
         return sizes.setdefault(formula, Size(len(sizes), seen))
 
-    unifier = Unifier(space, size)
-    boxes = [unifier.box(same) for same in boxes_alike(kernels)]
+    unifier = SizeGeneralizer(space, size)
+    boxes = [unifier.box(same) for same in boxes_for_sizes(kernels)]
     key = "\n".join(
         [
             f"{first.dtypes} {sorted(first.stored)}",
@@ -63,7 +63,7 @@ def compile_open_kernel(kernels: Sequence[Kernel], space: Space) -> OpenKernel:
     native = _known.get(key)
     if native is None:
         native = _known.setdefault(key, compiled(first, boxes, len(sizes), host()))
-    return OpenKernel(native, tuple(sizes))
+    return SymbolicKernel(native, tuple(sizes))
 
 
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
@@ -96,7 +96,7 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     for number, (box, plan) in enumerate(planned):
         scratch: tuple[str, ...] = ()
         if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
-            box, scratch = keep(box, plan.lane, count)
+            box, scratch = store_in_scratch_rows(box, plan.lane, count)
         printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
         functions += ["", *printer.function(f"loop{number}")]
         declarations |= printer.code.declarations
@@ -215,7 +215,7 @@ def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
 def choose(box: Box, target: Host) -> VectorPlan:
     """As for static sizes, with the sizes of the program that was seen. Strides along lanes are static."""
     guessed = guess(box)
-    open_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
+    symbolic_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
     if any(r.is_running for r in box.reductions):
         return plans.cut(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
     lanes: list[int | None] = [
@@ -223,11 +223,11 @@ def choose(box: Box, target: Host) -> VectorPlan:
         for k, extent in enumerate(guessed.extents)
         if extent > 1
         and all(isinstance(a.strides[k], int) for a in accesses(box.stages))
-        and (box.is_elementwise or k >= box.rows or k not in open_rows or target.has_masks)
+        and (box.is_elementwise or k >= box.rows or k not in symbolic_rows or target.has_masks)
     ]
     if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], Size) for k in box.inner):
         lanes = [k for k in lanes if k is None or k < box.rows or isinstance(box.positions[k], int)]
-    lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_turn=False))
+    lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_transpose=False))
     width = 1 if lane is None else plans.width_of(guessed, lane, target)
     if width == 1 and not box.is_elementwise:
         lane = None
@@ -235,10 +235,10 @@ def choose(box: Box, target: Host) -> VectorPlan:
         guessed,
         lane,
         width,
-        plans.cycles_of(guessed, lane, target, may_turn=False),
+        plans.cycles_of(guessed, lane, target, may_transpose=False),
         target,
-        may_turn=False,
-        is_open=lane in open_rows,
+        may_transpose=False,
+        is_symbolic=lane in symbolic_rows,
     )
 
 

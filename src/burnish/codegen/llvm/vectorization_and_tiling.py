@@ -155,21 +155,27 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
 
 
 def cut(
-    box: Box, lane: int | None, width: int, cycles: float, host: Host, may_turn: bool = True, is_open: bool = False
+    box: Box,
+    lane: int | None,
+    width: int,
+    cycles: float,
+    host: Host,
+    may_transpose: bool = True,
+    is_symbolic: bool = False,
 ) -> VectorPlan:
-    """`may_turn`: whether squares may be transposed. `is_open`: the extent along the lanes is symbolic."""
+    """`may_transpose`: whether squares may be transposed. `is_symbolic`: the extent along the lanes is symbolic."""
     rows = math.prod(box.extents[: box.rows])
     body = _operations(box)
     if lane is None:
         kind, copies, block, items = "rows", 1, 0, rows
-    elif may_turn and (across := _across(box, lane, width)) is not None:
+    elif may_transpose and (across := _across(box, lane, width)) is not None:
         even = [-(-box.extents[k] // width) for k in (lane, across)]
         items = rows // (box.extents[lane] * box.extents[across]) * even[0] * even[1]
         return VectorPlan("tiles", lane, width, 1, width, items, cycles, across)
     elif box.is_elementwise:
         extent = box.extents[lane]
         # Where lanes are masked at the end anyway, a long body is printed once, not three times.
-        longest = 40 if extent % width == 0 and not is_open else 12
+        longest = 40 if extent % width == 0 and not is_symbolic else 12
         copies = _copies(extent, width, 2 if body <= longest else 1)
         block = max(BLOCK // (width * copies), 1) * width * copies
         kind, items = "elements", rows // extent * -(-extent // block)
@@ -186,7 +192,7 @@ def cut(
             if body <= 32 // wanted * 2 and extent >= 2 * wanted * width and is_even and is_shared:
                 copies = wanted
                 break
-        strips = 1 if is_open else _strips(box, lane, width * copies)
+        strips = 1 if is_symbolic else _strips(box, lane, width * copies)
         block = width * copies * strips
         items = rows // extent * -(-extent // block)
         return VectorPlan(kind, lane, width, copies, block, items, cycles, strips=strips)
@@ -256,20 +262,20 @@ def usually(*roots: Scalar) -> set[Scalar]:
     return found
 
 
-def cycles_of(box: Box, lane: int | None, host: Host, may_turn: bool = True) -> float:
+def cycles_of(box: Box, lane: int | None, host: Host, may_transpose: bool = True) -> float:
     """The estimated cycles of the whole box, with this variable in lanes."""
     if 0 in box.extents[: box.rows]:
         return 0
     width = 1 if lane is None else width_of(box, lane, host)
-    across = _across(box, lane, width) if may_turn else None
+    across = _across(box, lane, width) if may_transpose else None
     total = 0.0
     elements, rows = math.prod(box.extents), math.prod(box.extents[: box.rows])
 
     def turn_of(stage: Stage) -> float:
         turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions((stage,)))) + 2 * len(stage.reductions)
         for a in accesses((stage,)):
-            is_turned = across is not None and is_across(a, lane, across)
-            turn += 6 if is_turned else _access_cycles(a, lane, width, host)
+            is_transposed = across is not None and is_across(a, lane, across)
+            turn += 6 if is_transposed else _access_cycles(a, lane, width, host)
         return turn
 
     is_row = lane is not None and lane < box.rows

@@ -45,10 +45,10 @@ class Box:
 
 def simplify(loop: Loop, expands: bool = True) -> Box:
     """`expands`: rewrite transcendental operations as base operations."""
-    return simplify_alike([loop], expands)[0]
+    return simplify_together([loop], expands)[0]
 
 
-def simplify_alike(loops: Sequence[Loop], expands: bool = True) -> list[Box]:
+def simplify_together(loops: Sequence[Loop], expands: bool = True) -> list[Box]:
     """Simplifies loops that differ only in their numbers, all in the same way."""
     boxes = list(map(_box, loops))
     order = _ordered(boxes[0], [k for k in range(len(boxes[0].extents)) if any(box.extents[k] != 1 for box in boxes)])

@@ -18,10 +18,10 @@ from typing import Any
 from ...ops.scalar_ir import FLOATS, Scalar, cast, const, make
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.symbolic_sizes import Formula, NoFormula, NotAlike, Space
-from .coalesce_loops import Box, simplify_alike
+from .coalesce_loops import Box, simplify_together
 
 
-def boxes_alike(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Box]]:
+def boxes_for_sizes(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Box]]:
     """For each loop of kernels that differ only in numbers: its boxes, one per kernel, all simplified in the same
     way."""
     first = kernels[0]
@@ -30,10 +30,10 @@ def boxes_alike(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Bo
     loops = list(zip(*(kernel.loops for kernel in kernels), strict=True))
     if any(len({len(loop.extents) for loop in same}) > 1 for same in loops):
         raise NotAlike(f"the loops of {first.name} are others for other sizes")
-    return [simplify_alike(same, expands) for same in loops]
+    return [simplify_together(same, expands) for same in loops]
 
 
-class Unifier:
+class SizeGeneralizer:
     """Merges examples: equal parts stay, and differing numbers become formulas of the sizes."""
 
     def __init__(self, space: Space, size: Callable[[Formula, int], Any]):
@@ -134,4 +134,4 @@ RATIOS: tuple[tuple[Callable[[int], int], Callable[[int], int], Callable[[float]
 """For a fraction: its numerator and its denominator as functions of n, and n as a function of the value."""
 
 
-__all__ = ["Unifier", "boxes_alike"]
+__all__ = ["SizeGeneralizer", "boxes_for_sizes"]

@@ -44,15 +44,15 @@ _lock = fork_safe_locks.lock()
 
 
 def tuned(
-    launches: Sequence[Launch], device: int, made_with: str, load: Load, seconds_of: Callable[[Run], float]
+    launches: Sequence[Launch], device: int, toolchain_key: str, load: Load, seconds_of: Callable[[Run], float]
 ) -> list[Printed]:
-    """`made_with`: what else the time depends on, for example Triton's version."""
+    """`toolchain_key`: what else the time depends on, for example Triton's version."""
     found = []
     for launch in launches:
         plain = print_kernel(launch.kernel, launch.numbers)
         number = 0
         if bytes_of(launch) >= LEAST_BYTES:
-            on = f"{made_with} {torch.cuda.get_device_name(device)}"
+            on = f"{toolchain_key} {torch.cuda.get_device_name(device)}"
             number = remembered(
                 f"tiles {on} {plain.grid} {plain.dtypes} {without_comments(plain.text)}",
                 lambda launch=launch: fastest(launch, device, load, seconds_of),

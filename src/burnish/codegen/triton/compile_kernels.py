@@ -1,7 +1,7 @@
 """Compiles kernels with Triton and loads them onto a GPU, ready to launch.
 
     kernels = compile_kernels(launches, device=0)
-    kernels = compile_open_kernels(opened, point, device=0)         for symbolic sizes
+    kernels = compile_symbolic_kernels(kernels, point, device=0)         for symbolic sizes
 
 Equal kernels are compiled once, and stay loaded as long as the process runs.
 """
@@ -22,11 +22,11 @@ from ...schedule.loops.build_kernel import Launch
 from ...settings import current
 from ...tensors.symbolic_sizes import Point
 from .autotune_tiles import tuned
-from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, made_with, without_comments
+from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, toolchain_key, without_comments
 from .gpu_timing import seconds_of
 from .kernel_function import Printed, print_kernel
 from .launch_function import launching
-from .symbolic_size_kernel import OpenKernel
+from .symbolic_size_kernel import SymbolicKernel
 
 _made: dict[tuple[Hashable, ...], CudaKernel] = {}
 _lock = fork_safe_locks.lock()
@@ -35,7 +35,7 @@ _lock = fork_safe_locks.lock()
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
     if current().max_autotune:
         printed = tuned(
-            launches, device, made_with(architecture_of(device)), lambda some: loadable(some, device), seconds_of
+            launches, device, toolchain_key(architecture_of(device)), lambda some: loadable(some, device), seconds_of
         )
     else:
         printed = [print_kernel(launch.kernel, launch.numbers) for launch in launches]
@@ -80,20 +80,23 @@ def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
         yield made.cubin
 
 
-def compile_open_kernels(kernels: Sequence[OpenKernel], point: Point, device: int) -> list[CudaKernel]:
+def compile_symbolic_kernels(kernels: Sequence[SymbolicKernel], point: Point, device: int) -> list[CudaKernel]:
     """Compiles the forms that these sizes need. Other forms are compiled when sizes come that need them."""
-    loaded = OpenForms(device)
+    loaded = LoadedForms(device)
     loaded.prepare([kernel.at(point).printed for kernel in kernels])
     address = cuda_module_loader.launch_address()
     return [
         CudaKernel(
-            kernel.name, launching(kernel.name, len(kernel.kernel.dtypes), address), open_words(kernel, loaded), device
+            kernel.name,
+            launching(kernel.name, len(kernel.kernel.dtypes), address),
+            symbolic_words(kernel, loaded),
+            device,
         )
         for kernel in kernels
     ]
 
 
-def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda_module_loader.OpenWords:
+def symbolic_words(kernel: SymbolicKernel, loaded: Callable[[Printed], Loaded]) -> cuda_module_loader.SymbolicWords:
     def at(point: Point) -> cuda_module_loader.LocalWords:
         launching = kernel.at(point)
         form = loaded(launching.printed)
@@ -101,7 +104,7 @@ def open_words(kernel: OpenKernel, loaded: Callable[[Printed], Loaded]) -> cuda_
             form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes
         )
 
-    return cuda_module_loader.OpenWords(at)
+    return cuda_module_loader.SymbolicWords(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class Loaded:
 _forms: dict[tuple[Hashable, ...], Loaded] = {}
 
 
-class OpenForms:
+class LoadedForms:
     """The loaded forms on one GPU."""
 
     def __init__(self, device: int):
@@ -183,4 +186,4 @@ def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
     return kinds + [cuda_module_loader.NOTHING] * (cubin.parameters - len(kinds))
 
 
-__all__ = ["Loaded", "compile_kernels", "compile_open_kernels", "open_words"]
+__all__ = ["Loaded", "compile_kernels", "compile_symbolic_kernels", "symbolic_words"]

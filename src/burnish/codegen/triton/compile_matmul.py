@@ -24,7 +24,7 @@ from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
-from .compilation.cubin_cache import MOST_THREADS, compile_cubin, made_with
+from .compilation.cubin_cache import MOST_THREADS, compile_cubin, toolchain_key
 from .compile_kernels import architecture_of, loaded
 from .gpu_timing import seconds_of
 from .kernel_function import Printed, print_kernel
@@ -86,7 +86,7 @@ def complain() -> None:
 
 def about(device: torch.device) -> str:
     index = torch.cuda.current_device() if device.index is None else device.index
-    return f"{torch.cuda.get_device_name(index)} {made_with(architecture_of(index))}"
+    return f"{torch.cuda.get_device_name(index)} {toolchain_key(architecture_of(index))}"
 
 
 __all__ = ["maker"]

@@ -55,7 +55,7 @@ class LoopPrinter:
         self.rows = math.prod(box.extents[: box.rows])
         self.inner = math.prod(box.extents[box.rows :])
         self.is_flat = box.is_elementwise
-        self.is_open = far is not None
+        self.is_symbolic = far is not None
         self.far = self.rows * max(self.inner, 1) >= FAR if far is None else far
         self.later: list[str] = []
         """Lines for the end of a step."""
@@ -317,7 +317,7 @@ class LoopPrinter:
             if stride and self.box.extents[k] != 1:
                 depends |= ROWS if k < self.box.rows else INNER
         # With symbolic sizes, `far` decides this for the whole kernel.
-        is_far = not self.is_open and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
+        is_far = not self.is_symbolic and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
         wide = ".to(tl.int64)" if is_far else ""
         for k, stride in enumerate(access.strides):
             if stride and self.box.extents[k] != 1:

@@ -1,11 +1,11 @@
 """Symbolic sizes as parameters of Triton kernels, passed at run time.
 
-    rows = Size(768*s0, told)           a number of a box, known as a formula of the sizes
+    rows = Size(768*s0, parameters)           a number of a box, known as a formula of the sizes
     f"x < {rows}"                       "x < n0": it becomes the kernel's parameter n0
     f"x // {rows * 4}"                  "x // n1": products are computed before the kernel starts
 
-A `Size` takes the place of a number in a box or an access. `Told` records the parameters that were printed: each is a
-formula, or something else that is known when the kernel is launched.
+A `Size` takes the place of a number in a box or an access. `SizeParameters` records the parameters that were printed:
+each is a formula, or something else that is known when the kernel is launched.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ class ProgramsOf:
 
 
 @dataclass(eq=False, slots=True)
-class Told:
+class SizeParameters:
     """The parameters of a kernel, in the order in which they were first printed."""
 
-    parameters: list[Formula | ProgramsOf] = field(default_factory=list)
+    entries: list[Formula | ProgramsOf] = field(default_factory=list)
 
     def name(self, what: Formula | ProgramsOf) -> str:
-        if what not in self.parameters:
-            self.parameters.append(what)
-        return f"n{self.parameters.index(what)}"
+        if what not in self.entries:
+            self.entries.append(what)
+        return f"n{self.entries.index(what)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     formula: Formula
-    told: Told
+    parameters: SizeParameters
 
     def __mul__(self, other: int | Size) -> int | Size:
         made = times(self.formula, other.formula if isinstance(other, Size) else other)
-        return made if isinstance(made, int) else Size(made, self.told)
+        return made if isinstance(made, int) else Size(made, self.parameters)
 
     __rmul__ = __mul__
 
     def __str__(self) -> str:
-        return self.told.name(self.formula)
+        return self.parameters.name(self.formula)
 
 
 def is_multiple(count: int | Size, unit: int) -> bool:
@@ -120,4 +120,4 @@ def most_of(parts: Iterable[int | Size]) -> Formula | int:
     return formula_of(names, terms)
 
 
-__all__ = ["ProgramsOf", "Size", "Told", "at", "is_multiple", "reach", "reaches"]
+__all__ = ["ProgramsOf", "Size", "SizeParameters", "at", "is_multiple", "reach", "reaches"]

@@ -1,7 +1,7 @@
 """Builds one Triton kernel for symbolic sizes from the kernels for a few sizes.
 
-    opened = OpenKernel([kernel for 64 rows, for 65, ...], numbers, space)
-    opened.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
+    kernel = SymbolicKernel([kernel for 64 rows, for 65, ...], numbers, space)
+    kernel.at((200,))       Launching(printed, sizes=(200, 153600), grid=300)
 
     def exp(b0, b1, n0):                        n0: 768*s0
         x = (pid) * 512 + tl.arange(0, 512)
@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from ...concurrency import fork_safe_locks
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.symbolic_sizes import Formula, Point, Space
-from ..loops.generalize_sizes import Unifier, boxes_alike
+from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.print_kernel import listing, listing_of
 from .kernel_function import Printed, SizeType, body_of, name_of, text_of, warps_of
-from .runtime_sizes import ProgramsOf, Size, Told, at, reaches
-from .tiling import Tile, open_tile_of
+from .runtime_sizes import ProgramsOf, Size, SizeParameters, at, reaches
+from .tiling import Tile, symbolic_tile_of
 
 NEAR = 1 << 30
 """Below this reach, 32-bit offsets are enough: half of their range is left for the last tile."""
@@ -42,19 +42,19 @@ class Launching:
     grid: int
 
 
-class OpenKernel:
+class SymbolicKernel:
     def __init__(self, kernels: Sequence[Kernel], numbers: frozenset[int], space: Space):
         """`kernels` are those at the points of the space, `numbers` the buffers that are passed by value. Raises
         NoFormula if the kernels differ in more than sizes."""
         self.kernel, self.numbers = kernels[0], numbers
-        self.told = Told()
+        self.parameters = SizeParameters()
         alike = [
             boxes
-            for boxes in boxes_alike(kernels, expands=False)
+            for boxes in boxes_for_sizes(kernels, expands=False)
             if not all(0 in box.extents[: box.rows] for box in boxes)
         ]
-        printed = Unifier(space, lambda formula, seen: Size(formula, self.told))
-        listed = Unifier(space, lambda formula, seen: formula)
+        printed = SizeGeneralizer(space, lambda formula, seen: Size(formula, self.parameters))
+        listed = SizeGeneralizer(space, lambda formula, seen: formula)
         self.seen = [boxes[0] for boxes in alike]
         self.boxes = [printed.box(boxes) for boxes in alike]
         self.listed = listing(replace(self.kernel, loops=()))
@@ -72,7 +72,7 @@ class OpenKernel:
     def at(self, point: Point) -> Launching:
         tiles = tuple(
             [
-                open_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
+                symbolic_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
                 for seen, rows, inner in zip(self.seen, self.rows, self.inner, strict=True)
             ]
         )
@@ -81,34 +81,34 @@ class OpenKernel:
             form = self.forms.get((tiles, far))
             if form is None:
                 form = self.forms[tiles, far] = self.printed(tiles, far)
-        printed, told = form
+        printed, parameters = form
         ends = [0]
         for rows, tile in zip(self.rows, tiles, strict=True):
             ends.append(ends[-1] + -(-max(at(rows, point), 0) // tile.rows))
-        sizes = [ends[size.loops] if isinstance(size, ProgramsOf) else size.at(point) for size in told]
+        sizes = [ends[size.loops] if isinstance(size, ProgramsOf) else size.at(point) for size in parameters]
         return Launching(printed, tuple(sizes), ends[-1])
 
     def printed(self, tiles: tuple[Tile, ...], far: bool) -> tuple[Printed, list[Formula | ProgramsOf]]:
         """Prints a form. Also returns its size parameters."""
-        ends = [End(self.told, number + 1) for number in range(len(tiles))]
+        ends = [End(self.parameters, number + 1) for number in range(len(tiles))]
         lines, functions = body_of(self.kernel, self.boxes, tiles, self.numbers, ends, far)
-        told = list(self.told.parameters)
+        parameters = list(self.parameters.entries)
         type = "i64" if far else "i32"
-        sizes = tuple([SizeType(type, isinstance(size, Formula) and size.divisor % EVEN == 0) for size in told])
+        sizes = tuple([SizeType(type, isinstance(size, Formula) and size.divisor % EVEN == 0) for size in parameters])
         name = name_of(self.kernel)
-        text = text_of(self.kernel, name, self.listed, [f"n{k}" for k in range(len(told))], lines, functions)
-        return Printed(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), told
+        text = text_of(self.kernel, name, self.listed, [f"n{k}" for k in range(len(parameters))], lines, functions)
+        return Printed(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), parameters
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """The end of the programs of the first `loops` loops, printed as a parameter."""
 
-    told: Told
+    parameters: SizeParameters
     loops: int
 
     def __str__(self) -> str:
-        return self.told.name(ProgramsOf(self.loops))
+        return self.parameters.name(ProgramsOf(self.loops))
 
 
-__all__ = ["Launching", "OpenKernel"]
+__all__ = ["Launching", "SymbolicKernel"]

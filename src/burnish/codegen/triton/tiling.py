@@ -40,7 +40,7 @@ TILE = 2048
 OPEN_ELEMENTS = 512
 """Elements of a tile with a symbolic number of rows: enough for large tensors, and small ones still fill the GPU."""
 
-OPEN_LENGTHS = (256, 2048)
+SYMBOLIC_ROW_LENGTHS = (256, 2048)
 """A row of symbolic length is whole in the smallest of these that it fits into; each makes another kernel. Longer rows
 are walked in steps."""
 
@@ -118,26 +118,26 @@ def plain_tile_of(box: Box) -> Tile:
     return tiled(rows, 1, STEP if rows >= 4 * PROGRAMS else 2 * STEP, False)
 
 
-def open_tile_of(seen: Box, inner: int, has_open_rows: bool, has_open_inner: bool) -> Tile:
+def symbolic_tile_of(seen: Box, inner: int, has_symbolic_rows: bool, has_symbolic_inner: bool) -> Tile:
     """The tile for a box with symbolic extents; it must suit all sizes. `seen` is the box of the program that was seen,
     `inner` the present number of elements of a row. The number of programs is that of the box seen."""
     rows = math.prod(seen.extents[: seen.rows])
     if seen.is_elementwise:
         return Tile(OPEN_ELEMENTS, 0, True, OPEN_ELEMENTS // 256, -(-rows // OPEN_ELEMENTS))
-    if rows_lie_side_by_side(seen) and (has_open_rows or rows >= 8):
-        wide = COLUMNS if has_open_rows else min(COLUMNS, power_of_two(rows))
-        if has_open_inner and not has_open_rows:
+    if rows_lie_side_by_side(seen) and (has_symbolic_rows or rows >= 8):
+        wide = COLUMNS if has_symbolic_rows else min(COLUMNS, power_of_two(rows))
+        if has_symbolic_inner and not has_symbolic_rows:
             # Rows may become long, and are not split: more programs with few columns each spread the work.
             wide = min(wide, max(power_of_two(rows // PROGRAMS), FEWEST_COLUMNS))
         longest = 2 * TILE // wide
         if inner > longest:
             return tiled(rows, wide, STEP // wide, False)
-        return tiled(rows, wide, longest if has_open_inner else power_of_two(inner), True)
-    if inner > (OPEN_LENGTHS[-1] if has_open_inner else LONGEST_WHOLE):
+        return tiled(rows, wide, longest if has_symbolic_inner else power_of_two(inner), True)
+    if inner > (SYMBOLIC_ROW_LENGTHS[-1] if has_symbolic_inner else LONGEST_WHOLE):
         return tiled(rows, 1, STEP, False)
-    long = next(n for n in OPEN_LENGTHS if inner <= n) if has_open_inner else power_of_two(inner)
+    long = next(n for n in SYMBOLIC_ROW_LENGTHS if inner <= n) if has_symbolic_inner else power_of_two(inner)
     several = max(OPEN_ELEMENTS // long, min(TILE // long, power_of_two(-(-rows // PROGRAMS))), 1)
-    return tiled(rows, several if has_open_rows else min(several, power_of_two(rows)), long, True)
+    return tiled(rows, several if has_symbolic_rows else min(several, power_of_two(rows)), long, True)
 
 
 def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
@@ -156,7 +156,7 @@ def rows_lie_side_by_side(box: Box) -> bool:
     return along_rows > sum(abs(a.strides[inner]) == 1 for a in within)
 
 
-def is_shared_out(rows: int, inner: int, is_along: bool) -> bool:
+def fills_gpu(rows: int, inner: int, is_along: bool) -> bool:
     """Whether tiles of whole rows keep a GPU busy. Rows held in registers are soon done; rows that are walked in steps
     need many programs."""
     wide = 1 if is_along else min(COLUMNS, power_of_two(rows))
@@ -168,4 +168,4 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "open_tile_of", "tile_of"]
+__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "symbolic_tile_of", "tile_of"]

@@ -4,8 +4,8 @@ A graph runs eagerly while it is recorded, before it is compiled, and if it cann
 numbers then and compiled code's numbers later, one seed would give different results. Activation checkpointing, which
 runs a function again in backward, would drop other elements than forward did.
 
-    perform(torch.rand, (3,), {})      what compiled code draws for torch.rand(3), from the same generator
-    drawing(gm)                        the graph, with such calls in place of those that may draw
+    call_with_compiled_rng(torch.rand, (3,), {})     what compiled code draws for torch.rand(3), from the same generator
+    run_eagerly_with_compiled_rng(gm)                the graph, with such calls in place of those that may draw
 
 A raw entry of the dispatch stack intercepts the operators that a call comes down to, as in
 `lower.trace.trace_to_aten`. The rules of `ops.random_numbers` are then executed at once. The setting `eager_random`
@@ -54,7 +54,7 @@ CHUNK = 1 << 14
 CHUNK_ON_GPU = 1 << 18
 
 
-def perform(function: Callable, args: tuple, kwargs: dict) -> Any:
+def call_with_compiled_rng(function: Callable, args: tuple, kwargs: dict) -> Any:
     """Calls a function of torch so that it draws what compiled code draws."""
     if (
         not has_name_of_drawing(getattr(function, "__name__", ""))
@@ -92,7 +92,7 @@ def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
     return False
 
 
-def drawing(gm: GraphModule) -> CompiledFn:
+def run_eagerly_with_compiled_rng(gm: GraphModule) -> CompiledFn:
     """The graph as it runs eagerly, except for what it draws."""
     if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
         return restoring(gm, run_eagerly(gm))
@@ -105,7 +105,7 @@ def drawing(gm: GraphModule) -> CompiledFn:
             for node in made.graph.nodes:
                 if may_draw(node):
                     name = node.target
-                    node.target = performed(getattr(torch.Tensor, name) if node.op == "call_method" else name)
+                    node.target = with_compiled_rng(getattr(torch.Tensor, name) if node.op == "call_method" else name)
                     node.op = "call_function"
             made.recompile()
             forward = with_regions(made).forward
@@ -133,7 +133,7 @@ def may_draw(node: Node) -> bool:
 
 
 @once
-def performed(function: Callable) -> Callable:
+def with_compiled_rng(function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         return intercepted(function, args, kwargs)
 

@@ -45,7 +45,7 @@ def switches_left(gm: GraphModule) -> Calls:
     return calls if after != before else []  # type: ignore[return-value]
 
 
-def leaving(compiled: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
+def with_exit_state(compiled: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         made = compiled(*inputs)
         make(calls)

@@ -27,7 +27,7 @@ def mode_of_results(gm: GraphModule) -> bool | None:
     return None if made <= {torch.is_inference_mode_enabled()} else made.pop()
 
 
-def in_mode(compiled: Callable[..., Any], is_inference: bool) -> Callable[..., Any]:
+def in_inference_mode(compiled: Callable[..., Any], is_inference: bool) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         with torch._C._InferenceMode(is_inference):
             return compiled(*inputs)

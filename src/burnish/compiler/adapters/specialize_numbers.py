@@ -28,7 +28,7 @@ constant."""
 NUMBERS = (int, float, complex)
 
 
-def open_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
+def live_scalars_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
     """The types of numbers that stay live in a graph with symbolic sizes. Integers are sizes there, or constants."""
     return (float,) if has_numbers(inputs, (float,)) else ()
 

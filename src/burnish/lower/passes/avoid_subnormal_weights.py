@@ -93,7 +93,7 @@ class Weigher(Rewriter):
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Value | None:
         if node.results and node.results[0] in self.found:
-            (weight,) = self.kept(node, args, kwargs)
+            (weight,) = self.copy_node(node, args, kwargs)
             g = self.build
             return g("where.self", g("eq.Scalar", weight, 0), weight, g("clamp_min", weight, LEAST))
         return None

@@ -21,12 +21,12 @@ from typing import Any
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import AGAIN, HELD, REDUCTION_OF, RUN_ALONG, VIEW
+from ...ops.burnish_primitives import ORDER_AFTER, RECOMPUTE_BARRIER, REDUCTION_OF, RUN_ALONG, VIEW
 from .eliminate_dead_and_common_nodes import joined_view
 
 
 def drop_recompute_barriers(graph: Graph) -> Graph:
-    return Rejoiner(graph).run() if any(node.op is AGAIN for node in graph.nodes) else graph
+    return Rejoiner(graph).run() if any(node.op is RECOMPUTE_BARRIER for node in graph.nodes) else graph
 
 
 class Rejoiner(Rewriter):
@@ -36,10 +36,10 @@ class Rejoiner(Rewriter):
         self.calls: dict[Value, Value | None] = {}
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if node.op is AGAIN:
+        if node.op is RECOMPUTE_BARRIER:
             x, after = args
             call = None if after is None else self.call_before(node.args[1])
-            return x if call is None else self.build.apply(HELD, (x, self.env[call]))
+            return x if call is None else self.build.apply(ORDER_AFTER, (x, self.env[call]))
         if node.op is VIEW and args[0].type == node.args[0].type:
             return joined_view(self.build, {}, args[0], args[1], node.results[0])
         return None
@@ -74,7 +74,7 @@ def is_call(node: Node) -> bool:
     op = node.op
     return (
         op.rule is None
-        and op not in (VIEW, AGAIN)
+        and op not in (VIEW, RECOMPUTE_BARRIER)
         and op.name not in REDUCTION_OF
         and op.name not in RUN_ALONG
         and bool(node.results)

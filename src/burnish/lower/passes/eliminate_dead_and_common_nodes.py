@@ -14,7 +14,7 @@ import torch
 from ... import fuel
 from ...ir.data_dependent_errors import is_kept
 from ...ir.frozen_values import is_random
-from ...ir.graph import Alias, Graph, Value, replaced, values_in
+from ...ir.graph import Alias, Graph, Value, map_values, values_in
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import VIEW
 from ...tensors.simplify_views import simplified
@@ -29,8 +29,8 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
     for node in graph.nodes:
         if id(node) not in wanted:
             continue
-        args = replaced(node.args, env.__getitem__)
-        kwargs = {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
+        args = map_values(node.args, env.__getitem__)
+        kwargs = {k: map_values(v, env.__getitem__) for k, v in node.kwargs.items()} if node.kwargs else {}
         build.line = node.line
         if node.op is VIEW:
             results = (joined_view(build, known, args[0], args[1], node.results[0]),)
@@ -45,13 +45,13 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
                 results = None
             if results is None:
                 results = build.apply_typed(node.op, args, kwargs, tuple([v and v.type for v in node.results]))
-                new.nodes[-1].given = node.given
+                new.nodes[-1].eager_strides = node.eager_strides
                 if key is not None:
                     known[key] = results
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
                 env[old] = made  # type: ignore[assignment]
-    new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
 

@@ -24,11 +24,11 @@ import torch
 
 from ...ir.alias_analysis import aliased_argument
 from ...ir.frozen_values import is_random
-from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ...ir.graph import Alias, Graph, Node, Value, Write, map_values, values_in
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import VIEW
-from ...ops.eager_kernel_layouts import takes_any
+from ...ops.eager_kernel_layouts import accepts_any_strides
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
 from ...tensors.as_strided_views import Strided, line_of
@@ -135,8 +135,8 @@ class Functionalizer:
                 self.lay_out(self.places[value].root)
         results = self.build.apply_typed(
             node.op,
-            replaced(node.args, self.read),
-            {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+            map_values(node.args, self.read),
+            {k: map_values(v, self.read) for k, v in node.kwargs.items()},
             tuple(None if value is None else value.type for value in node.results),
         )
         self.note_layouts(node)
@@ -146,8 +146,8 @@ class Functionalizer:
 
     def note_layouts(self, node: Node) -> None:
         """Records eager's strides on the added node, where its kernel takes no other layouts."""
-        if not takes_any(node.op):
-            self.new.nodes[-1].given = tuple([value.type.stride for value in node.operands])
+        if not accepts_any_strides(node.op):
+            self.new.nodes[-1].eager_strides = tuple([value.type.stride for value in node.operands])
 
     def show_kept(self, node: Node, source: Value) -> None:
         """Adds a view that no maps express."""
@@ -159,8 +159,8 @@ class Functionalizer:
                 raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
             made = self.build.apply_typed(
                 node.op,
-                replaced(node.args, self.read),
-                {k: replaced(v, self.read) for k, v in node.kwargs.items()},
+                map_values(node.args, self.read),
+                {k: map_values(v, self.read) for k, v in node.kwargs.items()},
                 tuple(None if value is None else value.type for value in node.results),
             )[position]
             self.note_layouts(node)
@@ -315,12 +315,12 @@ class Functionalizer:
         if functional is None:
             raise Untraceable(f"{node.op} has no form that leaves its arguments alone")
         outs = {a.name for a in node.op.target._schema.arguments if a.is_out}
-        kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items() if k not in outs}
-        return self.build.apply(functional, replaced(node.args, self.read), kwargs)
+        kwargs = {k: map_values(v, self.read) for k, v in node.kwargs.items() if k not in outs}
+        return self.build.apply(functional, map_values(node.args, self.read), kwargs)
 
     def new_value(self, node: Node, target: Value, functional: Op | None) -> Value:
-        args = replaced(node.args, self.read)
-        kwargs = {k: replaced(v, self.read) for k, v in node.kwargs.items()}
+        args = map_values(node.args, self.read)
+        kwargs = {k: map_values(v, self.read) for k, v in node.kwargs.items()}
         match node.op.name:
             case "aten.copy_.default" if isinstance(args[1], Value):
                 return args[1]

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...ir.alias_analysis import aliased_argument, source_of, storage_of
-from ...ir.graph import Alias, Graph, Value, Write, replaced
+from ...ir.alias_analysis import alias_base, aliased_argument, storage_of
+from ...ir.graph import Alias, Graph, Value, Write, map_values
 from ...ir.rewriter import Rewriter
 
 
@@ -114,10 +114,10 @@ class Separator(Rewriter):
         """The same view of the copy, one for each value: gradients that are one tensor stay one. `again` has the views
         made so far, starting with the copy."""
         if value not in again:
-            source, node = source_of(value), value.node
+            source, node = alias_base(value), value.node
             assert source is not None and node is not None
             copy = self.shown_again(source, again)
-            args = replaced(node.args, lambda v: copy if v is source else v)
+            args = map_values(node.args, lambda v: copy if v is source else v)
             made = self.build.apply_typed(node.op, args, node.kwargs, tuple(v and v.type for v in node.results))
             found = made[value.position]
             assert found is not None

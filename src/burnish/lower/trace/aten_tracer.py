@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ...ir.alias_analysis import aliased_argument
-from ...ir.frozen_values import drops_nothing
+from ...ir.frozen_values import is_attention_without_dropout
 from ...ir.gradient_signature import Gradients
 from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
@@ -57,10 +57,10 @@ class Drawer(Protocol):
 class AtenTracer:
     """Receives every ATen call during a trace."""
 
-    def __init__(self, gradients: bool = False, open_numbers: tuple[type, ...] = (), salt: int = 0) -> None:
+    def __init__(self, gradients: bool = False, live_scalar_types: tuple[type, ...] = (), salt: int = 0) -> None:
         self.graph = Graph()
         self.traced = Traced(self.graph)
-        self.gradients, self.open_numbers = gradients, open_numbers
+        self.gradients, self.live_scalar_types = gradients, live_scalar_types
         self.inputs: list[Any] = []
         """The inputs of this run: trace tensors and numbers."""
         self.numbers = Numbers(self.graph, salt)
@@ -81,7 +81,7 @@ class AtenTracer:
         """Whether code of the user is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
-        if isinstance(example, self.open_numbers) and type(example) is not bool:
+        if isinstance(example, self.live_scalar_types) and type(example) is not bool:
             self.inputs.append(self.numbers.input(example, name))
             return self.inputs[-1]
         if not isinstance(example, torch.Tensor):
@@ -143,7 +143,7 @@ class AtenTracer:
         if (
             self.region is not None
             and torch.Tag.nondeterministic_seeded in func.tags
-            and not drops_nothing(func, args, kwargs or {})
+            and not is_attention_without_dropout(func, args, kwargs or {})
         ):
             return self.region.draw(func, args, kwargs or {})
         return self.perform(func, args, kwargs)

@@ -12,7 +12,7 @@ program with both forward and backward, recomputation must also wait until backw
 second operand of `again`. Random numbers are drawn once. The seed is saved or, with eager's own generator, the numbers.
 
 A region's writes, such as running statistics, are repeated. Where backward is a separate program, which runs later, it
-gets those inputs in their state at that time: `Gradients.again`.
+gets those inputs in their state at that time: `Gradients.current_inputs`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import Untraceable
-from ...ops.burnish_primitives import AGAIN
+from ...ops.burnish_primitives import RECOMPUTE_BARRIER
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
@@ -121,12 +121,14 @@ class TracedRegion:
             return x
         if id(x) in tracer.written:
             return tracer.as_it_is_then(x)
-        made = self.told_apart(x, waits)
+        made = self.behind_barrier(x, waits)
         return made.requires_grad_() if x.requires_grad else made
 
-    def told_apart(self, x: Any, waits: bool) -> Any:
+    def behind_barrier(self, x: Any, waits: bool) -> Any:
         tracer = self.tracer
-        value = tracer.graph.add(AGAIN, (x.value, self.after if waits else None), {}, x.value.type, tracer.line)
+        value = tracer.graph.add(
+            RECOMPUTE_BARRIER, (x.value, self.after if waits else None), {}, x.value.type, tracer.line
+        )
         return tracer.tensor(value, x.storage_offset())
 
     # ---- random numbers
@@ -175,7 +177,7 @@ class TracedRegion:
         if self.at is None:
             self.drawn.append(self.tracer.apply(SEED, args))
             return self.drawn[-1]
-        return self.told_apart(self.next(), waits=True)
+        return self.behind_barrier(self.next(), waits=True)
 
     def next(self) -> Any:
         assert self.at is not None

@@ -33,9 +33,9 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
-    shown = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
+    input_aliases = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
     views = views_among(outputs, flows)
-    for k in (*shown, *(view for view, _ in views)):
+    for k in (*input_aliases, *(view for view, _ in views)):
         check_shown(outputs[k])
     hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
     outputs = [*outputs, *hidden.values()]
@@ -48,13 +48,13 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     tracer.is_backward = True
     record = LeafRecord({k: tracer.inputs[k] for k in given}, list(tangents.values()))
-    closed: dict[int, str] = {}
+    no_backward: dict[int, str] = {}
     try:
         with custom_backwards(tracer):
             found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
     except Closed:
-        closed = {k: words for k in flows if (words := why_closed(outputs[k], sources, tangents[k])) is not None}
-        left = [k for k in flows if k not in closed]
+        no_backward = {k: words for k in flows if (words := why_closed(outputs[k], sources, tangents[k])) is not None}
+        left = [k for k in flows if k not in no_backward]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
     if tracer.then and len(flows) != 1:
         raise Untraceable(
@@ -64,15 +64,15 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
     reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
     gradients = [x.resolve_conj().resolve_neg() for x in found if x is not None]
-    of_tangents = views_of_tangents(gradients, list(tangents.values()))
+    tangent_views = views_of_tangents(gradients, list(tangents.values()))
     gradients, shown_gradients = bases_of(gradients)
     tracer.traced.gradients = Gradients(
         len(outputs),
         tuple(flows),
         first,
         inputs,
-        shown,
-        tuple(closed.items()),
+        input_aliases,
+        tuple(no_backward.items()),
         tuple((k, place[id(base)]) for k, base in views),
         len(hidden),
         tuple(tracer.then),
@@ -80,7 +80,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
         shown_gradients,
         record.edges(),
         record.held(),
-        of_tangents,
+        tangent_views,
     )
     return [*outputs, *gradients]
 

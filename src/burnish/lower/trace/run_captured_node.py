@@ -15,7 +15,7 @@ from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
 from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
 from .call_rewrites.scalar_tensor_index import pick, picking_tensor
 from .differentiate import custom_backwards
-from .symbolic_scalar import reckoned
+from .symbolic_scalar import with_symbolic_scalars
 from .traceability import is_custom, why_not_called, why_not_data
 
 
@@ -66,7 +66,7 @@ def call_custom(tracer: AtenTracer, target: Any, args: tuple, kwargs: dict) -> A
     """A custom autograd function; capture has checked that it is only tensor code."""
     tracer.has_custom = True
     try:
-        return target(*reckoned(tracer.numbers, args), **reckoned(tracer.numbers, kwargs))
+        return target(*with_symbolic_scalars(tracer.numbers, args), **with_symbolic_scalars(tracer.numbers, kwargs))
     except Untraceable:
         raise
     except Exception as error:

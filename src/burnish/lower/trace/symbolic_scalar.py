@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from .number_inputs import Numbers
 
 
-class Reckoned(float):
+class SymbolicScalar(float):
     """A stand-in that refers to its trace."""
 
     __slots__ = ("numbers",)
     numbers: Numbers
 
 
-def reckoned(numbers: Numbers, tree: Any) -> Any:
-    """The arguments of a call, with stand-ins as `Reckoned`."""
+def with_symbolic_scalars(numbers: Numbers, tree: Any) -> Any:
+    """The arguments of a call, with stand-ins as `SymbolicScalar`."""
     if isinstance(tree, (tuple, list)):
-        return type(tree)(reckoned(numbers, part) for part in tree)
+        return type(tree)(with_symbolic_scalars(numbers, part) for part in tree)
     if isinstance(tree, dict):
-        return {name: reckoned(numbers, part) for name, part in tree.items()}
+        return {name: with_symbolic_scalars(numbers, part) for name, part in tree.items()}
     return wrapped(numbers, tree) if isinstance(tree, float) and numbers.is_known(tree) else tree
 
 
-def wrapped(numbers: Numbers, x: float) -> Reckoned:
-    made = Reckoned(x)
+def wrapped(numbers: Numbers, x: float) -> SymbolicScalar:
+    made = SymbolicScalar(x)
     made.numbers = numbers
     return made
 
 
 def arithmetic(operation: Callable, turned: bool = False) -> Callable:
-    def method(self: Reckoned, *others: Any) -> Any:
+    def method(self: SymbolicScalar, *others: Any) -> Any:
         if not all(isinstance(other, (int, float)) for other in others):
             return NotImplemented  # a tensor, which knows what to do with a float
-        operands = [float(x) if isinstance(x, Reckoned) else x for x in (self, *others)]
+        operands = [float(x) if isinstance(x, SymbolicScalar) else x for x in (self, *others)]
         found = self.numbers.call(operation, tuple(reversed(operands) if turned else operands), {})
         return wrapped(self.numbers, found)
 
@@ -54,17 +54,17 @@ def arithmetic(operation: Callable, turned: bool = False) -> Callable:
 
 
 def decides(name: str) -> Callable:
-    def method(self: Reckoned, *others: Any) -> Any:
+    def method(self: SymbolicScalar, *others: Any) -> Any:
         raise NumberLost(f"a number that may be another one in the next call decides something: {name}")
 
     return method
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    setattr(Reckoned, f"__{_name}__", arithmetic(getattr(operator, _name)))
-    setattr(Reckoned, f"__r{_name}__", arithmetic(getattr(operator, _name), turned=True))
+    setattr(SymbolicScalar, f"__{_name}__", arithmetic(getattr(operator, _name)))
+    setattr(SymbolicScalar, f"__r{_name}__", arithmetic(getattr(operator, _name), turned=True))
 for _name in ("neg", "pos", "abs"):
-    setattr(Reckoned, f"__{_name}__", arithmetic(getattr(operator, _name)))
+    setattr(SymbolicScalar, f"__{_name}__", arithmetic(getattr(operator, _name)))
 for _name in (
     "lt",
     "le",
@@ -85,4 +85,4 @@ for _name in (
     "divmod",
     "rdivmod",
 ):
-    setattr(Reckoned, f"__{_name}__", decides(_name))
+    setattr(SymbolicScalar, f"__{_name}__", decides(_name))

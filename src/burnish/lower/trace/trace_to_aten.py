@@ -29,20 +29,20 @@ from .torch_modes import dispatcher_kept, plain_tensors, put_back, switches, tra
 
 
 def trace(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, open_numbers: tuple[type, ...] = ()
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Traced:
     """The ATen calls of a captured graph, and of its gradients if requested. Python numbers among the inputs become
-    constants, except those of the types in `open_numbers`: they may differ in the next call."""
-    traced = trace_once(gm, example_inputs, gradients, open_numbers, 0)
+    constants, except those of the types in `live_scalar_types`: they may differ in the next call."""
+    traced = trace_once(gm, example_inputs, gradients, live_scalar_types, 0)
     if traced.has_numbers:
-        check_numbers(traced, trace_once(gm, example_inputs, gradients, open_numbers, 1))
+        check_numbers(traced, trace_once(gm, example_inputs, gradients, live_scalar_types, 1))
     return traced
 
 
 def trace_once(
-    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, open_numbers: tuple[type, ...], salt: int
+    gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, live_scalar_types: tuple[type, ...], salt: int
 ) -> Traced:
-    tracer = AtenTracer(gradients, open_numbers, salt)
+    tracer = AtenTracer(gradients, live_scalar_types, salt)
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()

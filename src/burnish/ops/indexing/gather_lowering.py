@@ -1,8 +1,8 @@
 """Lowering of gathers (embedding, index_select, gather, index) to indirect loads in loops.
 
-    @gathered("aten.index_select.default")
+    @gather_rule("aten.index_select.default")
     def index_select(x, dim, index):
-        return x, tuple(Picked(index, (dim,)) if k == dim else k for k in range(x.ndim))
+        return x, tuple(IndirectIndex(index, (dim,)) if k == dim else k for k in range(x.ndim))
 
 For each dimension of the source, a rule says where the index comes from: the number of a dimension of the result, or an
 index tensor. Loops load the elements where they use them.
@@ -18,7 +18,7 @@ from ..operator_record import record
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class IndirectIndex:
     """The element of `index` at the result's dimensions `dims`, one for each of its own."""
 
     index: Any
@@ -27,27 +27,28 @@ class Picked:
     """Whether negative indices count from the end; otherwise eager raises for them."""
 
 
-Picks = tuple[Any, tuple[Picked | int, ...]]
+Gather = tuple[Any, tuple[IndirectIndex | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """A record's rule: returns the source, and for each of its dimensions a `Picked` or a dimension of the result."""
+class GatherRule:
+    """A record's rule: returns the source, and for each of its dimensions an `IndirectIndex` or a dimension of the
+    result."""
 
-    rule: Callable[..., Picks]
+    rule: Callable[..., Gather]
     is_slow: bool = False
     """Whether loops are faster than eager's kernel even if nothing is fused with the gather."""
 
 
-def gathered(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
+def gather_rule(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register the gather rule of an operator."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
-            record(name).rule = Gathered(rule, is_slow)  # type: ignore[assignment]
+            record(name).rule = GatherRule(rule, is_slow)  # type: ignore[assignment]
         return rule
 
     return register
 
 
-__all__ = ["Gathered", "Picked", "Picks", "gathered"]
+__all__ = ["GatherRule", "IndirectIndex", "Gather", "gather_rule"]

@@ -18,7 +18,7 @@ from ...tensors.tensor_types import TensorType
 from ...tensors.view_maps import Expand, view_stride
 from ..memory_format import copied
 from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
-from .gather_lowering import Picked, Picks, gathered
+from .gather_lowering import Gather, IndirectIndex, gather_rule
 
 Indices = Sequence[TensorType | None]
 
@@ -31,30 +31,30 @@ def embedding(weight: TensorType, indices: TensorType, *_: object) -> TensorType
     return fresh(weight, (*indices.shape, *weight.shape[1:]))
 
 
-@gathered("aten.embedding.default")
-def embedding_picks(weight: Any, indices: Any, *_: object) -> Picks:
+@gather_rule("aten.embedding.default")
+def embedding_picks(weight: Any, indices: Any, *_: object) -> Gather:
     n = indices.ndim
-    return weight, (Picked(indices, tuple(range(n))), *range(n, n + weight.ndim - 1))
+    return weight, (IndirectIndex(indices, tuple(range(n))), *range(n, n + weight.ndim - 1))
 
 
-@gathered("aten.index_select.default")
-def index_select_picks(x: Any, dim: int, index: Any) -> Picks:
+@gather_rule("aten.index_select.default")
+def index_select_picks(x: Any, dim: int, index: Any) -> Gather:
     dim = wrapped_dim(dim, x.ndim)
     if not x.ndim:
         raise NoRule("a tensor without dimensions")
-    return x, tuple(Picked(index, (dim,) * index.ndim) if k == dim else k for k in range(x.ndim))
+    return x, tuple(IndirectIndex(index, (dim,) * index.ndim) if k == dim else k for k in range(x.ndim))
 
 
-@gathered("aten.gather.default")
-def gather_picks(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Picks:
+@gather_rule("aten.gather.default")
+def gather_picks(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Gather:
     dim = wrapped_dim(dim, x.ndim)
     if not x.ndim or not index.ndim:
         raise NoRule("a tensor without dimensions")
-    return x, tuple(Picked(index, tuple(range(index.ndim))) if k == dim else k for k in range(x.ndim))
+    return x, tuple(IndirectIndex(index, tuple(range(index.ndim))) if k == dim else k for k in range(x.ndim))
 
 
-@gathered("aten.index.Tensor", is_slow=True)
-def index_picks(x: Any, indices: Sequence[Any]) -> Picks:
+@gather_rule("aten.index.Tensor", is_slow=True)
+def index_picks(x: Any, indices: Sequence[Any]) -> Gather:
     """Covers a single index tensor of integers."""
     places = [k for k, one in enumerate(indices) if one is not None]
     if len(places) != 1:
@@ -62,7 +62,7 @@ def index_picks(x: Any, indices: Sequence[Any]) -> Picks:
     at, one = places[0], indices[places[0]]
     own = tuple(range(at, at + one.ndim))
     return x, tuple(
-        Picked(one, own, wraps=True) if k == at else k if k < at else k + one.ndim - 1 for k in range(x.ndim)
+        IndirectIndex(one, own, wraps=True) if k == at else k if k < at else k + one.ndim - 1 for k in range(x.ndim)
     )
 
 

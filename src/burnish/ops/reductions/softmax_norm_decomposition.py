@@ -194,7 +194,7 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
     return mean, g("div.Scalar", total, max(float(n) - correction, 0.0))
 
 
-def centred(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def corrected_deviations(g: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """The deviations from the mean, the mean and the variance. The mean is rounded, which is visible if a row varies
     little. So the mean of the deviations, computed in the same pass as the variance, is subtracted again.
 
@@ -306,7 +306,7 @@ def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bia
     if not dims:
         raise NoRule("no dimension")
     x = widened(g, x)
-    apart, mean, variance = centred(g, x, dims)
+    apart, mean, variance = corrected_deviations(g, x, dims)
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
     y = g("mul.Tensor", apart, rstd)
     return g.convert(affine(g, y, weight, bias), result), mean, rstd
@@ -333,7 +333,7 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
     floats(x)
     shape, result, size = x.shape, x.dtype, (N, group, C // group, HxW)
     rows = g.reshape(widened(g, x), size)
-    apart, mean, variance = centred(g, rows, (2, 3))
+    apart, mean, variance = corrected_deviations(g, rows, (2, 3))
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
     weight, bias = (None if p is None else g.reshape(widened(g, p), (1, *size[1:3], 1)) for p in (weight, bias))
     y = affine(g, g("mul.Tensor", apart, rstd), weight, bias)

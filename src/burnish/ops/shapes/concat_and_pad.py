@@ -18,13 +18,13 @@ from ...tensors.view_maps import Map, Reshape, Slice
 from ..memory_format import CONTIGUOUS, copied, formatted, suggested
 from ..operator_record import NoRule, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select
-from .concat_lowering import Part, Shown, along, bordered, boxed, joined, replaced_in
-from .index_functions import ElementPosition, located
+from .concat_lowering import OperandPart, Part, along, bordered, boxed, concat_rule, replaced_in
+from .index_functions import ElementPosition, index_function
 
 # -- writing into a box ------------------------------------------------------------------------------------------------
 
 
-@joined("aten.slice_scatter.default")
+@concat_rule("aten.slice_scatter.default")
 def slice_scatter_parts(
     x: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Part:
@@ -32,19 +32,19 @@ def slice_scatter_parts(
     first, size = sliced(x.shape[dim], start, end, step)
     if src.shape != (*x.shape[:dim], size, *x.shape[dim + 1 :]) or not size:
         raise NoRule("nothing, or another shape, is written")
-    return replaced_in(x, Shown(src), whole(x.shape, dim, first, size))
+    return replaced_in(x, OperandPart(src), whole(x.shape, dim, first, size))
 
 
-@joined("aten.select_scatter.default")
+@concat_rule("aten.select_scatter.default")
 def select_scatter_parts(x: Any, src: Any, dim: int, index: int) -> Part:
     dim = wrapped_dim(dim, x.ndim)
     one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     if src.ndim != x.ndim - 1 or not -x.shape[dim] <= index < x.shape[dim]:
         raise NoRule("another shape is written")
-    return replaced_in(x, Shown(src, (Reshape(one),)), whole(x.shape, dim, index % x.shape[dim], 1))
+    return replaced_in(x, OperandPart(src, (Reshape(one),)), whole(x.shape, dim, index % x.shape[dim], 1))
 
 
-@joined("put")
+@concat_rule("put")
 def put_parts(x: Any, value: Any, maps: Sequence[Map]) -> Part:
     """Covers maps whose view is a box of x."""
     region = [(0, n) for n in x.shape]
@@ -58,7 +58,7 @@ def put_parts(x: Any, value: Any, maps: Sequence[Map]) -> Part:
     box = tuple(size for _, size in region)
     if without_ones(box) != without_ones(shown):
         raise NoRule("what is written is no box")
-    return replaced_in(x, Shown(value, (Reshape(box),)), region)
+    return replaced_in(x, OperandPart(value, (Reshape(box),)), region)
 
 
 def without_ones(sizes: Sequence[int]) -> list[int]:
@@ -78,19 +78,19 @@ def whole(shape: Sequence[int], dim: int, start: int, size: int) -> list[tuple[i
     return [(start, size) if k == dim else (0, n) for k, n in enumerate(shape)]
 
 
-@joined("aten.slice_backward.default")
+@concat_rule("aten.slice_backward.default")
 def slice_backward_parts(grad: Any, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Part:
     dim = wrapped_dim(dim, len(input_sizes))
     first, size = sliced(input_sizes[dim], start, end, step)
-    return along(dim, [(first, 0), (size, Shown(grad)), (input_sizes[dim] - first - size, 0)])
+    return along(dim, [(first, 0), (size, OperandPart(grad)), (input_sizes[dim] - first - size, 0)])
 
 
-@joined("aten.select_backward.default")
+@concat_rule("aten.select_backward.default")
 def select_backward_parts(grad: Any, input_sizes: Sequence[int], dim: int, index: int) -> Part:
     dim = wrapped_dim(dim, len(input_sizes))
     at = index % input_sizes[dim]
     one = (*input_sizes[:dim], 1, *input_sizes[dim + 1 :])
-    return along(dim, [(at, 0), (1, Shown(grad, (Reshape(one),))), (input_sizes[dim] - at - 1, 0)])
+    return along(dim, [(at, 0), (1, OperandPart(grad, (Reshape(one),))), (input_sizes[dim] - at - 1, 0)])
 
 
 @shape(
@@ -125,19 +125,19 @@ def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     return formatted(first, sizes, formats.pop() if len(formats) == 1 else CONTIGUOUS, dtype)
 
 
-@joined("aten.cat.default")
+@concat_rule("aten.cat.default")
 def cat_parts(tensors: Sequence[Any], dim: int = 0) -> Part:
     some = [x for x in tensors if x.shape != (0,)]
     if not some:
         raise NoRule("nothing is joined")
     dim = wrapped_dim(dim, some[0].ndim)
-    return along(dim, [(x.shape[dim], Shown(x)) for x in some])
+    return along(dim, [(x.shape[dim], OperandPart(x)) for x in some])
 
 
-@joined("aten.stack.default")
+@concat_rule("aten.stack.default")
 def stack_parts(tensors: Sequence[Any], dim: int = 0) -> Part:
     dim = wrapped_dim(dim, tensors[0].ndim + 1)
-    return along(dim, [(1, Shown(x, (Reshape((*x.shape[:dim], 1, *x.shape[dim:])),))) for x in tensors])
+    return along(dim, [(1, OperandPart(x, (Reshape((*x.shape[:dim], 1, *x.shape[dim:])),))) for x in tensors])
 
 
 @shape("aten.block_diag.default")
@@ -173,7 +173,7 @@ def constant_pad_nd(x: TensorType, pad: Sequence[int], value: object = 0) -> Ten
     return formatted(x, sizes, suggested(x))
 
 
-@joined("aten.constant_pad_nd.default")
+@concat_rule("aten.constant_pad_nd.default")
 def constant_pad_parts(x: Any, pad: Sequence[int], value: bool | int | float = 0) -> Part:
     if x.dtype.is_complex or not x.dtype.is_floating_point and const(value, NAMES[x.dtype]).payload != value:
         raise NoRule(f"a border of {value}")
@@ -183,14 +183,14 @@ def constant_pad_parts(x: Any, pad: Sequence[int], value: bool | int | float = 0
     return bordered(x, lengths, value)
 
 
-@joined("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+@concat_rule("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
 def reflection_pad_parts(x: Any, padding: Sequence[int]) -> Part:
     return edges(
         x, padding, lambda dim, n: Slice(dim, n, -1, n), lambda dim, n: Slice(dim, x.shape[dim] - 2, -1, n), reach=1
     )
 
 
-@joined("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
+@concat_rule("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
 def replication_pad_parts(x: Any, padding: Sequence[int]) -> Part:
     return edges(x, padding, lambda dim, n: Slice(dim, 0, 0, n), lambda dim, n: Slice(dim, x.shape[dim] - 1, 0, n))
 
@@ -249,12 +249,12 @@ def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
     return fresh(x, x.shape)
 
 
-@located("aten.tril.default", reads=True)
+@index_function("aten.tril.default", reads=True)
 def tril_at(at: ElementPosition, x: Scalar, diagonal: int = 0) -> Scalar:
     return select(at.index[-1] - at.index[-2] <= diagonal, x, const(0, at.dtype))
 
 
-@located("aten.triu.default", reads=True)
+@index_function("aten.triu.default", reads=True)
 def triu_at(at: ElementPosition, x: Scalar, diagonal: int = 0) -> Scalar:
     return select(at.index[-1] - at.index[-2] < diagonal, const(0, at.dtype), x)
 
@@ -276,7 +276,7 @@ def roll(x: TensorType, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tens
     return x
 
 
-@joined("aten.roll.default", is_slow=True)
+@concat_rule("aten.roll.default", is_slow=True)
 def roll_parts(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Part:
     over = [wrapped_dim(dim, x.ndim) for dim in dims]
     if not over or len(over) != len(shifts) or len(set(over)) != len(over):

@@ -1,8 +1,8 @@
 """Lowering of concatenation, padding, rolling and slice scatter to loops over the parts of the result.
 
-    @joined("aten.cat.default")
+    @concat_rule("aten.cat.default")
     def cat(tensors, dim=0):
-        return Along(dim, tuple((x.shape[dim], Shown(x)) for x in tensors))
+        return Concat(dim, tuple((x.shape[dim], OperandPart(x)) for x in tensors))
 
     cat([a, b], 1) at [i, j]    =>    a at [i, j] where j < 4, b at [i, j - 4] elsewhere
 
@@ -24,7 +24,7 @@ Number = bool | int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class OperandPart:
     """The view of an operand by `maps`. It has the shape of the part that it fills."""
 
     operand: Any
@@ -32,18 +32,18 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class Concat:
     """Consecutive parts along `dim`: (length, part). The index of each part starts at 0."""
 
     dim: int
     parts: tuple[tuple[int, Part], ...]
 
 
-Part = Along | Shown | Number
+Part = Concat | OperandPart | Number
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ConcatRule:
     """A record's rule: the result consists of the parts `rule(*args)`. Operands are converted to its dtype."""
 
     rule: Callable[..., Part]
@@ -51,20 +51,20 @@ class Joined:
     """Whether eager's kernel passes over memory more than once."""
 
 
-def joined(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
+def concat_rule(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register the parts that a result consists of."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
-            record(name).rule = Joined(rule, is_slow)  # type: ignore[assignment]
+            record(name).rule = ConcatRule(rule, is_slow)  # type: ignore[assignment]
         return rule
 
     return register
 
 
-def leaves(part: Part) -> Iterator[Shown | Number]:
+def leaves(part: Part) -> Iterator[OperandPart | Number]:
     """The parts that are not split further, in order."""
-    if isinstance(part, Along):
+    if isinstance(part, Concat):
         for _, inner in part.parts:
             yield from leaves(inner)
     else:
@@ -76,7 +76,7 @@ def along(dim: int, parts: Sequence[tuple[int, Part]]) -> Part:
     some = tuple(part for part in parts if part[0])
     if not some:
         raise NoRule("nothing is joined")
-    return some[0][1] if len(some) == 1 else Along(dim, some)
+    return some[0][1] if len(some) == 1 else Concat(dim, some)
 
 
 def boxed(x: Any, sides: Sequence[tuple[int, Sequence[tuple[int, Map | Number | None]]]], maps: Maps = ()) -> Part:
@@ -85,7 +85,7 @@ def boxed(x: Any, sides: Sequence[tuple[int, Sequence[tuple[int, Map | Number | 
     The content is a map of the tensor, None for the tensor itself, or a fill value.
     """
     if not sides:
-        return Shown(x, maps)
+        return OperandPart(x, maps)
     (dim, lengths), *rest = sides
     return along(
         dim,
@@ -123,13 +123,24 @@ def replaced_in(x: Any, value: Part, region: Sequence[tuple[int, int]]) -> Part:
         return along(
             dim,
             [
-                (start, Shown(x, (*maps, Slice(dim, 0, 1, start)))),
+                (start, OperandPart(x, (*maps, Slice(dim, 0, 1, start)))),
                 (size, inside(dim + 1, (*maps, Slice(dim, start, 1, size)))),
-                (after, Shown(x, (*maps, Slice(dim, end, 1, after)))),
+                (after, OperandPart(x, (*maps, Slice(dim, end, 1, after)))),
             ],
         )
 
     return inside(0, ())
 
 
-__all__ = ["Along", "Joined", "Part", "Shown", "along", "bordered", "boxed", "joined", "leaves", "replaced_in"]
+__all__ = [
+    "Concat",
+    "ConcatRule",
+    "Part",
+    "OperandPart",
+    "along",
+    "bordered",
+    "boxed",
+    "concat_rule",
+    "leaves",
+    "replaced_in",
+]

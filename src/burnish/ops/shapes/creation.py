@@ -19,7 +19,7 @@ from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
 from ..operator_record import NoRule, decomposition, shape
 from ..scalar_ir import FLOATS, Scalar, const, select
-from .index_functions import ElementPosition, located
+from .index_functions import ElementPosition, index_function
 
 Number = bool | int | float | complex
 
@@ -148,32 +148,32 @@ def eye_of(
     return made((n, m), dtype, device)
 
 
-@located("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
+@index_function("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
 def zero_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return const(0, at.dtype)
 
 
-@located("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+@index_function("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
 def one_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return const(1, at.dtype)
 
 
-@located("aten.full.default", "aten.full_like.default")
+@index_function("aten.full.default", "aten.full_like.default")
 def fill_at(at: ElementPosition, like: object, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
-@located("aten.new_full.default")
+@index_function("aten.new_full.default")
 def new_fill_at(at: ElementPosition, like: object, size: object, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
-@located("aten.scalar_tensor.default")
+@index_function("aten.scalar_tensor.default")
 def scalar_at(at: ElementPosition, value: Number, **_: object) -> Scalar:
     return number(value, at.dtype)
 
 
-@located("aten.eye.default", "aten.eye.m")
+@index_function("aten.eye.default", "aten.eye.m")
 def eye_at(at: ElementPosition, *_: object, **__: object) -> Scalar:
     return select(at.index[0].eq(at.index[1]), const(1, at.dtype), const(0, at.dtype))
 

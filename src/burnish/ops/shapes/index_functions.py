@@ -1,10 +1,10 @@
 """Element rules that compute a result from its index: ranges, constants, eye, tril and triu.
 
-    @located("aten.arange.default")
+    @index_function("aten.arange.default")
     def arange(at, end):
         return cast(at.index[0], at.dtype)
 
-    @located("aten.tril.default", reads=True)
+    @index_function("aten.tril.default", reads=True)
     def tril(at, x, diagonal=0):
         return select(at.index[-1] - at.index[-2] <= diagonal, x, 0)
 
@@ -32,7 +32,7 @@ class ElementPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class IndexFunction:
     """A record's rule: the element at a position is `rule(position, *args)`."""
 
     rule: Callable[..., Scalar]
@@ -40,15 +40,15 @@ class Located:
     """Whether the rule reads elements of tensors. If not, they only give the result's type."""
 
 
-def located(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
+def index_function(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
     """Register the rule that computes an element from its position."""
 
     def register(rule: Callable) -> Callable:
         for name in names:
-            record(name).rule = Located(rule, reads)  # type: ignore[assignment]
+            record(name).rule = IndexFunction(rule, reads)  # type: ignore[assignment]
         return rule
 
     return register
 
 
-__all__ = ["Located", "ElementPosition", "located"]
+__all__ = ["IndexFunction", "ElementPosition", "index_function"]

@@ -14,7 +14,7 @@ from ...tensors.type_promotion import number_dtype
 from ..operator_record import NoRule, shape
 from ..scalar_ir import Scalar, cast
 from .creation import Number, made
-from .index_functions import ElementPosition, located
+from .index_functions import ElementPosition, index_function
 
 
 def range_type(
@@ -72,12 +72,12 @@ EXACT = 1 << 24
 """Integers up to this one are exact in f32, whichever way a range is computed."""
 
 
-@located("aten.arange.default")
+@index_function("aten.arange.default")
 def arange_at(at: ElementPosition, end: Number, **_: object) -> Scalar:
     return step_at(at, 0, end, 1)
 
 
-@located("aten.arange.start", "aten.arange.start_step")
+@index_function("aten.arange.start", "aten.arange.start_step")
 def arange_from_at(at: ElementPosition, start: Number, end: Number, step: Number = 1, **_: object) -> Scalar:
     return step_at(at, start, end, step)
 

@@ -49,7 +49,7 @@ MISALIGNED = -1
 class CudaKernel:
     name: str
     launcher: NativeKernel
-    words: Words | OpenWords
+    words: Words | SymbolicWords
     """What the launcher reads: see `words_of`."""
     device: int
 
@@ -102,7 +102,7 @@ class LocalWords(Words):
         makers.pop(self.address, None)
 
 
-class OpenWords:
+class SymbolicWords:
     """Words of a kernel with size parameters: each frame has its own for its sizes, and keeps them alive."""
 
     def __init__(self, at: Callable[[tuple[int, ...]], LocalWords]):
@@ -227,4 +227,4 @@ def why_not() -> str | None:
     return None
 
 
-__all__ = ["CudaKernel", "Function", "OpenWords", "load", "why_not", "words_of"]
+__all__ = ["CudaKernel", "Function", "SymbolicWords", "load", "why_not", "words_of"]

@@ -22,7 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 
 from .program import is_laid_out, restrided
 from .shared_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
-from .symbolic_size_program import OpenProgram
+from .symbolic_size_program import SymbolicProgram
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -154,13 +154,13 @@ class Differentiable:
         return tuple(found[: layout.outputs - layout.hidden])
 
 
-class OpenDifferentiable(Differentiable):
+class SymbolicDifferentiable(Differentiable):
     """The same for programs with symbolic sizes: the layout depends on the sizes."""
 
     def __init__(
         self,
-        forward: OpenProgram,
-        backward: OpenProgram,
+        forward: SymbolicProgram,
+        backward: SymbolicProgram,
         layout_at: Callable[[tuple[int, ...]], GradientLayout],
         eager: Callable,
         otherwise: Callable,
@@ -191,7 +191,7 @@ class OpenDifferentiable(Differentiable):
 MOST_LAYOUTS = 1000
 
 
-class Aside:
+class WithoutGradientFlow:
     """A program over tensors that require gradients, whose results do not: an optimizer step, for example."""
 
     takes_gradients = False
@@ -208,7 +208,7 @@ class Aside:
     def __call__(self, *inputs: Any) -> tuple:
         with torch.no_grad():
             made = self.program(*inputs)
-        if type(made) is Elsewhere:
+        if type(made) is RanInstead:
             return tuple(made)
         if self.views is None:
             self.views = tuple(k for k, x in enumerate(made) if is_view_of_constant(x, inputs))
@@ -221,17 +221,17 @@ class Aside:
         )
 
 
-class Elsewhere(tuple):
-    """The results of what ran in place of the program of an `Aside`."""
+class RanInstead(tuple):
+    """The results of what ran in place of the program of a `WithoutGradientFlow`."""
 
 
-def in_place_of_aside(call: Callable) -> Callable[..., Elsewhere]:
-    """`call`, which runs where the program of an `Aside` cannot: in the present grad mode, as it may differentiate."""
+def with_gradients_instead(call: Callable) -> Callable[..., RanInstead]:
+    """`call`, which runs where the program of a `WithoutGradientFlow` cannot: in the present grad mode, as it may differentiate."""
     mode = torch.is_grad_enabled()
 
-    def run(*inputs: Any) -> Elsewhere:
+    def run(*inputs: Any) -> RanInstead:
         with torch.set_grad_enabled(mode):
-            return Elsewhere(call(*inputs))
+            return RanInstead(call(*inputs))
 
     return run
 

@@ -1,6 +1,6 @@
 """Weight packing at run time: run a frozen prologue once per module state, again after the state has changed.
 
-    program = FrozenProgram(main, prologue, state=[1, 2], sampler, eager)
+    program = FrozenProgram(main, prologue, state=[1, 2], memory_comparer, eager)
     program(x, weight, bias)        packs weight and bias
     program(x, weight, bias)        uses the packed ones
     weight.add_(1)
@@ -51,14 +51,16 @@ WATCHED_AFTER = 8
 class Samples:
     """Copies of words of memory. After `look()`, `found` is nonzero if one has changed."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], sampler: NativeKernel):
+    def __init__(self, tensors: Sequence[torch.Tensor], memory_comparer: NativeKernel):
         places = self.places = [place for tensor in tensors for place in sampled_places(tensor)]
         count = len(places)
         self.addresses = (ctypes.c_uint64 * max(count, 1))(*places)
         self.words = (ctypes.c_uint32 * max(count, 1))(*(ctypes.c_uint32.from_address(p).value for p in places))
         self.count, self.found = ctypes.c_int64(count), ctypes.c_uint32(0)
-        self.table = sampler.table(*(ctypes.addressof(x) for x in (self.addresses, self.words, self.count, self.found)))
-        self.look: Callable[[], None] = functools.partial(sampler.launch, ctypes.addressof(self.table))
+        self.table = memory_comparer.table(
+            *(ctypes.addressof(x) for x in (self.addresses, self.words, self.count, self.found))
+        )
+        self.look: Callable[[], None] = functools.partial(memory_comparer.launch, ctypes.addressof(self.table))
 
 
 def sampled_places(tensor: torch.Tensor) -> list[int]:
@@ -113,11 +115,17 @@ class FrozenProgram:
         main: LinkedProgram,
         prologue: LinkedProgram,
         state: Sequence[int],
-        sampler: NativeKernel,
+        memory_comparer: NativeKernel,
         eager: Callable[..., Any],
         new_watch: Callable[[], Watch | None] = lambda: None,
     ):
-        self.main, self.prologue, self.positions, self.sampler, self.eager = main, prologue, state, sampler, eager
+        self.main, self.prologue, self.positions, self.memory_comparer, self.eager = (
+            main,
+            prologue,
+            state,
+            memory_comparer,
+            eager,
+        )
         self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
@@ -176,7 +184,7 @@ class FrozenProgram:
             owners = [inputs[k] for k in self.positions]
             state = [x.detach() for x in owners]
             # Sampled before it is used: the next call notices changes made since.
-            samples, stamp = Samples(state, self.sampler), self.stamp_of(inputs)
+            samples, stamp = Samples(state, self.memory_comparer), self.stamp_of(inputs)
             self.kept.pop(stamp[1::2], None)  # so that old and new results are not in memory together
             self.by_stamp = {}
             made = self.prologue(*inputs)

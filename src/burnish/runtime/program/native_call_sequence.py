@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .native_kernels import NativeKernel, Words
 
 if TYPE_CHECKING:
-    from ..linking.cuda_module_loader import OpenWords
+    from ..linking.cuda_module_loader import SymbolicWords
 
 
 class InArena(NamedTuple):
@@ -29,7 +29,7 @@ class InArena(NamedTuple):
 class Fixed(NamedTuple):
     """A plain number, or the address of words."""
 
-    number: int | Words | OpenWords
+    number: int | Words | SymbolicWords
 
 
 class Moving(NamedTuple):

@@ -1,6 +1,6 @@
 """A compiled program with symbolic sizes: reads the sizes from the inputs and runs in a frame for them.
 
-    program = OpenProgram(source, constants, point_of, make_frame, ...)
+    program = SymbolicProgram(source, constants, point_of, make_frame, ...)
     outputs = program(*inputs)              point_of(inputs) == (64, 2): a frame for these sizes is made or found
 
 Like `LinkedProgram`, but a frame belongs to sizes: they are numbers in it and in its tables. Frames for several
@@ -77,7 +77,7 @@ class Room:
         return found
 
 
-class OpenProgram:
+class SymbolicProgram:
     takes_gradients = False
 
     def __init__(

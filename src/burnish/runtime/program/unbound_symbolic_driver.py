@@ -1,6 +1,6 @@
 """A driver with symbolic sizes before it is bound to memory: text and tables, as in `unbound_driver`.
 
-    draft = open_draft(examples, slots, space, parameters)          codegen
+    draft = symbolic_draft(examples, slots, space, parameters)          codegen
     program = draft.program(compile_sequence, check, otherwise)
 
 Numbers that depend on the sizes are formulas: Python expressions over the names of the sizes, such as `16*s0 + 4`.
@@ -17,17 +17,17 @@ from typing import Any, TypeVar
 import torch
 
 from ...tensors.symbolic_sizes import Point, slot_starts
-from ..linking.cuda_module_loader import OpenWords
+from ..linking.cuda_module_loader import SymbolicWords
 from .native_call_sequence import Join
 from .native_kernels import NativeKernel, Words
-from .symbolic_size_program import OpenProgram, Room, SizeCheck
+from .symbolic_size_program import Room, SizeCheck, SymbolicProgram
 from .unbound_driver import called
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenView:
+class SymbolicView:
     """A tensor in the arena. All fields but the slot are indices of formulas; `behind` is in bytes."""
 
     name: str
@@ -39,7 +39,7 @@ class OpenView:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenEntry:
+class SymbolicEntry:
     """An entry that is filled in when the table is made: a formula's value, as it is or added to a slot's start."""
 
     at: int
@@ -48,32 +48,32 @@ class OpenEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLaunch:
+class SymbolicLaunch:
     kernels: list[tuple[NativeKernel, int]]
     """And how many consecutive entries of the table each takes."""
     length: int
-    entries: list[OpenEntry]
-    words: list[tuple[int, Words | OpenWords]]
+    entries: list[SymbolicEntry]
+    words: list[tuple[int, Words | SymbolicWords]]
     """The entries of the table that hold addresses of words."""
 
 
 @dataclass(frozen=True, slots=True)
-class OpenDraft:
+class SymbolicDraft:
     source: str
     things: dict[str, Any]
-    launches: dict[str, OpenLaunch]
+    launches: dict[str, SymbolicLaunch]
     formulas: list[str]
     slots: list[str]
     """Sizes of the slots of the arena."""
     readers: list[str]
     """Expressions that read each size from the inputs."""
-    views: list[OpenView]
+    views: list[SymbolicView]
     numbers: dict[str, torch.dtype]
     names: tuple[str, ...]
     points: list[Point]
     """The sizes of the examples that it was made from."""
 
-    def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> OpenProgram:
+    def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> SymbolicProgram:
         """`check` returns whether the program is valid for other sizes; `otherwise` runs where it is not."""
         names = "".join(f"{name}, " for name in self.names)
         functions: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class OpenDraft:
         namespace = called(self.things)
         namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
         namespace["_launches"] = self.launches  # keeps code alive that is called by address
-        return OpenProgram(
+        return SymbolicProgram(
             self.source,
             namespace,
             functions["point"],
@@ -118,7 +118,7 @@ class OpenDraft:
         views, moving_views = parted(self.views, self.stays)
         tables, moving_tables = parted(list(enumerate(launches)), lambda pair: self.table_stays(pair[1]))
 
-        def view_of(view: OpenView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
+        def view_of(view: SymbolicView, values: tuple, starts: list[int], base: int, room: Room) -> torch.Tensor:
             at = (base + starts[view.slot] + values[view.behind] - room.address) // view.dtype.itemsize
             return torch.as_strided(
                 room.view(view.dtype),
@@ -127,13 +127,13 @@ class OpenDraft:
                 at,
             )
 
-        def table_of(launch: OpenLaunch, values: tuple, starts: list[int], base: int, frame: Any) -> Any:
+        def table_of(launch: SymbolicLaunch, values: tuple, starts: list[int], base: int, frame: Any) -> Any:
             table = (ctypes.c_void_p * max(launch.length, 1))()
             for entry in launch.entries:
                 value = values[entry.number]
                 table[entry.at] = value if entry.slot is None else base + starts[entry.slot] + value
             for at, words in launch.words:
-                if isinstance(words, OpenWords):
+                if isinstance(words, SymbolicWords):
                     words = words.at(frame.point)
                     frame.words.append(words)
                 table[at] = words.address
@@ -165,16 +165,16 @@ class OpenDraft:
 
         return make
 
-    def table_stays(self, launch: OpenLaunch) -> bool:
+    def table_stays(self, launch: SymbolicLaunch) -> bool:
         """Whether it is the same for all sizes."""
         return all(map(self.stays, launch.entries)) and not any(
-            isinstance(words, OpenWords) for _, words in launch.words
+            isinstance(words, SymbolicWords) for _, words in launch.words
         )
 
-    def stays(self, part: OpenView | OpenEntry) -> bool:
+    def stays(self, part: SymbolicView | SymbolicEntry) -> bool:
         """Whether a part of the frame is the same for all sizes. This includes slots that come before the first slot of
         symbolic size."""
-        numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, OpenView) else (part.number,)
+        numbers = (part.behind, *part.shape, *part.stride) if isinstance(part, SymbolicView) else (part.number,)
         before = [] if part.slot is None else self.slots[: part.slot]
         return all(text.isdigit() for text in (*before, *(self.formulas[k] for k in numbers)))
 
@@ -183,7 +183,7 @@ def parted(parts: Sequence[T], stays: Callable[[T], bool]) -> tuple[list[T], lis
     return [part for part in parts if stays(part)], [part for part in parts if not stays(part)]
 
 
-def joined(launch: OpenLaunch, join: Join) -> Callable[[Any], None]:
+def joined(launch: SymbolicLaunch, join: Join) -> Callable[[Any], None]:
     if len(launch.kernels) == 1:
         return launch.kernels[0][0].launch
     steps, at = [], 0

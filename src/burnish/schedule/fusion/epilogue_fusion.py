@@ -33,11 +33,11 @@ ELSEWHERE = {"index", "lgamma", "atan2", "pow"}
 
 
 @dataclass(frozen=True, slots=True)
-class Followers:
+class Epilogue:
     nodes: tuple[Node, ...]
     """All nodes of the chain; the last one makes the result."""
     residual: Value | None
-    epilogue: Scalar | None
+    expression: Scalar | None
     """An expression of `SUM`."""
 
     @property
@@ -47,7 +47,7 @@ class Followers:
         return value
 
 
-def followers(node: Node, reader_of: Callable[[Value], Node | None]) -> Followers | None:
+def epilogue_of(node: Node, reader_of: Callable[[Value], Node | None]) -> Epilogue | None:
     """`reader_of` returns a value's only reader. None where there is no epilogue."""
     value = node.results[0]
     assert value is not None
@@ -77,7 +77,7 @@ def followers(node: Node, reader_of: Callable[[Value], Node | None]) -> Follower
         value = result
     if not length:
         return None
-    return Followers(tuple(made[:length]), residual, None if expression is SUM else expression)
+    return Epilogue(tuple(made[:length]), residual, None if expression is SUM else expression)
 
 
 def is_reshape(node: Node) -> bool:

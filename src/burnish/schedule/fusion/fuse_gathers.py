@@ -25,12 +25,12 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
 from ...ops.data_dependent_errors import InRange
-from ...ops.indexing.gather_lowering import Gathered, Picked
+from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
-from ...ops.shapes.concat_lowering import Joined
+from ...ops.shapes.concat_lowering import ConcatRule
 from ...tensors.tensor_types import NAMES
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -42,7 +42,7 @@ def fuse_gathers(graph: Graph) -> Graph:
 
 
 def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
-    picking = [node for node in graph.nodes if isinstance(node.op.rule, Gathered)]
+    picking = [node for node in graph.nodes if isinstance(node.op.rule, GatherRule)]
     if not picking:
         return {}
     readers: dict[Value, list[Node]] = {}
@@ -79,7 +79,9 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
 
 def is_computed_in_loops(reader: Node) -> bool:
     is_loop = (
-        isinstance(reader.op.rule, (Pointwise, Joined)) or reader.op.name in REDUCTION_OF or reader.op.name in RUN_ALONG
+        isinstance(reader.op.rule, (Pointwise, ConcatRule))
+        or reader.op.name in REDUCTION_OF
+        or reader.op.name in RUN_ALONG
     )
     return is_loop and why_not_loop(reader) is None
 
@@ -89,12 +91,12 @@ def picks_of(node: Node) -> tuple | None:
         source, places = node.op.rule.rule(*node.args, **node.kwargs)  # type: ignore[union-attr]
     except NoRule:
         return None
-    values = (source, *node.results, *(place.index for place in places if isinstance(place, Picked)))
-    if machine_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
+    values = (source, *node.results, *(place.index for place in places if isinstance(place, IndirectIndex)))
+    if target_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
         return None
     if any(0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
         return None
-    if any(place.index.dtype not in INTEGERS for place in places if isinstance(place, Picked)):
+    if any(place.index.dtype not in INTEGERS for place in places if isinstance(place, IndirectIndex)):
         return None
     return source, places
 
@@ -116,10 +118,10 @@ class Fetcher(Rewriter):
         source, places = picks
         described = []
         for place, size in zip(places, source.shape, strict=True):
-            if isinstance(place, Picked):
+            if isinstance(place, IndirectIndex):
                 index = self.env[place.index]
-                machine = machine_of(source.type.device)
-                asserts = machine is not None and not machine.has_checks
+                target = target_of(source.type.device)
+                asserts = target is not None and not target.has_checks
                 if not asserts:
                     self.check(node, args, kwargs, index, -size if place.wraps else 0, size)
                 described.append((index, place.dims, size, place.wraps, asserts))

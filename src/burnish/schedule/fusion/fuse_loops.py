@@ -23,18 +23,18 @@ from ...tensors.affine_indices import Index
 from ...tensors.view_maps import view_type
 from ..loops.build_expressions import NotAffine, sources
 from ..partition.loop_or_library_call import Classes, expression_cost, is_computed
-from ..target_machines import machine_of
+from ..target_machines import target_of
 from .fusion_groups import (
     Group,
     align,
     goes_along,
     group_of,
+    is_contiguous_scan,
     is_reduction,
     is_running,
+    is_transpose,
     reduced_variables,
     space_of,
-    turns_over,
-    walks_singly,
 )
 from .split_concat_loops import Box, Uncuttable, boxes_of
 from .split_long_chains import MOST, operators_of
@@ -248,7 +248,7 @@ class Fuser:
         for read, at in own_reads:
             if read in trial.roots and at != trial.result_index(read):
                 return f"it reads {read} in another order than that is made"
-        if trial.inner and any(turns_over(root) for root in trial.roots):
+        if trial.inner and any(is_transpose(root) for root in trial.roots):
             return "what is laid out anew goes tile by tile, and sums do not"
         if not trial.is_whole:
             try:
@@ -261,7 +261,7 @@ class Fuser:
             total = math.prod(trial.extents)
             if (
                 total > LARGE
-                and not is_shared_out(trial, total)
+                and not has_enough_parallelism(trial, total)
                 and not all(is_reduction(root) or _is_row(trial, root) for root in trial.roots)
             ):
                 return f"{trial.row_count} rows are too few to be shared among threads"
@@ -273,9 +273,9 @@ class Fuser:
 
     def why_not_singly(self, group: Group, value: Value, reads: list[Read]) -> str | None:
         """Keeps scans that are not vectorized out of other loops: vectorization saves more than one kernel fewer."""
-        if walks_singly(value) and not all(map(is_running, group.roots)):
+        if is_contiguous_scan(value) and not all(map(is_running, group.roots)):
             return "it goes along rows, one element at a time"
-        if is_running(value) or not any(map(walks_singly, group.roots)):
+        if is_running(value) or not any(map(is_contiguous_scan, group.roots)):
             return None
         if not any(read in group.roots and is_running(read) for read, _ in reads):
             return "the group goes along rows, one element at a time"
@@ -345,12 +345,12 @@ class Fuser:
         )
 
 
-def is_shared_out(group: Group, total: int) -> bool:
+def has_enough_parallelism(group: Group, total: int) -> bool:
     reduced = next((root for root in group.roots if is_reduction(root)), None)
-    machine = machine_of(next(iter(group.roots)).type.device)
-    assert machine is not None
+    target = target_of(next(iter(group.roots)).type.device)
+    assert target is not None
     rows = group.row_count
-    return machine.is_shared_out(rows, total // max(rows, 1), reduced is None or goes_along(reduced))
+    return target.has_enough_parallelism(rows, total // max(rows, 1), reduced is None or goes_along(reduced))
 
 
 def _is_row(group: Group, root: Value) -> bool:

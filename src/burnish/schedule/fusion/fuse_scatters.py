@@ -19,11 +19,11 @@ import torch
 
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import ADD_AT, FETCH, HELD, RESTRIDE
+from ...ops.burnish_primitives import ADD_AT, FETCH, ORDER_AFTER, RESTRIDE
 from ...ops.operator_record import Pointwise, wrapped_dim
 from ..memory.in_place_library_calls import is_own
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 ADDABLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -53,8 +53,8 @@ def places_of(node: Node) -> tuple[int, bool] | None:
     result = node.results[0]
     if result is None or not all(isinstance(value, Value) for value in (x, index, source)):
         return None
-    machine = machine_of(x.type.device)
-    if machine is None or not machine.has_atomics or len({v.type.device for v in (x, index, source, result)}) > 1:
+    target = target_of(x.type.device)
+    if target is None or not target.has_atomics or len({v.type.device for v in (x, index, source, result)}) > 1:
         return None
     if x.dtype not in ADDABLE or source.dtype != x.dtype or x.ndim == 0 or 0 in (*x.shape, *source.shape):
         return None
@@ -99,12 +99,12 @@ class Scatterer(Rewriter):
         base = self.env[x]
         if self.uses[x] > 1 or not is_own(x) or x.type != result.type:
             base = self.build.apply(RESTRIDE, (base, result.type.stride))
-        base = self.build.apply(HELD, (base, base))
+        base = self.build.apply(ORDER_AFTER, (base, base))
         own = tuple(range(x.ndim)) if has_own else (dim,)
         picked = (self.env[node.args[2]], own, x.shape[dim], False, True)
         places = tuple(picked if k == dim else k for k in range(x.ndim))
         added = self.build.apply(ADD_AT, (base, self.env[node.args[3]], places))
-        return self.build.apply(HELD, (base, added))
+        return self.build.apply(ORDER_AFTER, (base, added))
 
 
 __all__ = ["fuse_scatters"]

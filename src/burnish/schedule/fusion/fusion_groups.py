@@ -83,7 +83,7 @@ def is_running(value: Value) -> bool:
     return value.node is not None and value.node.op.name in RUN_ALONG
 
 
-def walks_singly(value: Value) -> bool:
+def is_contiguous_scan(value: Value) -> bool:
     """Whether it is a scan along a contiguous dimension. Such a loop is not vectorized, so everything in it is computed
     one element at a time."""
     x = value.node.args[0] if is_running(value) else None  # type: ignore[union-attr]
@@ -94,7 +94,7 @@ MANY = 1 << 12
 """Elements. Transposing fewer costs nothing compared with a launch."""
 
 
-def turns_over(value: Value) -> bool:
+def is_transpose(value: Value) -> bool:
     """Whether it transposes its operands: as a loop of its own it is tiled. In the order that a reduction needs, either
     its reads or its writes would be strided."""
     fast = fastest(value.type)

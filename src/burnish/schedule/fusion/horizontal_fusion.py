@@ -22,7 +22,7 @@ from ...ops.burnish_primitives import ASSEMBLED
 from ...ops.scalar_ir import Access, Scalar, make, walk
 from ..loops.build_kernel import Launch
 from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store, print_kernel
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 MOST_LOOPS = 8
 """Loops of one kernel. Each adds code, and a kernel with many loops rarely equals another one in the kernel cache."""
@@ -39,8 +39,8 @@ def why_not_together(first: Launch, second: Launch) -> str | None:
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
         return f"there would be more than {MOST_LOOPS} loops"
     sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
-    machine = machine_of(first.device)
-    if machine is not None and sum(sizes) > machine.most_together and min(sizes) > FEW_ELEMENTS:
+    target = target_of(first.device)
+    if target is not None and sum(sizes) > target.most_together and min(sizes) > FEW_ELEMENTS:
         return "a start is nothing beside their work"
     if not fuel.allows(
         "fuse_horizontally",

@@ -32,7 +32,7 @@ from ..library.gpu_matmul_spec import KernelSpec
 from ..loops.build_expressions import ExpressionWriter, NotAffine
 from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 from .epilogue_fusion import is_reshape
 
 BATCHED = "aten.bmm.default"
@@ -123,8 +123,8 @@ def why_not_matrix(node: Node) -> str | None:
     if node.op is LINEAR and (node.args[3] is not None or node.args[4] is not None):
         return "it has an epilogue of its own"
     types = [value.type for value in node.operands]
-    machine = machine_of(types[0].device)
-    if machine is None or machine.matrices is None:
+    target = target_of(types[0].device)
+    if target is None or target.matmul_compiler is None:
         return f"nobody makes kernels that multiply matrices for {types[0].device}"
     if types[0].dtype not in FLOATS or any(type.dtype is not types[0].dtype for type in types):
         return f"there are no such kernels for {types[0].dtype}"

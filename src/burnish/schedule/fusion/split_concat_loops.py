@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...ir.graph import Value
-from ...ops.shapes.concat_lowering import Along, Part
+from ...ops.shapes.concat_lowering import Concat, Part
 from ...tensors.affine_indices import Affine, Index
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def boxes_of(
 
 def part_at(value: Value, part: Part, index: Index, extents: tuple[int, ...]) -> tuple[Part, Index]:
     """The part that an index falls into, down to a single operand, and the index within it."""
-    while isinstance(part, Along):
+    while isinstance(part, Concat):
         x, start = index[part.dim], 0
         low, high = x.span(extents)
         number = 0

@@ -21,7 +21,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import REDUCTION_OF
 from ...tensors.symbolic_sizes import Space
 from ...tensors.view_maps import Reshape
-from ..target_machines import CPU, machine_of
+from ..target_machines import CPU, target_of
 from .fusion_groups import goes_along
 
 LONG = 1 << 16
@@ -78,7 +78,7 @@ def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Gra
         return list(graphs)
     cuts: list[dict[Node, Cut]] = [{} for _ in graphs]
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
-        if cut_of(nodes[0]) is None or machine_of(nodes[0].args[0].type.device) is CPU:
+        if cut_of(nodes[0]) is None or target_of(nodes[0].args[0].type.device) is CPU:
             continue
         if any(node.op is not nodes[0].op or node.args[1] != nodes[0].args[1] for node in nodes):
             continue
@@ -100,26 +100,26 @@ def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
     if node.op.name not in REDUCTION_OF or REDUCTION_OF[node.op.name] in ("argmax", "argmin"):
         return None
     x, dims = node.args
-    machine = machine_of(x.type.device)
-    if machine is None or x.type.numel < LONG:
+    target = target_of(x.type.device)
+    if target is None or x.type.numel < LONG:
         return None
     rows = math.prod(n for k, n in enumerate(x.shape) if k not in dims)
     is_along = goes_along(node.results[0])  # type: ignore[arg-type]
-    strips = rows if is_along else -(-rows // machine.side_by_side)
-    if strips >= machine.fewest_rows:
+    strips = rows if is_along else -(-rows // target.side_by_side)
+    if strips >= target.fewest_rows:
         return None
     long = math.prod(x.shape[k] for k in dims)
-    if long <= machine.short[not is_along] or any(0 in v.shape for v in (x, *node.results)):
+    if long <= target.short[not is_along] or any(0 in v.shape for v in (x, *node.results)):
         return None
-    most = min(long // machine.least_part[not is_along], machine.most_programs // max(strips, 1))
-    even = {dim: [parts for parts in machine.parts if (divisors or x.shape)[dim] % parts == 0] for dim in dims}
+    most = min(long // target.least_part[not is_along], target.most_programs // max(strips, 1))
+    even = {dim: [parts for parts in target.parts if (divisors or x.shape)[dim] % parts == 0] for dim in dims}
     found = [(parts, dim) for dim in dims for parts in even[dim] if x.shape[dim] > parts and parts <= most]
     if not found:
         return None
     # Among equals choose the dimension with the largest stride, so that each part is contiguous.
     parts, _, first = max((parts, x.type.stride[dim], dim) for parts, dim in found)
     cut = {first: parts}
-    if machine.cuts_several:
+    if target.cuts_several:
         for dim in sorted(dims, key=lambda dim: -x.type.stride[dim]):
             more = max((n for n in even[dim] if dim not in cut and parts * n <= most), default=1)
             if more > 1:

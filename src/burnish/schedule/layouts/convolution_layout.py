@@ -27,7 +27,7 @@ from ..library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_s
 from ..library.call_candidates.convolution import why_not_pointwise
 from ..library.gpu_convolution_times import seconds_of as seconds_on_gpu
 from ..library.measure_candidates import Clock
-from ..target_machines import CPU, machine_of
+from ..target_machines import CPU, target_of
 from .channels_last import channels_last_stride, is_channels_last
 from .propagate_channels_last import BACKWARD, Both, decided, links_of
 
@@ -199,8 +199,8 @@ def clocks_of(graph: Graph) -> dict[Node, Clock]:
     """Convolutions that are measured on their GPU, and the timer of each."""
     found: dict[Node, Clock] = {}
     for node in graph.nodes:
-        machine = machine_of(node.args[0].type.device) if node.op is CONV and node.args[0].ndim > 3 else None
-        clock = machine.clock() if machine is not None and machine.clock is not None else None
+        target = target_of(node.args[0].type.device) if node.op is CONV and node.args[0].ndim > 3 else None
+        clock = target.clock() if target is not None and target.clock is not None else None
         if clock is not None:
             found[node] = clock
     return found
@@ -208,7 +208,7 @@ def clocks_of(graph: Graph) -> dict[Node, Clock]:
 
 def copy_seconds(type: TensorType) -> float:
     """Time to copy a tensor to another layout."""
-    return (machine_of(type.device) or CPU).copy_seconds * type.bytes
+    return (target_of(type.device) or CPU).copy_seconds * type.bytes
 
 
 def in_order(spec: ConvSpec, *, is_last: bool) -> ConvSpec:

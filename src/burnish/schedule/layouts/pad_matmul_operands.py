@@ -19,14 +19,14 @@ from math import prod
 from typing import Any
 
 from ... import events
-from ...ir.alias_analysis import source_of
+from ...ir.alias_analysis import alias_base
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...tensors.float32_precision import multiplies_in_tensor_cores
 from ...tensors.tensor_types import TensorType
 from ...tensors.view_maps import Permute, Slice
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 BATCHED = "aten.bmm.default"
 
@@ -55,7 +55,7 @@ class Padder(Rewriter):
             source: Value | None = value
             while source is not None:
                 self.leaving.add(source)
-                source = source_of(source)
+                source = alias_base(source)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if node.op is LINEAR and args[3] is None and args[4] is None:
@@ -113,10 +113,10 @@ class Padder(Rewriter):
 
 def missing(types: list[TensorType], names: tuple[str, ...], sizes: dict[str, int], result: str) -> dict[str, int]:
     """The padding that the contiguous dimensions of the operands and the result need."""
-    machine, dtype = machine_of(types[0].device), types[0].dtype
-    if machine is None or not machine.aligned or not multiplies_in_tensor_cores(dtype):
+    target, dtype = target_of(types[0].device), types[0].dtype
+    if target is None or not target.aligned or not multiplies_in_tensor_cores(dtype):
         return {}
-    step = machine.aligned // dtype.itemsize
+    step = target.aligned // dtype.itemsize
     along = {line_of(type, name) for type, name in zip(types, names, strict=True)} | {result[-1]}
     return {letter: -sizes[letter] % step for letter in sorted(along) if sizes[letter] % step}
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import InternalError
-from ...ir.alias_analysis import is_shown
+from ...ir.alias_analysis import is_memory_view
 from ...ir.graph import Node, Value
 from ...ir.verifier import surroundings
 from ...ops.burnish_primitives import RUN, VIEW
-from ...ops.eager_kernel_layouts import as_given, why_not_taken
+from ...ops.eager_kernel_layouts import eager_stride_or_none, why_not_taken
 from ...settings import current
 from ...tensors.tensor_types import NumberType, has_stride
-from ..plan_steps import Call, Plan, Show
+from ..plan_steps import Call, MakeView, Plan
 
 
 def verify_layouts(plan: Plan) -> None:
@@ -37,11 +37,11 @@ def faults(plan: Plan) -> Iterator[tuple[Node | None, str]]:
         match step:
             case Call(node):
                 yield from ((node, why) for why in faults_of_call(node))
-            case Show(value, _, type, _) if current().check:
+            case MakeView(value, _, type, _) if current().check:
                 node = value.node
-                if node is not None and node.op is VIEW and not (type == value.type and is_shown(value)):
+                if node is not None and node.op is VIEW and not (type == value.type and is_memory_view(value)):
                     yield node, f"{value} is shown as {type}, which its maps do not give"
-    for places in (plan.placed, plan.over):
+    for places in (plan.placed, plan.in_place):
         for value, below in places.items():
             if value.dtype is not below.dtype or value.shape == below.shape and not lies_as(value, below):
                 yield value.node, f"{value}: {value.type} is put into the memory of {below}: {below.type}"
@@ -57,8 +57,8 @@ def faults_of_call(node: Node) -> Iterator[str]:
             if value is not None and not (value.shape == type.shape and has_stride(value.type, type.stride)):
                 yield f"the call makes {type}, and {value} is {value.type}"
         return
-    for value, stride in zip(node.operands, node.given or (), strict=False):
-        if not isinstance(value.type, NumberType) and as_given(value.type, stride) is not None:
+    for value, stride in zip(node.operands, node.eager_strides or (), strict=False):
+        if not isinstance(value.type, NumberType) and eager_stride_or_none(value.type, stride) is not None:
             yield f"{node.op} takes {value} with the strides {stride} alone, and it is {value.type}"
     why = why_not_taken(node.op, [value.type for value in node.operands])
     if why is not None:

@@ -5,7 +5,7 @@
 
 A following activation is fused where a library does it faster than a kernel of our own after the plain call. Where the
 product is one of our own kernels, the element-wise epilogue (a residual, any activation) is computed while the sums are
-in registers: see `epilogue_fusion.Followers`.
+in registers: see `epilogue_fusion.Epilogue`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from ... import events, fuel
 from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
-from ...ir.graph import Graph, Node, Value, replaced, values_in
+from ...ir.graph import Graph, Node, Value, map_values, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.view_maps import Reshape, Slice
-from ..fusion.epilogue_fusion import Followers, followers
+from ..fusion.epilogue_fusion import Epilogue, epilogue_of
 from ..layouts.convolution_layout import Layouts
 from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
@@ -148,7 +148,7 @@ class Chooser(Rewriter):
             # Only the call that replaces it reads this.
             return (self.env[next(iter(node.operands))],)
         if node in self.postponed:
-            return self.call_with_followers(self.postponed[node])
+            return self.call_with_epilogue(self.postponed[node])
         if node.op is RUN:
             return self.chosen_before(node)
         if node.op.name == BATCHED:
@@ -260,7 +260,7 @@ class Chooser(Rewriter):
             spec, plain, x = self.layouts.forward(node, spec, x)
         else:
             plain = self.chosen(spec)
-        found = followers(node, self.only_reader)
+        found = epilogue_of(node, self.only_reader)
         if found is not None and self.is_worth(spec, plain, found):
             self.absorbed.update(found.nodes[:-1])
             self.postponed[found.nodes[-1]] = Postponed(node, spec, x, plain, found)
@@ -273,16 +273,16 @@ class Chooser(Rewriter):
         made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
         return made
 
-    def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Followers) -> bool:
+    def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Epilogue) -> bool:
         """Whether our own kernel with the epilogue beats the fastest call with a kernel of ours after it."""
         own = plain.measured.get(OWN)
-        if own is None or plain.seconds is None or own_candidate(spec, found.epilogue) is None:
+        if own is None or plain.seconds is None or own_candidate(spec, found.expression) is None:
             return False
         is_faster = own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
         return is_faster and fuel.allows("fuse_epilogue", list(found.nodes), "inside", OWN)
 
-    def call_with_followers(self, what: Postponed) -> Any:
-        found, spec = what.followers, what.spec
+    def call_with_epilogue(self, what: Postponed) -> Any:
+        found, spec = what.epilogue, what.spec
         residual = None
         if found.residual is not None:
             residual = self.env[found.residual]
@@ -290,26 +290,26 @@ class Chooser(Rewriter):
                 residual = self.build.reshape(residual, spec.output_shape)
             if residual.shape == spec.output_shape:
                 spec = replace(spec, residual=residual.type)
-        candidate = own_candidate(spec, found.epilogue)
+        candidate = own_candidate(spec, found.expression)
         if candidate is None or (found.residual is not None and spec.residual is None):
-            return self.call_and_followers(what)
+            return self.call_and_epilogue(what)
         made = self.add_run(what.node, what.x, candidate, residual)
         return self.build.reshape(made, found.result.shape) if made.shape != found.result.shape else made
 
-    def call_and_followers(self, what: Postponed) -> Any:
+    def call_and_epilogue(self, what: Postponed) -> Any:
         """Emits call and epilogue separately: the residual turned out to differ in layout from the result."""
         value = what.node.results[0]
         assert value is not None
         self.env[value] = self.add_run(what.node, what.x, what.plain.candidate)
-        for node in what.followers.nodes:
+        for node in what.epilogue.nodes:
             results = self.keep(node)
         return results
 
     def keep(self, node: Node) -> tuple:
         """Emits a node unchanged at another place."""
-        args = replaced(node.args, self.env.__getitem__)
-        kwargs = {name: replaced(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
-        results = self.kept(node, args, kwargs)
+        args = map_values(node.args, self.env.__getitem__)
+        kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+        results = self.copy_node(node, args, kwargs)
         self.env.update((old, made) for old, made in zip(node.results, results, strict=True) if old is not None)
         return results
 
@@ -367,7 +367,7 @@ class Postponed:
     """A value of the new graph."""
     plain: Choice
     """The call to use if the epilogue cannot be fused after all."""
-    followers: Followers
+    epilogue: Epilogue
 
 
 def chosen(spec: Spec) -> Choice:

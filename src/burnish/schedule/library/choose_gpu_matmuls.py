@@ -17,7 +17,7 @@ from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
 from ..fusion.matmul_prologue_epilogue import Around, Found, why_not_matrix, work_of
-from ..target_machines import machine_of
+from ..target_machines import target_of
 from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate
 
@@ -41,10 +41,10 @@ class MatrixChooser(Rewriter):
         events.emit("kernels.measuring", done=len(products), total=len(products), what="all of it")
 
     def choose(self, node: Node, around: Around) -> None:
-        found, machine = work_of(node, around), machine_of(node.args[0].type.device)
-        if found is None or machine is None or machine.matrices is None:
+        found, target = work_of(node, around), target_of(node.args[0].type.device)
+        if found is None or target is None or target.matmul_compiler is None:
             return
-        candidate = choose_matrix(found.work, machine.matrices())
+        candidate = choose_matrix(found.work, target.matmul_compiler())
         if candidate is None or not fuel.allows("choose_gpu_matmuls", node, candidate.name):
             return
         inside = found.after | (found.before if candidate.spec == found.work.ways[0] else frozenset())

@@ -32,8 +32,8 @@ SMALL = 50_000_000
 def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. The choices for the first are used for all."""
     offers: dict[Spec, list[Candidate]] = {}
-    first = OpenChooser(graphs[0], offers)
-    chosen = [first.run(), *(OpenChooser(graph, offers, first.names).run() for graph in graphs[1:])]
+    first = SymbolicChooser(graphs[0], offers)
+    chosen = [first.run(), *(SymbolicChooser(graph, offers, first.names).run() for graph in graphs[1:])]
     leave_steps(chosen)
     for before, graph in zip(graphs, chosen, strict=True):
         announce("choose_symbolic_size_calls", graph, before)
@@ -56,7 +56,7 @@ def leave_steps(graphs: Sequence[Graph]) -> None:
                 other.args = (replace(other.args[0], steps=None), *other.args[1:])
 
 
-class OpenChooser(Chooser):
+class SymbolicChooser(Chooser):
     def __init__(self, graph: Graph, offers: dict[Spec, list[Candidate]], names: Sequence[str] | None = None):
         super().__init__(graph)
         self.offers = offers

@@ -20,8 +20,8 @@ from ...ops.operator_record import NoRule, Pointwise
 from ...ops.random_numbers import BITS_OF
 from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
 from ...ops.scalar_ir import index as loop_variable
-from ...ops.shapes.concat_lowering import Joined, Shown
-from ...ops.shapes.index_functions import ElementPosition, Located
+from ...ops.shapes.concat_lowering import ConcatRule, OperandPart
+from ...ops.shapes.index_functions import ElementPosition, IndexFunction
 from ...tensors.affine_indices import Affine, Index, constant
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Maps, source_index
@@ -100,11 +100,11 @@ class ExpressionWriter:
         assert node is not None, f"{value} is an input and has no answer"
         if node.op is VIEW:
             return self.at(node.args[0], viewed_index(value, node, index, self.extents))
-        if isinstance(node.op.rule, Joined):
+        if isinstance(node.op.rule, ConcatRule):
             found = joined_source(value, node, index, self.extents)
             dtype = NAMES[value.dtype]
             return converted(self.at(*found), dtype) if isinstance(found, tuple) else const(found, dtype)
-        if isinstance(node.op.rule, Located):
+        if isinstance(node.op.rule, IndexFunction):
             return located_scalar(node, index, lambda arg: self.at(arg, index))
         if node.op is FETCH:
             source, places = node.args
@@ -141,10 +141,10 @@ def sources(value: Value, index: Index, extents: tuple[int, ...]) -> list[tuple[
     assert node is not None
     if node.op is VIEW:
         return [(node.args[0], viewed_index(value, node, index, extents))]
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         found = joined_source(value, node, index, extents)
         return [found] if isinstance(found, tuple) else []
-    if isinstance(node.op.rule, Located) and not node.op.rule.reads:
+    if isinstance(node.op.rule, IndexFunction) and not node.op.rule.reads:
         return []
     if node.op is FETCH or node.op is ADD_AT:
         picks = [place for place in node.args[-1] if not isinstance(place, int)]
@@ -174,7 +174,7 @@ def joined_source(
 ) -> tuple[Value, Index] | bool | int | float:
     """The source of an element of a concatenated value: an element of another value, or a number."""
     part, inside = part_at(value, node.op.rule.rule(*node.args, **node.kwargs), index, extents)  # type: ignore
-    if not isinstance(part, Shown):
+    if not isinstance(part, OperandPart):
         return part  # type: ignore[return-value]
     return part.operand, index_through(part.maps, value, part.operand, inside, extents)
 
@@ -218,7 +218,7 @@ def located_scalar(node: Node, index: Index, operand: Callable[[Value], Scalar])
     result = node.results[0]
     assert result is not None
 
-    rule: Located = node.op.rule  # type: ignore[assignment]
+    rule: IndexFunction = node.op.rule  # type: ignore[assignment]
     args = [operand(arg) if rule.reads and isinstance(arg, Value) else arg for arg in node.args]
     return rule.rule(ElementPosition(tuple(map(affine_scalar, index)), NAMES[result.dtype]), *args, **node.kwargs)
 
@@ -292,7 +292,7 @@ def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | 
     return why_not_printed(made)
 
 
-def located_rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
+def index_function_fails(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
     """The same for a rule whose elements are functions of their index."""
     why = why_not_dtypes(node)
     if why is not None:
@@ -320,7 +320,7 @@ __all__ = [
     "NotAffine",
     "affine_scalar",
     "broadcast_index",
-    "located_rule_fails",
+    "index_function_fails",
     "pointwise_scalar",
     "rule_fails",
     "sources",

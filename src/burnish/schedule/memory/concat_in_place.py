@@ -4,8 +4,8 @@
     c2 = cat [a, b, c]            =>    c1 = assembled (a1, b1)              a view of that buffer: nothing is copied
     c3 = cat [a, b, c, d]               c2 = assembled (a1, b1, c1)
 
-DenseNets concatenate all features so far before each layer. With a shared buffer (a "home"), a feature is copied once,
-not once for each layer. The parts are written at different times, by the steps that make them.
+DenseNets concatenate all features so far before each layer. With a shared buffer, a feature is copied once, not once
+for each layer. The parts are written at different times, by the steps that make them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
-from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
-from ...ops.shapes.concat_lowering import Along, Joined, Shown
+from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
 from ...tensors.tensor_types import TensorType
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import machine_of
+from ..target_machines import target_of
 
 FEWEST = 3
-"""Fewest concatenated values for one home: it costs a copy of parts that a loop could read where they are."""
+"""Fewest concatenated values for one buffer: it costs a copy of parts that a loop could read where they are."""
 
 
 @dataclass(slots=True)
@@ -36,11 +36,11 @@ class Row:
 
 
 @dataclass(eq=False, slots=True)
-class Home:
+class ConcatBuffer:
     host: Row
-    guests: list[tuple[Row, int]] = field(default_factory=list)
+    members: list[tuple[Row, int]] = field(default_factory=list)
     """The concatenated values in this buffer, the host included, and the number of the part each starts with."""
-    members: dict[int, Value] = field(default_factory=dict)
+    written: dict[int, Value] = field(default_factory=dict)
     """In the new graph: the parts that are written so far, by their number."""
 
     def offsets(self) -> list[int]:
@@ -53,50 +53,56 @@ class Home:
 
 
 def concat_in_place(graph: Graph) -> Graph:
-    homes = homes_of(graph)
-    if not homes:
+    buffers = concat_buffers_of(graph)
+    if not buffers:
         return graph
-    numbers = {home: number for number, home in enumerate(homes)}
-    lodging = {row.value: (home, numbers[home], first, len(row.parts)) for home in homes for row, first in home.guests}
+    numbers = {buffer: number for number, buffer in enumerate(buffers)}
+    places = {
+        row.value: (buffer, numbers[buffer], first, len(row.parts))
+        for buffer in buffers
+        for row, first in buffer.members
+    }
     new = Graph()
     env: dict[Value, Value] = {value: new.copy_input(value) for value in graph.inputs}
     for node in graph.nodes:
         result = node.results[0] if node.results else None
-        if result in lodging:
-            env[result] = assembled(new, env, node, *lodging[result])  # type: ignore[index]
+        if result in places:
+            env[result] = assembled(new, env, node, *places[result])  # type: ignore[index]
             continue
         made = new.add(
             node.op,
-            replaced(node.args, env.__getitem__),
-            {k: replaced(v, env.__getitem__) for k, v in node.kwargs.items()},
+            map_values(node.args, env.__getitem__),
+            {k: map_values(v, env.__getitem__) for k, v in node.kwargs.items()},
             tuple(v and v.type for v in node.results),
             node.line,
             result and result.name,
         )
-        new.nodes[-1].given = node.given
+        new.nodes[-1].eager_strides = node.eager_strides
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
-    new.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
 
 
-def assembled(graph: Graph, env: dict[Value, Value], node: Node, home: Home, of: int, first: int, count: int) -> Value:
-    """The value made of parts of its home. Parts that are not written yet are written first."""
-    host = home.host.value.type
+def assembled(
+    graph: Graph, env: dict[Value, Value], node: Node, buffer: ConcatBuffer, of: int, first: int, count: int
+) -> Value:
+    """The value made of parts of its buffer. Parts that are not written yet are written first."""
+    host = buffer.host.value.type
     for number in range(first, first + count):
-        if number not in home.members:
-            part = env[home.host.parts[number]]
+        if number not in buffer.written:
+            part = env[buffer.host.parts[number]]
             type = TensorType(part.shape, host.stride, host.dtype, host.device)
-            home.members[number] = graph.add(RESTRIDE, (part, host.stride), {}, type, node.line, part.name)
+            buffer.written[number] = graph.add(RESTRIDE, (part, host.stride), {}, type, node.line, part.name)
     value = node.results[0]
     assert value is not None
-    members = tuple(home.members[number] for number in range(first, first + count))
+    members = tuple(buffer.written[number] for number in range(first, first + count))
     type = TensorType(value.shape, host.stride, host.dtype, host.device)
-    offsets = tuple(home.offsets()[first : first + count])
+    offsets = tuple(buffer.offsets()[first : first + count])
     return graph.add(ASSEMBLED, (members, offsets, of), {}, type, node.line, value.name)
 
 
-def homes_of(graph: Graph) -> list[Home]:
+def concat_buffers_of(graph: Graph) -> list[ConcatBuffer]:
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.operands:
@@ -107,32 +113,34 @@ def homes_of(graph: Graph) -> list[Home]:
         return []
     for row in rows.values():
         row.parts = flattened(row, rows)
-    homes: list[Home] = []
+    buffers: list[ConcatBuffer] = []
     for row in sorted(rows.values(), key=lambda row: -len(row.parts)):
-        home, first = next(
-            ((home, first) for home in homes if (first := place_in(home, row, readers, rows)) >= 0), (None, 0)
+        buffer, first = next(
+            ((buffer, first) for buffer in buffers if (first := place_in(buffer, row, readers, rows)) >= 0), (None, 0)
         )
-        if home is None:
-            homes.append(home := Home(row))
-        home.guests.append((row, first))
-    homes = [home for home in homes if len(home.guests) >= FEWEST]
-    return [home for home in homes if fuel.allows("concat_in_place", home.host.value.node, "its parts share memory")]
+        if buffer is None:
+            buffers.append(buffer := ConcatBuffer(row))
+        buffer.members.append((row, first))
+    buffers = [buffer for buffer in buffers if len(buffer.members) >= FEWEST]
+    return [
+        buffer for buffer in buffers if fuel.allows("concat_in_place", buffer.host.value.node, "its parts share memory")
+    ]
 
 
 def row_of(node: Node) -> Row | None:
     value = node.results[0] if node.results else None
-    if value is None or not isinstance(node.op.rule, Joined) or why_not_loop(node, most=None) is not None:
+    if value is None or not isinstance(node.op.rule, ConcatRule) or why_not_loop(node, most=None) is not None:
         return None
-    machine = machine_of(value.type.device)
-    if machine is None or not machine.has_arena:
+    target = target_of(value.type.device)
+    if target is None or not target.has_arena:
         return None
     try:
         part = node.op.rule.rule(*node.args, **node.kwargs)
     except NoRule:
         return None
-    if not isinstance(part, Along):
+    if not isinstance(part, Concat):
         return None
-    parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, Shown) and not inner.maps)
+    parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, OperandPart) and not inner.maps)
     is_whole = len(parts) == len(part.parts) and all(x.dtype is value.dtype for x in parts)
     return Row(value, part.dim, parts) if is_whole and not is_spread(value.type) else None
 
@@ -152,15 +160,15 @@ def flattened(row: Row, rows: dict[Value, Row]) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def place_in(home: Home, row: Row, readers: dict[Value, list[Node]], rows: dict[Value, Row]) -> int:
+def place_in(buffer: ConcatBuffer, row: Row, readers: dict[Value, list[Node]], rows: dict[Value, Row]) -> int:
     """The part of the host that the row starts with, if it can be a view of the host; else -1. Its strides become the
     host's, so only loops may read it."""
-    host = home.host
+    host = buffer.host
     if row.dim != host.dim or row.value.ndim != host.value.ndim:
         return -1
     for reader in readers.get(row.value, ()):
         result = reader.results[0] if reader.results else None
-        is_inside = result in rows and any(result is guest.value for guest, _ in home.guests)
+        is_inside = result in rows and any(result is member.value for member, _ in buffer.members)
         is_loop = isinstance(reader.op.rule, Pointwise) or reader.op.name in REDUCTION_OF
         if not is_inside and (not is_loop or why_not_loop(reader) is not None):
             return -1

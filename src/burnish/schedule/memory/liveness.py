@@ -1,8 +1,9 @@
 """Liveness: the live range of each value of a plan, and which buffer holds it.
 
-place_in_arena(plan, gives_back)
+place_in_arena(plan, frees_arena)
 plan.offsets     the arena offset of each intermediate value
-plan.lodged      intermediate values that share another value's buffer, which is written only after their last use
+plan.in_output_buffer
+                 intermediate values that share another value's buffer, which is written only after their last use
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.symbolic_sizes import ALIGNMENT
 from ..loops.build_kernel import Launch
-from ..plan_steps import Call, Plan, Show, Step
-from ..target_machines import machine_of
-from .output_buffer_reuse import lodge
+from ..plan_steps import Call, MakeView, Plan, Step
+from ..target_machines import target_of
+from .output_buffer_reuse import reuse_output_buffers
 from .plan_arena import Room, Span, with_rooms
 
 
 @dataclass(slots=True)
-class Stay:
+class LiveRange:
     """The live range of a value with its own place in the arena."""
 
     value: Value
@@ -33,18 +34,18 @@ class Stay:
     last: int
     inside: dict[Value, int]
     """Other values in the same memory, and their byte offset in it."""
-    may_lodge: bool
+    may_use_output_buffer: bool
     """Whether it may share an output's buffer, which is allocated per run. A value that Python calls receive as a
     tensor may only if it is large: the tensor has to be made again in every run."""
 
 
 @dataclass(slots=True)
-class Lives:
+class Liveness:
     """Times are half steps: an operand that a step reads only before it writes ends in the first half."""
 
-    stays: list[Stay]
+    ranges: list[LiveRange]
     """Values that need their own place, in the order in which they are made."""
-    over: dict[Value, Value]
+    in_place: dict[Value, Value]
     """Values that calls and kernels write over others."""
     fresh: dict[Value, int]
     """Outputs that the driver allocates in every run: the time of their first write."""
@@ -61,27 +62,27 @@ instead of 1.45 times eager's speed, because the system maps memory page by page
 as well, an MLP of 28 MB needed 4 % more memory than eager."""
 
 
-def lives_of(plan: Plan) -> Lives:
+def liveness_of(plan: Plan) -> Liveness:
     outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
-    homes = homes_in(plan.graph)
-    roots: dict[Value, Value] = {value: host for host, values in homes.items() for value in values}
+    concat_buffers = concat_buffers_in(plan.graph)
+    roots: dict[Value, Value] = {value: host for host, values in concat_buffers.items() for value in values}
     last: dict[Value, int] = {}
     first: dict[Value, int] = {}
-    over = dict(plan.over)
+    overwritten = dict(plan.in_place)
     """Values that are written over others, which come before them here."""
     seen: set[Value] = set()
     made: dict[Value, int] = {}
     for number, step in enumerate(plan.steps):
         now, end = 2 * number, 2 * number + 1
         match step:
-            case Show(value, source, _, _):
+            case MakeView(value, source, _, _):
                 roots[value] = roots.get(source, source)
                 if id(value) in outside:
                     outside.add(id(roots[value]))
             case Launch(kernel, buffers):
                 for at, value in enumerate(buffers):
-                    if value in plan.over:
-                        roots[value] = roots.get(plan.over[value], plan.over[value])
+                    if value in plan.in_place:
+                        roots[value] = roots.get(plan.in_place[value], plan.in_place[value])
                         if id(value) in outside:
                             outside.add(id(roots[value]))
                     elif at in kernel.stored:
@@ -89,7 +90,7 @@ def lives_of(plan: Plan) -> Lives:
                     last[roots.get(value, value)] = end
             case Call(node, in_place):
                 if in_place is not None:
-                    over[node.results[0]] = node.args[0]  # type: ignore[index]
+                    overwritten[node.results[0]] = node.args[0]  # type: ignore[index]
                     roots[node.results[0]] = roots.get(node.args[0], node.args[0])  # type: ignore[index]
                     if id(node.results[0]) in outside:
                         outside.add(id(roots[node.results[0]]))  # type: ignore[index]
@@ -109,22 +110,28 @@ def lives_of(plan: Plan) -> Lives:
                     last[root] = max(last.get(root, 0), now if value in copied else end)
                     if not is_native(node):
                         seen.add(root)
-    stays = [
-        Stay(value, at, last.get(value, at), homes.get(value, {}), value not in seen or value.type.bytes >= LARGE)
+    ranges = [
+        LiveRange(
+            value,
+            at,
+            last.get(value, at),
+            concat_buffers.get(value, {}),
+            value not in seen or value.type.bytes >= LARGE,
+        )
         for value, at in sorted(first.items(), key=lambda entry: entry[1])
         if id(value) not in outside
     ]
     fresh = {value: at for value, at in first.items() if id(value) in outside and value not in plan.placed}
-    let_go = let_go_at(plan.steps)
+    freed = freed_after(plan.steps)
     beside = [
-        Span(at, 2 * (len(plan.steps) if id(value) in outside else let_go[last[value] // 2]) + 1, value.type.bytes)
+        Span(at, 2 * (len(plan.steps) if id(value) in outside else freed[last[value] // 2]) + 1, value.type.bytes)
         for value, at in made.items()
         if value not in roots
     ]
-    return Lives(stays, {value: roots[value] for value in over}, fresh, beside)
+    return Liveness(ranges, {value: roots[value] for value in overwritten}, fresh, beside)
 
 
-def let_go_at(steps: Sequence[Step]) -> list[int]:
+def freed_after(steps: Sequence[Step]) -> list[int]:
     """For each step, the last step of the native function sequence it belongs to, which the driver calls at once. An
     operand of the sequence is freed only after all of it, while the results of all its steps are allocated."""
     found: list[int] = []
@@ -138,64 +145,64 @@ def is_joined_call(step: Step) -> bool:
     return not isinstance(step, Call) or is_native(step.node)
 
 
-def place_in_arena(plan: Plan, gives_back: bool) -> None:
+def place_in_arena(plan: Plan, frees_arena: bool) -> None:
     """Gives each intermediate value a byte range that is its own from the step that makes it to its last reader."""
-    lives = lives_of(plan)
-    stays = [shared_or_own(stay, plan) for stay in lives.stays if lies_in_arena(stay.value)]
-    if gives_back:
-        large = [stay for stay in stays if stay.value.type.bytes >= GIVEN_BACK and not stay.inside]
-        stays = [stay for stay in stays if stay not in large]
-        take_turns(plan, lives, large)
+    liveness = liveness_of(plan)
+    ranges = [shared_or_own(live, plan) for live in liveness.ranges if lies_in_arena(live.value)]
+    if frees_arena:
+        large = [live for live in ranges if live.value.type.bytes >= GIVEN_BACK and not live.inside]
+        ranges = [live for live in ranges if live not in large]
+        share_large_buffers(plan, liveness, large)
         # Other memory between two runs is unknown here: an output that is allocated early might raise the peak.
-    hosts = [value for value in lives.fresh if lies_in_arena(value) and not gives_back]
+    hosts = [value for value in liveness.fresh if lies_in_arena(value) and not frees_arena]
     scratch = [
         (number, step.node, room)
         for number, step in enumerate(plan.steps)
         if isinstance(step, Call) and (room := scratch_of(step)) > 0
     ]
-    spans = [Span(stay.first, stay.last, aligned_size_of(stay.value)) for stay in stays]
+    spans = [Span(live.first, live.last, aligned_size_of(live.value)) for live in ranges]
     spans += [Span(2 * number, 2 * number + 1, room) for number, _, room in scratch]
-    movable = [stay.may_lodge for stay in stays] + [True] * len(scratch)
-    rooms = [Room(lives.fresh[host] - 1, reach_of(host)) for host in hosts]
-    starts, plan.arena, guests = with_rooms(spans, rooms, movable, lives.beside)
+    movable = [live.may_use_output_buffer for live in ranges] + [True] * len(scratch)
+    rooms = [Room(liveness.fresh[host] - 1, reach_of(host)) for host in hosts]
+    starts, plan.arena, guests = with_rooms(spans, rooms, movable, liveness.beside)
     for k, start in enumerate(starts):
-        inside = {stays[k].value: 0, **stays[k].inside} if k < len(stays) else {scratch[k - len(stays)][1]: 0}
+        inside = {ranges[k].value: 0, **ranges[k].inside} if k < len(ranges) else {scratch[k - len(ranges)][1]: 0}
         for what, offset in inside.items():
             if k in guests:
-                plan.lodged[what] = hosts[guests[k]], start + offset
+                plan.in_output_buffer[what] = hosts[guests[k]], start + offset
             elif isinstance(what, Node):
                 plan.scratch[what] = start
             else:
                 plan.offsets[what] = start + offset
-    for places in (plan.offsets, plan.lodged):
-        places.update((value, places[root]) for value, root in lives.over.items() if root in places)
+    for places in (plan.offsets, plan.in_output_buffer):
+        places.update((value, places[root]) for value, root in liveness.in_place.items() if root in places)
 
 
-def shared_or_own(stay: Stay, plan: Plan) -> Stay:
+def shared_or_own(live: LiveRange, plan: Plan) -> LiveRange:
     """Sharing memory with others costs fuel. Without it the value has its place from beginning to end."""
-    steps = stay.first // 2, "to", stay.last // 2
-    if fuel.allows("place_in_arena", stay.value.node, "it has memory in the steps", *steps):
-        return stay
-    return replace(stay, first=0, last=2 * len(plan.steps), may_lodge=False)
+    steps = live.first // 2, "to", live.last // 2
+    if fuel.allows("place_in_arena", live.value.node, "it has memory in the steps", *steps):
+        return live
+    return replace(live, first=0, last=2 * len(plan.steps), may_use_output_buffer=False)
 
 
-def take_turns(plan: Plan, lives: Lives, stays: Sequence[Stay]) -> None:
+def share_large_buffers(plan: Plan, liveness: Liveness, ranges: Sequence[LiveRange]) -> None:
     """Lets large values within one native call share buffers, instead of allocating each."""
-    ends = let_go_at(plan.steps)
+    ends = freed_after(plan.steps)
     calls: dict[int, dict[Value, Span]] = {end: {} for end in ends}
     outputs: dict[int, dict[Value, Span]] = {end: {} for end in ends}
-    for stay in stays:
-        if stay.may_lodge and ends[stay.first // 2] == ends[stay.last // 2]:
-            calls[ends[stay.first // 2]][stay.value] = Span(stay.first, stay.last, aligned_size_of(stay.value))
-    for value, first in lives.fresh.items():
+    for live in ranges:
+        if live.may_use_output_buffer and ends[live.first // 2] == ends[live.last // 2]:
+            calls[ends[live.first // 2]][live.value] = Span(live.first, live.last, aligned_size_of(live.value))
+    for value, first in liveness.fresh.items():
         if lies_in_arena(value) and value.type.bytes >= GIVEN_BACK:
             outputs[ends[first // 2]][value] = Span(first, 2 * len(plan.steps), reach_of(value))
-    plan.lodged.update(lodge(list(calls.values()), list(outputs.values())))
+    plan.in_output_buffer.update(reuse_output_buffers(list(calls.values()), list(outputs.values())))
 
 
 def lies_in_arena(value: Value) -> bool:
-    machine = machine_of(value.type.device)
-    return machine is not None and machine.has_arena
+    target = target_of(value.type.device)
+    return target is not None and target.has_arena
 
 
 def aligned_size_of(value: Value) -> int:
@@ -211,8 +218,8 @@ def reach_of(value: Value) -> int:
     )
 
 
-def homes_in(graph: Graph) -> dict[Value, dict[Value, int]]:
-    """For each home's largest value, the values in its buffer (itself included), and their byte offsets."""
+def concat_buffers_in(graph: Graph) -> dict[Value, dict[Value, int]]:
+    """For each buffer's largest value, the values in its buffer (itself included), and their byte offsets."""
     inside: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.op is ASSEMBLED:
@@ -264,4 +271,4 @@ def scratch_of(step: Step) -> int:
     return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT
 
 
-__all__ = ["INTO", "is_native", "lies_in_arena", "lives_of", "place_in_arena", "writes_into"]
+__all__ = ["INTO", "is_native", "lies_in_arena", "liveness_of", "place_in_arena", "writes_into"]

@@ -19,7 +19,7 @@ MOST = 200
 """Only this many of a call's values, the largest, are considered: each is compared with all others."""
 
 
-def lodge(
+def reuse_output_buffers(
     calls: Sequence[Mapping[Value, Span]], outputs: Sequence[Mapping[Value, Span]]
 ) -> dict[Value, tuple[Value, int]]:
     """The values that share another's buffer, and their byte offset in it. `calls` has the values that each call needs
@@ -39,4 +39,4 @@ def lodge(
     return found
 
 
-__all__ = ["lodge"]
+__all__ = ["reuse_output_buffers"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ... import fuel
 from ...tensors.symbolic_sizes import Formula, NoFormula, Space, slot_starts
 from ..plan_steps import Plan
-from .liveness import lies_in_arena, lives_of
+from .liveness import lies_in_arena, liveness_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class Slots:
 
 def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     """Gives the values of all plans their offsets."""
-    found = [lives_of(plan) for plan in plans]
-    for lives in found:  # values on a GPU are allocated when they are needed
-        lives.stays = [stay for stay in lives.stays if lies_in_arena(stay.value)]
-    if len({len(lives.stays) for lives in found}) > 1:
+    found = [liveness_of(plan) for plan in plans]
+    for liveness in found:  # values on a GPU are allocated when they are needed
+        liveness.ranges = [live for live in liveness.ranges if lies_in_arena(live.value)]
+    if len({len(liveness.ranges) for liveness in found}) > 1:
         raise NoFormula("other values need memory for other sizes")
-    stays = list(zip(*(lives.stays for lives in found), strict=True))
-    if any(len({(s.first, s.last, len(s.inside)) for s in same}) > 1 for same in stays):
+    ranges = list(zip(*(liveness.ranges for liveness in found), strict=True))
+    if any(len({(s.first, s.last, len(s.inside)) for s in same}) > 1 for same in ranges):
         raise NoFormula("values live otherwise for other sizes")
     sizes: list[int | Formula] = []
     taken: dict[int, int] = {}
     """The last step at which each slot is in use."""
     places: list[int] = []
-    for same in stays:
-        size = space.fit([stay.value.type.bytes for stay in same])
+    for same in ranges:
+        size = space.fit([live.value.type.bytes for live in same])
         slot = next((k for k, until in taken.items() if until < same[0].first and holds(sizes[k], size)), None)
         if slot is None or not fuel.allows("share_slots", same[0].value.node, "in slot", slot):
             slot = len(sizes)
@@ -49,13 +49,15 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
         taken[slot] = same[0].last
         places.append(slot)
     starts: list[tuple[int, ...]] = []
-    for plan, point, lives in zip(plans, space.points, found, strict=True):
+    for plan, point, liveness in zip(plans, space.points, found, strict=True):
         begin = slot_starts([size if isinstance(size, int) else size.at(point) for size in sizes])
-        for same, slot in zip(stays, places, strict=True):
-            stay = same[len(starts)]
-            plan.offsets[stay.value] = begin[slot]
-            plan.offsets.update((part, begin[slot] + offset) for part, offset in stay.inside.items())
-        plan.offsets.update((value, plan.offsets[root]) for value, root in lives.over.items() if root in plan.offsets)
+        for same, slot in zip(ranges, places, strict=True):
+            live = same[len(starts)]
+            plan.offsets[live.value] = begin[slot]
+            plan.offsets.update((part, begin[slot] + offset) for part, offset in live.inside.items())
+        plan.offsets.update(
+            (value, plan.offsets[root]) for value, root in liveness.in_place.items() if root in plan.offsets
+        )
         plan.arena = begin[-1]
         starts.append(tuple(begin))
     return Slots(tuple(sizes), tuple(starts))

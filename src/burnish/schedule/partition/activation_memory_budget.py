@@ -1,7 +1,7 @@
 """Activation memory budget: recomputes the values that cost the least time for each byte they save.
 
-    choose(crossing, 1.0)      the result of `Crossing.choose`
-    choose(crossing, 0.5)      half as many bytes of saved intermediate values
+    choose(chooser, 1.0)      the result of `RecomputeChooser.choose`
+    choose(chooser, 0.5)      half as many bytes of saved intermediate values
 
 Nodes that can run again are sorted by their time for each byte of result. The shortest prefix of them is recomputed
 with which the saved values fit the budget. A budget of zero recomputes everything from the inputs, except random
@@ -17,7 +17,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import CONV, LINEAR, REDUCE, RUN, RUN_ALONG
 from ...ops.operator_record import Pointwise
-from .saved_or_recomputed import Crossing
+from .saved_or_recomputed import RecomputeChooser
 
 Choice = tuple[list[Value], set[Node], dict[Node, Value]]
 
@@ -27,31 +27,31 @@ OPERATIONS_PER_BYTE = 16
 OURS = frozenset((RUN, LINEAR, CONV, *REDUCE.values(), *RUN_ALONG.values()))
 
 
-def choose(crossing: Crossing, budget: float) -> Choice:
-    found = crossing.choose()
+def choose(chooser: RecomputeChooser, budget: float) -> Choice:
+    found = chooser.choose()
     if budget >= 1:
         return found
-    most = budget * size_of(found, crossing)
+    most = budget * size_of(found, chooser)
     nodes = sorted(
         (
             node
-            for node in crossing.place
-            if node in crossing.early and is_repeatable(node) and crossing.made_for.isdisjoint(node.results)
+            for node in chooser.place
+            if node in chooser.early and is_repeatable(node) and chooser.made_for.isdisjoint(node.results)
         ),
         key=work_for_each_byte,
     )
 
     def with_first(count: int) -> Choice:
-        crossing.asked_again = set(nodes[:count])
-        return crossing.choose()
+        chooser.asked_again = set(nodes[:count])
+        return chooser.choose()
 
-    enough = bisect.bisect_left(range(len(nodes)), True, key=lambda n: size_of(with_first(n), crossing) <= most)
+    enough = bisect.bisect_left(range(len(nodes)), True, key=lambda n: size_of(with_first(n), chooser) <= most)
     return with_first(enough)
 
 
-def size_of(found: Choice, crossing: Crossing) -> int:
+def size_of(found: Choice, chooser: RecomputeChooser) -> int:
     """Bytes saved. Inputs and outputs are not counted: they are in memory anyway."""
-    return sum(value.type.bytes for value in found[0] if value.node is not None and value not in crossing.made_for)
+    return sum(value.type.bytes for value in found[0] if value.node is not None and value not in chooser.made_for)
 
 
 def work_for_each_byte(node: Node) -> float:

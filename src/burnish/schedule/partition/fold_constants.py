@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ... import fuel
-from ...ir.alias_analysis import source_of
+from ...ir.alias_analysis import alias_base
 from ...ir.announce_stage import announce
-from ...ir.extract_subgraph import part
+from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values
-from ...ir.graph import Alias, Graph, Node, Value, replaced, values_in
+from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
 from ...ops.burnish_primitives import VIEW
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.index_functions import Located
+from ...ops.shapes.index_functions import IndexFunction
 from .loop_or_library_call import why_not_loop
 
 
@@ -52,10 +52,10 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
         return None
     rest = [node for node in graph.nodes if node not in gone]
     used = dict.fromkeys(value for node in rest for value in node.operands if value in inside)
-    prologue, env = part(moved, graph.inputs)
+    prologue, env = extract_subgraph(moved, graph.inputs)
     prologue.outputs = [env[value] for value in used]
-    main, env = part(rest, [*graph.inputs, *used])
-    main.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in graph.outputs]
+    main, env = extract_subgraph(rest, [*graph.inputs, *used])
+    main.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
     main.writes = [write.of(env[write.value]) for write in graph.writes]
     announce("split_frozen prologue", prologue)
     announce("split_frozen main", main)
@@ -69,7 +69,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
         if node.op is VIEW:
             is_made = node.args[0].node in found
         else:
-            is_made = isinstance(node.op.rule, Located) and not node.op.rule.reads and not any(node.operands)
+            is_made = isinstance(node.op.rule, IndexFunction) and not node.op.rule.reads and not any(node.operands)
         if is_made and why_not_loop(node) is None:
             found.add(node)
     if not found:
@@ -91,5 +91,5 @@ def leaving(graph: Graph) -> set[Value]:
     for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
         while value is not None and value not in found:
             found.add(value)
-            value = source_of(value)
+            value = alias_base(value)
     return found

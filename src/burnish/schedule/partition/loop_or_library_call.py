@@ -15,20 +15,20 @@ from collections import defaultdict
 import torch
 
 from ... import fuel
-from ...ir.alias_analysis import is_shown
+from ...ir.alias_analysis import is_memory_view
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
-from ...ops.shapes.concat_lowering import Joined, Shown, leaves
-from ...ops.shapes.index_functions import Located
+from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
+from ...ops.shapes.index_functions import IndexFunction
 from ...settings import current
 from ...tensors.tensor_types import NAMES, NumberType
 from ...tensors.view_maps import Expand
-from ..fusion.fusion_groups import is_reduction, is_running, walks_singly
+from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
-from ..loops.build_expressions import located_rule_fails, rule_fails, why_not_dtypes
-from ..target_machines import machine_of
+from ..loops.build_expressions import index_function_fails, rule_fails, why_not_dtypes
+from ..target_machines import target_of
 
 CHEAP = 2
 """An element-wise operator of at most this cost is recomputed instead of stored, if it reads one tensor and otherwise
@@ -50,9 +50,9 @@ class Classes:
         return value.node in self.loops
 
 
-def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
-    """`is_open`: sizes are symbolic. Then kernels copy what grows with every call, two caches in one kernel: the native
-    functions before and after it are joined, without Python in between."""
+def classify_nodes(graph: Graph, is_symbolic: bool = False) -> Classes:
+    """`is_symbolic`: sizes are symbolic. Then kernels copy what grows with every call, two caches in one kernel: the
+    native functions before and after it are joined, without Python in between."""
     classes = Classes()
     for node in graph.nodes:
         for value in node.operands:
@@ -60,7 +60,7 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
         why = why_not_loop(node) or why_not_allowed(node)
         if why is None:
             classes.loops.add(node)
-        elif node.op is not VIEW or not is_shown(node.results[0]):  # type: ignore[arg-type]
+        elif node.op is not VIEW or not is_memory_view(node.results[0]):  # type: ignore[arg-type]
             classes.why_library[node] = why
     for node in graph.nodes:
         if node in classes.why_library:
@@ -75,11 +75,11 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
         store(classes, write.value)
     # First: the steps below walk the whole expression of a value.
     cut_chains(graph, lambda value: is_computed(value, classes), lambda value: store(classes, value))
-    store_shared(graph, classes, is_open)
+    store_shared(graph, classes, is_symbolic)
     store_before_running(graph, classes)
     store_without_fuel(graph, classes)
     for node in graph.nodes:
-        if not is_open and node in classes.loops and is_mere_copy(node, classes):
+        if not is_symbolic and node in classes.loops and is_mere_copy(node, classes):
             classes.loops.discard(node)
             classes.why_library[node] = "it only fills memory, which the library does as fast"
     return classes
@@ -88,9 +88,9 @@ def classify_nodes(graph: Graph, is_open: bool = False) -> Classes:
 def is_mere_copy(node: Node, classes: Classes) -> bool:
     """Whether it only concatenates parts that are in memory, without computing them. Or it only fills memory; a fill
     "like" a tensor without other readers is better done without that tensor."""
-    if isinstance(node.op.rule, Located) and not any(node.operands) and node.results[0] in classes.stored:
+    if isinstance(node.op.rule, IndexFunction) and not any(node.operands) and node.results[0] in classes.stored:
         return True
-    if not isinstance(node.op.rule, Joined) or node.op.rule.is_slow or node.results[0] not in classes.stored:
+    if not isinstance(node.op.rule, ConcatRule) or node.op.rule.is_slow or node.results[0] not in classes.stored:
         return False
     return not is_cheap(node) and all(lies_in_memory(value, classes) for value in node.operands)
 
@@ -101,7 +101,7 @@ def is_computed(value: Value, classes: Classes) -> bool:
 
 
 def lies_in_memory(value: Value, classes: Classes) -> bool:
-    while is_shown(value) and value not in classes.stored:
+    while is_memory_view(value) and value not in classes.stored:
         value = value.node.args[0]  # type: ignore[union-attr]
     return value in classes.stored or not classes.is_loop(value)
 
@@ -114,8 +114,8 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     device = devices.pop() if len(devices) == 1 else None
     if device is None:
         return "it is on several devices, or on none"
-    machine = machine_of(device)
-    if machine is None:
+    target = target_of(device)
+    if target is None:
         return f"nobody makes kernels for {device}"
     if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
         return "it has no elements"
@@ -130,11 +130,11 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if node.op is FETCH or node.op is ADD_AT:
         return None
     if isinstance(node.op.rule, Pointwise):
-        return rule_fails(node, machine.why_not_printed)
-    if isinstance(node.op.rule, Joined):
+        return rule_fails(node, target.why_not_printed)
+    if isinstance(node.op.rule, ConcatRule):
         return why_not_joined(node, most)
-    if isinstance(node.op.rule, Located):
-        return located_rule_fails(node, machine.why_not_printed)
+    if isinstance(node.op.rule, IndexFunction):
+        return index_function_fails(node, target.why_not_printed)
     return f"{node.op.name} has no rule for loops"
 
 
@@ -163,16 +163,16 @@ def why_not_joined(node: Node, most: int | None) -> str | None:
 def store(classes: Classes, value: Value) -> None:
     """Stores a value that is read outside the loops: the value itself, or the base of a view."""
     node = value.node
-    while node is not None and is_shown(value):
+    while node is not None and is_memory_view(value):
         value = node.args[0]
         node = value.node
     classes.stored.add(value)
 
 
-def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
+def store_shared(graph: Graph, classes: Classes, is_symbolic: bool) -> None:
     """Stores values that are expensive and would be computed by several readers, or several times by one."""
     for node in graph.nodes:
-        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, Joined)) and node.op is not FETCH:
+        if node not in classes.loops or not isinstance(node.op.rule, (Pointwise, ConcatRule)) and node.op is not FETCH:
             continue
         value = node.results[0]
         assert value is not None
@@ -182,7 +182,7 @@ def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
         if is_widened(value):
             continue  # readers may convert the narrow value, which is stored if that pays
         # With symbolic sizes the choice must not depend on relative sizes: each size could get other steps.
-        is_again_cheap = is_cheap(node) if is_open else is_cheap_again(value, classes)
+        is_again_cheap = is_cheap(node) if is_symbolic else is_cheap_again(value, classes)
         if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
 
@@ -190,7 +190,7 @@ def store_shared(graph: Graph, classes: Classes, is_open: bool) -> None:
 def store_before_running(graph: Graph, classes: Classes) -> None:
     """Stores an expensive operand of a scan along rows: otherwise it is computed one element at a time."""
     for node in graph.nodes:
-        if node not in classes.loops or node.op.name not in RUN_ALONG or not walks_singly(node.results[0]):  # type: ignore
+        if node not in classes.loops or node.op.name not in RUN_ALONG or not is_contiguous_scan(node.results[0]):  # type: ignore
             continue
         value = node.args[0]
         while value.node is not None and value.node.op is CONVERT and value not in classes.stored:
@@ -215,7 +215,7 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
     for reader in classes.readers[value]:
         if (
             reader.op is VIEW
-            or (isinstance(reader.op.rule, Joined) or is_widened(reader.results[0]))
+            or (isinstance(reader.op.rule, ConcatRule) or is_widened(reader.results[0]))
             and reader in classes.loops
         ):
             if reader.results[0] in classes.stored:
@@ -263,9 +263,9 @@ def is_cheap_again(value: Value, classes: Classes) -> bool:
 def is_cheap(node: Node) -> bool:
     least = max((value.type.numel for value in node.results if value is not None), default=0) / SMALL
     operands = {value for value in node.operands if value.ndim and value.type.numel > least}
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         # A copy, such as padding by nothing: readers may as well read the source.
-        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), Shown)
+        return isinstance(node.op.rule.rule(*node.args, **node.kwargs), OperandPart)
     return isinstance(node.op.rule, Pointwise) and node.op.rule.cost <= CHEAP and len(operands) <= 1
 
 
@@ -276,7 +276,7 @@ def expression_cost(value: Value, classes: Classes) -> int:
         return 0
     if node.op is VIEW:
         return 0 if node.args[0] in classes.stored else expression_cost(node.args[0], classes)
-    if isinstance(node.op.rule, Joined):
+    if isinstance(node.op.rule, ConcatRule):
         return max((0 if v in classes.stored else expression_cost(v, classes) for v in node.operands), default=0)
     if not isinstance(node.op.rule, Pointwise):
         return 0

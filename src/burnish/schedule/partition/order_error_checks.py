@@ -75,7 +75,7 @@ class Checker(Rewriter):
             return tuple(None for _ in node.results)
         if self.waiting.keys().isdisjoint(node.results):
             return None
-        made = self.kept(node, args, kwargs)
+        made = self.copy_node(node, args, kwargs)
         for old, new in zip(node.results, made, strict=True):
             if old is not None:
                 self.env[old] = new

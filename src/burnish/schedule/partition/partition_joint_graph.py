@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from ...ir.alias_analysis import storage_of
 from ...ir.announce_stage import announce
 from ...ir.data_dependent_errors import is_kept
-from ...ir.extract_subgraph import part
+from ...ir.extract_subgraph import extract_subgraph
 from ...ir.gradient_signature import Gradients
-from ...ir.graph import Alias, Graph, Node, Value, Write, replaced, values_in
+from ...ir.graph import Alias, Graph, Node, Value, Write, map_values, values_in
 from ...ir.graph_builder import Builder
 from .activation_memory_budget import choose
-from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
+from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Splitter:
         self.backward = self.ancestors(ends, stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
         written = {graph.inputs[write.input] for write in self.early_writes}
-        self.crossing = Crossing(
+        self.chooser = RecomputeChooser(
             graph,
             self.given,
             self.constants,
@@ -120,8 +120,8 @@ class Splitter:
     # ---- the graphs
 
     def halves(self, budget: float) -> Halves:
-        saved, again, instead = choose(self.crossing, budget)
-        is_copied = self.crossing.is_copied
+        saved, again, instead = choose(self.chooser, budget)
+        is_copied = self.chooser.is_copied
         inputs = [value for value in saved if value.node is None and not is_copied(value)]
         outputs = {}
         for k, out in enumerate(self.outputs):
@@ -129,8 +129,10 @@ class Splitter:
                 outputs.setdefault(out, k)
         kept = [value for value in saved if value in outputs]
         more = [value for value in saved if value not in outputs and value not in inputs]
-        forward, env = part((node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants])
-        forward.outputs = [out if isinstance(out, Alias) else replaced(out, env.__getitem__) for out in self.outputs]
+        forward, env = extract_subgraph(
+            (node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants]
+        )
+        forward.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in self.outputs]
         build = Builder(forward)
         forward.outputs += [build.copy(env[value]) if is_copied(value) else env[value] for value in more]
         forward.writes = [write.of(env[write.value]) for write in self.early_writes]
@@ -146,17 +148,17 @@ class Splitter:
     def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
         inputs = [*self.tangents, *saved, *self.constants]
         nodes = {
-            node: given_formally(node, instead[node]) if node in instead else node
+            node: with_shape_stand_in(node, instead[node]) if node in instead else node
             for node in self.graph.nodes
             if node in again or node in self.backward
         }
         first = [node for node in self.nodes_after_tangents() if node in nodes]
-        graph, env = part(late_as_can_be(self.graph, first, nodes), inputs)
+        graph, env = extract_subgraph(late_as_can_be(self.graph, first, nodes), inputs)
         for out in self.results:
             if isinstance(out, Alias):
                 graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
             else:
-                graph.outputs.append(replaced(out, env.__getitem__))
+                graph.outputs.append(map_values(out, env.__getitem__))
         graph.writes = [
             Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
             for write in self.late_writes

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 
 from ...ir.alias_analysis import storage_of
 from ...ir.announce_stage import announce
-from ...ir.extract_subgraph import part
-from ...ir.graph import Graph, Node, Value, replaced, values_in
+from ...ir.extract_subgraph import extract_subgraph
+from ...ir.graph import Graph, Node, Value, map_values, values_in
 from .activation_memory_budget import choose
-from .saved_or_recomputed import Crossing, given_formally, late_as_can_be
+from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in
 
 
 def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     """The last inputs are `constants`. `budget` is the setting `memory_budget`."""
-    cut = fullest(graph)
+    cut = memory_peak(graph)
     early, late = graph.nodes[:cut], graph.nodes[cut:]
     given, fixed = graph.inputs[: len(graph.inputs) - constants], graph.inputs[len(graph.inputs) - constants :]
     first = set(early)
@@ -34,20 +34,20 @@ def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
         for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))
         if value.node in first
     }
-    _, again, instead = choose(Crossing(graph, given, fixed, first, set(late), made_for), budget)
+    _, again, instead = choose(RecomputeChooser(graph, given, fixed, first, set(late), made_for), budget)
     if not again:
         return graph
     nodes: dict[Node, Node] = {node: node for node in graph.nodes if node in again}
-    nodes |= {node: given_formally(node, instead[node]) if node in instead else node for node in late}
+    nodes |= {node: with_shape_stand_in(node, instead[node]) if node in instead else node for node in late}
     # From here on, the results of a node that is repeated replace those of the first run.
-    new, env = part([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
-    new.outputs = [replaced(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
+    new, env = extract_subgraph([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
+    new.outputs = [map_values(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     announce("rematerialize", new, graph)
     return new
 
 
-def fullest(graph: Graph) -> int:
+def memory_peak(graph: Graph) -> int:
     """The number of nodes before the point where most memory is in use by values that have later readers."""
     change = [0] * (len(graph.nodes) + 1)
     for value, (first, last) in reaches(graph.nodes).items():

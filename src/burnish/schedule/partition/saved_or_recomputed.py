@@ -1,7 +1,7 @@
 """Recomputation: which values that later nodes read are saved in memory, and which are computed again.
 
-    crossing = Crossing(graph, given, constants, early, late, made_for)
-    saved, again, instead = crossing.choose()
+    chooser = RecomputeChooser(graph, given, constants, early, late, made_for)
+    saved, again, instead = chooser.choose()
 
 A value is recomputed where that needs no further memory: a view, or an element-wise result of saved values. Results and
 operands of early library calls are stored anyway. Where a late library call reads one, it is saved: recomputing it
@@ -21,7 +21,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import VIEW
 from ...ops.operator_record import Pointwise
-from ..target_machines import machine_of
+from ..target_machines import target_of
 from .loop_or_library_call import is_cheap, is_widened, why_not_loop
 
 FEW = 8
@@ -31,7 +31,7 @@ SMALL = 16
 """A value that is this many times smaller may be saved instead of the larger one."""
 
 
-FORMAL = {
+SHAPE_ONLY = {
     "aten.max_pool2d_with_indices_backward.default": 1,
     "aten.max_pool3d_with_indices_backward.default": 1,
     "aten.avg_pool2d_backward.default": 1,
@@ -39,7 +39,7 @@ FORMAL = {
 """The operand whose elements an operator does not read: it only gives the result its shape and strides."""
 
 
-class Crossing:
+class RecomputeChooser:
     def __init__(
         self,
         graph: Graph,
@@ -149,8 +149,8 @@ class Crossing:
         settle()
         instead: dict[Node, Value] = {}
         for node in self.graph.nodes:
-            if node in self.late and node.op.name in FORMAL:
-                value = node.args[FORMAL[node.op.name]]
+            if node in self.late and node.op.name in SHAPE_ONLY:
+                value = node.args[SHAPE_ONLY[node.op.name]]
                 if not any(True for _ in self.shown_by(value)) or value in saved:
                     continue
                 other = self.stand_in(value, saved)
@@ -248,9 +248,9 @@ def late_as_can_be(graph: Graph, first: Iterable[Node], nodes: Mapping[Node, Nod
     return [nodes[node] for node in found]
 
 
-def given_formally(node: Node, other: Value) -> Node:
+def with_shape_stand_in(node: Node, other: Value) -> Node:
     """The node with another value as the operand that it reads only for its shape."""
-    at = FORMAL[node.op.name]
+    at = SHAPE_ONLY[node.op.name]
     made = Node(node.op, (*node.args[:at], other, *node.args[at + 1 :]), node.kwargs, node.line)
     made.results = node.results
     return made
@@ -262,8 +262,8 @@ def is_always_again(node: Node) -> bool:
 
 
 def keeps_operands(value: Value) -> bool:
-    machine = machine_of(value.type.device)
-    return machine is not None and machine.keeps_operands
+    target = target_of(value.type.device)
+    return target is not None and target.keeps_operands
 
 
 def is_element_wise(node: Node) -> bool:
@@ -272,8 +272,8 @@ def is_element_wise(node: Node) -> bool:
 
 def read_by(node: Node) -> list[Value]:
     """The operands whose elements are read."""
-    formal = FORMAL.get(node.op.name)
-    return [value for at, arg in enumerate(node.args) if at != formal for value in values_in(arg)] + values_in(
+    shape_only = SHAPE_ONLY.get(node.op.name)
+    return [value for at, arg in enumerate(node.args) if at != shape_only for value in values_in(arg)] + values_in(
         tuple(node.kwargs.values())
     )
 

@@ -183,7 +183,7 @@ def print_attention(target: Host) -> str:
 
 class AttentionPrinter(FunctionPrinter):
     def module(self) -> str:
-        return self.text([self.shared_out("attention", TABLE, PLAN), self.work(), self.softmax()])
+        return self.text([self.print_parallel_entry("attention", TABLE, PLAN), self.work(), self.softmax()])
 
     # ---- the functions
 

@@ -2,7 +2,7 @@
 
     class AttentionPrinter(FunctionPrinter):
         def module(self) -> str:
-            return self.text([self.shared_out("attention", TABLE, PLAN), self.work()])
+            return self.text([self.print_parallel_entry("attention", TABLE, PLAN), self.work()])
 
 Sizes, strides and steps are words of a table; vectors are as wide as the machine's, and their tails are masked.
 """
@@ -37,7 +37,7 @@ class FunctionPrinter:
             ]
         )
 
-    def shared_out(self, name: str, table: Sequence[str], plan: Sequence[str]) -> str:
+    def print_parallel_entry(self, name: str, table: Sequence[str], plan: Sequence[str]) -> str:
         """The exported function: torch's threads share `tasks`, a word of the plan, each at least `grain`. It calls
         `work` with a pointer to a counter that starts at 0, followed by the table."""
 

@@ -1,6 +1,6 @@
 """A native function that compares words of memory with their recorded values.
 
-    sampler().launch(table)      table: the addresses, the expected words, their number, the address of the result
+    memory_comparer().launch(table)    table: the addresses, the expected words, their number, the address of the result
 
 `runtime.program.frozen_prologue` uses it to see whether a module's parameters were changed without torch's knowledge.
 """
@@ -50,6 +50,6 @@ exit:
 
 
 @once
-def sampler() -> NativeKernel:
+def memory_comparer() -> NativeKernel:
     code = object_code(TEXT.format(triple=host().triple), host())
     return bind("sampler", code, "sampler", {}, buffers=4, cycles=10_000)

@@ -131,7 +131,7 @@ def print_recurrent(target: Host) -> str:
 
 class RecurrentPrinter(FunctionPrinter):
     def module(self) -> str:
-        return self.text([self.shared_out("recurrent", TABLE, PLAN), self.work(), self.copy(), self.cell()])
+        return self.text([self.print_parallel_entry("recurrent", TABLE, PLAN), self.work(), self.copy(), self.cell()])
 
     def work(self) -> str:
         def body() -> None:

@@ -57,7 +57,7 @@ work()
 """The program of a worker. The package is put in place without running its `__init__`, which imports torch."""
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A worker can no longer be used."""
 
 
@@ -111,13 +111,13 @@ class Worker:
             send(self.channel, written(job))
             answer = receive(self.channel)
             if answer is None:
-                raise Lost(f"a worker process ended while it compiled {job.name}")
+                raise WorkerLost(f"a worker process ended while it compiled {job.name}")
             return read_answer(answer)
         except (TimeoutError, ValueError) as error:
             self.process.kill()
-            raise Lost(f"a worker process was stopped, which gave no answer for {job.name}: {error}") from error
+            raise WorkerLost(f"a worker process was stopped, which gave no answer for {job.name}: {error}") from error
         except OSError as error:
-            raise Lost(f"a worker process ended before it compiled {job.name}: {error}") from error
+            raise WorkerLost(f"a worker process ended before it compiled {job.name}: {error}") from error
 
     def end(self) -> None:
         self.hang_up()
@@ -136,7 +136,7 @@ class Worker:
 
 
 @dataclass(eq=False, slots=True)
-class Order:
+class PendingJob:
     job: Job
     made: Future[Made | None] = field(default_factory=Future)
 
@@ -146,7 +146,7 @@ class Workers:
         self.why_not: str | None = None
         """Why no more workers are started."""
         self.processes: set[Worker] = set()
-        self._orders: deque[Order] = deque()
+        self._pending: deque[PendingJob] = deque()
         self._changed = threading.Condition()
         self._running = self._free = 0
 
@@ -163,13 +163,13 @@ class Workers:
                 self._free += 1
 
     def take(self, jobs: Sequence[Job], most: int) -> list[Future[Made | None]]:
-        orders = [Order(job) for job in jobs]
+        pending = [PendingJob(job) for job in jobs]
         with self._changed:
-            self.start(min(most, self._running - self._free + len(self._orders) + len(orders)))
-            self._orders += orders
+            self.start(min(most, self._running - self._free + len(self._pending) + len(pending)))
+            self._pending += pending
             self._changed.notify_all()
-            self._give_back()
-        return [order.made for order in orders]
+            self._return_unserved_jobs()
+        return [one.made for one in pending]
 
     def _serve(self) -> None:
         """The main function of a worker's thread."""
@@ -188,51 +188,51 @@ class Workers:
             return f"no worker process can be started: {error}"
         self.processes.add(worker)
         try:
-            while (order := self._next()) is not None:
+            while (pending := self._next()) is not None:
                 made = None
                 try:
-                    made = worker.compile(order.job)
-                except Lost as lost:
+                    made = worker.compile(pending.job)
+                except WorkerLost as lost:
                     return str(lost)
                 finally:
-                    self._finish(order, made)
+                    self._finish(pending, made)
             return None
         finally:
             worker.end()
             self.processes.discard(worker)
 
-    def _next(self) -> Order | None:
-        """The next order. None if there was none for a while: the calling worker is then no longer counted."""
+    def _next(self) -> PendingJob | None:
+        """The next job. None if there was none for a while: the calling worker is then no longer counted."""
         with self._changed:
-            while self._changed.wait_for(lambda: self._orders, IDLE):
-                order = self._orders.popleft()
-                if order.made.set_running_or_notify_cancel():
+            while self._changed.wait_for(lambda: self._pending, IDLE):
+                pending = self._pending.popleft()
+                if pending.made.set_running_or_notify_cancel():
                     self._free -= 1
-                    return order
+                    return pending
             self._running -= 1
             self._free -= 1
             return None
 
-    def _finish(self, order: Order, made: Made | None) -> None:
+    def _finish(self, pending: PendingJob, made: Made | None) -> None:
         with self._changed:
             self._free += 1
-        order.made.set_result(made)
+        pending.made.set_result(made)
 
     def _leave(self, why: str) -> None:
         with self._changed:
             is_first, self.why_not = self.why_not is None, self.why_not or why
             self._running -= 1
             self._free -= 1
-            self._give_back()
+            self._return_unserved_jobs()
         if is_first:
             events.emit("kernels.workers", text=f"kernels are compiled in this process from now on: {why}")
 
-    def _give_back(self) -> None:
-        """Returns orders without a worker to their callers."""
-        while self._orders and not self._running:
-            order = self._orders.popleft()
-            if order.made.set_running_or_notify_cancel():
-                order.made.set_result(None)
+    def _return_unserved_jobs(self) -> None:
+        """Returns jobs without a worker to their callers."""
+        while self._pending and not self._running:
+            pending = self._pending.popleft()
+            if pending.made.set_running_or_notify_cancel():
+                pending.made.set_result(None)
 
     def end(self) -> None:
         """Ends all workers. A busy one ends after it has finished its job and cleaned up."""

@@ -79,7 +79,7 @@ def made_by(future: Future[Made], job: Job) -> Made:
     try:
         return future.result()
     except CancelledError:
-        return made_here(job)
+        return compile_in_process(job)
 
 
 def side_by_side(jobs: Sequence[Job]) -> list[Made]:
@@ -93,16 +93,16 @@ def side_by_side(jobs: Sequence[Job]) -> list[Made]:
 def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
     threads = min(MOST_THREADS, compile_worker_pool.cores(), len(jobs))
     if threads < 2:
-        return list(map(made_here, jobs))
+        return list(map(compile_in_process, jobs))
     with ThreadPoolExecutor(threads, "burnish-triton") as pool:
         try:
-            made = [pool.submit(made_here, job) for job in jobs]
+            made = [pool.submit(compile_in_process, job) for job in jobs]
         except RuntimeError:  # the interpreter is shutting down, or no more threads can be started
-            return list(map(made_here, jobs))
+            return list(map(compile_in_process, jobs))
         return [each.result() for each in made]
 
 
-def made_here(job: Job) -> Made:
+def compile_in_process(job: Job) -> Made:
     start = time.perf_counter()
     return Made(invoke_triton.emitted(job), time.perf_counter() - start)
 
@@ -129,7 +129,7 @@ def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
 
 def key_of(job: Job) -> str:
     how = f"{job.is_aligned} {job.warps} {job.stages} {job.dtypes} {sorted(job.numbers)} {job.sizes}"
-    return f"{made_with(job.architecture)}\n{how}\n{without_comments(job.text)}"
+    return f"{toolchain_key(job.architecture)}\n{how}\n{without_comments(job.text)}"
 
 
 def without_comments(text: str) -> str:
@@ -137,7 +137,7 @@ def without_comments(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
-def made_with(architecture: int) -> str:
+def toolchain_key(architecture: int) -> str:
     return f"triton {triton_version()} sm_{architecture}"
 
 

@@ -57,9 +57,9 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
         yield _mkl_packed(spec, output)
     if why_not_vector(spec) is None:
         yield _vector(spec, output)
-    matmul_tiling_and_packing = own_linear(spec)
-    if matmul_tiling_and_packing is not None:
-        yield matmul_tiling_and_packing
+    own = own_linear(spec)
+    if own is not None:
+        yield own
 
 
 def eager(spec: LinearSpec, output: TensorType) -> Candidate:

@@ -201,7 +201,7 @@ class Maker:
 _makers: list[Maker] = []
 
 
-def offer(maker: Maker) -> None:
+def register_maker(maker: Maker) -> None:
     _makers[:] = [maker]
 
 
