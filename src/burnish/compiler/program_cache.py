@@ -49,7 +49,7 @@ RECORDS: dict[str, str] = {
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
         "compiler.program_recipe": "Recipe Plain Frozen Halved OpenRecipe OpenPlain OpenFrozen OpenHalved",
-        "runtime.program.unbound_driver": "Draft View",
+        "runtime.program.unbound_driver": "UnboundDriver View",
         "runtime.program.unbound_symbolic_driver": "OpenDraft OpenLaunch OpenEntry OpenView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.program.autograd_function import Aside, Differentiable, GradientLayout, OpenDifferentiable
 from ..runtime.program.frozen_prologue import FrozenProgram
-from ..runtime.program.input_alias_check import Apart
+from ..runtime.program.input_alias_check import AliasCheckedProgram
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program.program import LinkedProgram
-from ..runtime.program.unbound_driver import Draft, halves
+from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
 from ..tensors.symbolic_sizes import Formula, Point
 
@@ -41,18 +41,18 @@ class Tools(NamedTuple):
 
 
 class Plain(NamedTuple):
-    driver: Draft
+    driver: UnboundDriver
 
 
 class Frozen(NamedTuple):
-    main: Draft
-    prologue: Draft
+    main: UnboundDriver
+    prologue: UnboundDriver
     state: tuple[int, ...]
 
 
 class Halved(NamedTuple):
-    forward: Draft
-    backward: Draft
+    forward: UnboundDriver
+    backward: UnboundDriver
     layout: GradientLayout
 
 
@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> Apart | Aside | Differentiable | FrozenProgram | LinkedProgram:
+    ) -> AliasCheckedProgram | Aside | Differentiable | FrozenProgram | LinkedProgram:
         made: Any
         join = tools.join
         match self.parts:
@@ -78,10 +78,10 @@ class Recipe(NamedTuple):
                     main.program(join), prologue.program(join), state, tools.sampler, eager, tools.new_watch
                 )
             case Halved(forward, backward, layout):
-                made = Differentiable(*halves(forward, backward, join), layout, eager)
+                made = Differentiable(*paired_programs(forward, backward, join), layout, eager)
         if self.is_aside:
             made = Aside(made)
-        return Apart(made, eager, self.written, self.reaches) if self.written else made
+        return AliasCheckedProgram(made, eager, self.written, self.reaches) if self.written else made
 
 
 # ---- for symbolic sizes
@@ -93,7 +93,7 @@ class OpenPlain(NamedTuple):
 
 class OpenFrozen(NamedTuple):
     main: OpenDraft
-    prologue: Draft
+    prologue: UnboundDriver
     state: tuple[int, ...]
 
 
@@ -146,7 +146,7 @@ class OpenRecipe(NamedTuple):
                 )
         if self.is_aside:
             made = Aside(made)
-        return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+        return AliasCheckedProgram(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
 
 
 def settled(tree: Any, point: Point) -> Any:

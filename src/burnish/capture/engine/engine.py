@@ -117,7 +117,11 @@ class Program:
                             return self.rerun(continuation, slots)
                         nesting, drawn = state_before(segment) if segment.looks_first else (None, None)
                         try:
-                            outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
+                            outputs = (
+                                segment.call(*inputs)
+                                if segment.call_with_tuple is None
+                                else segment.call_with_tuple(inputs)
+                            )
                         except BaseException as error:
                             if not may_run_again(segment, nesting, error):
                                 raise

@@ -46,7 +46,7 @@ MOST_CHANGES = 3
 def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
     """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
     ``has_traced``: the continuations traced in this call."""
-    warmup_status.goes_on()
+    warmup_status.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
     machine: Machine | None = None

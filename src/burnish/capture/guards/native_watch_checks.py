@@ -130,7 +130,7 @@ class Keeper:
             self.others = {}
             general = self.general()
             if general is not None:
-                self.holders.ask_by(general)
+                self.holders.replace_check(general)
         others = self.others
         if module not in others and len(others) < MOST_MODULES:
             others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified, self.written)
@@ -183,7 +183,7 @@ class Keeper:
                 straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
                 straight.general = general  # it may have no other holder from here on
                 straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
-                self.holders.ask_by(self.marked(straight))
+                self.holders.replace_check(self.marked(straight))
 
     def refused(self, slots: list) -> Any:
         """Called after the watch has failed."""

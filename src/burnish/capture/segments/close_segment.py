@@ -95,7 +95,7 @@ def close(
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(written),
         draws=graph_module is not None and draws_and_may_fail(graph_module),
-        nests=any(call.target in NESTING for call in recorder.calls),
+        changes_autocast=any(call.target in AUTOCAST_CALLS for call in recorder.calls),
         compares_results=any(compares_results(call.target) for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
@@ -196,4 +196,4 @@ def _guard_against_aliases(tracer: Tracer) -> None:
             heap.guard("distinct", None, tuple(groups[kind]))
 
 
-NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+AUTOCAST_CALLS = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)

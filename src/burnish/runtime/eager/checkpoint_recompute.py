@@ -156,7 +156,7 @@ SavedTensor = _autograd.SavedTensor if CAN_SAVE_ALONE else SavedByNode
 saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
 
 
-class Kept:
+class RegionInputs:
     """The inputs of a region, for its recomputation."""
 
     def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
@@ -180,7 +180,7 @@ def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any
 
 def again_of(steps: Steps, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
     """Recomputes a region that is about to run, or has run from that random state."""
-    kept = Kept(inputs, steps.saves)
+    kept = RegionInputs(inputs, steps.saves)
     switches = Switches(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))
     if random is None and steps.draws:
         random = RandomState(inputs)

@@ -1,6 +1,6 @@
 """Alias check at run time: compiled code that writes to inputs runs only if they do not overlap other inputs.
 
-    call = Apart(program, eager, written, reaches)
+    call = AliasCheckedProgram(program, eager, written, reaches)
     call(x, y)                        x is written to: runs the program
     call(base[:4], base[2:])          runs eagerly: y overlaps x
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-class Apart:
+class AliasCheckedProgram:
     """`reaches` gives the number of bytes each input tensor spans, by its position. `open_inputs` are contiguous and
     may have a different size in each call."""
 
@@ -48,9 +48,9 @@ class Apart:
         return self.program.source
 
     def __call__(self, *inputs: Any) -> Any:
-        return self.program(*inputs) if self.lies_apart(inputs) else self.eager(*inputs)
+        return self.program(*inputs) if self.has_no_overlap(inputs) else self.eager(*inputs)
 
-    def lies_apart(self, inputs: Sequence[Any]) -> bool:
+    def has_no_overlap(self, inputs: Sequence[Any]) -> bool:
         addresses = self.addresses_of(inputs)
         if addresses != self.seen:
             if self.any_shared(addresses):
