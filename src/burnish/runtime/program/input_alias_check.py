@@ -14,8 +14,8 @@ from typing import Any
 
 
 class AliasCheckedProgram:
-    """`reaches` gives the number of bytes each input tensor spans, by its position. `open_inputs` are contiguous and
-    may have a different size in each call."""
+    """`reaches` gives the number of bytes each input tensor spans, by its position. `symbolic_inputs` are contiguous
+    and may have a different size in each call."""
 
     def __init__(
         self,
@@ -23,17 +23,17 @@ class AliasCheckedProgram:
         eager: Callable,
         written: Sequence[int],
         reaches: Mapping[int, int],
-        open_inputs: Sequence[int] = (),
+        symbolic_inputs: Sequence[int] = (),
     ):
         self.program, self.eager = program, eager
         self.positions = [k for k, reach in reaches.items() if reach]
         self.reaches = [reaches[k] for k in self.positions]
         self.written = [k in set(written) for k in self.positions]
-        self.open = [self.positions.index(k) for k in open_inputs if k in self.positions]
+        self.symbolic = [self.positions.index(k) for k in symbolic_inputs if k in self.positions]
         reads = "".join(
             [
                 *(f"i[{k}].data_ptr(), " for k in self.positions),
-                *(f"i[{self.positions[at]}].nbytes, " for at in self.open),
+                *(f"i[{self.positions[at]}].nbytes, " for at in self.symbolic),
             ]
         )
         self.addresses_of: Callable[[Sequence[Any]], tuple] = eval(f"lambda i: ({reads})")
@@ -61,7 +61,7 @@ class AliasCheckedProgram:
     def any_shared(self, addresses: tuple) -> bool:
         """Whether an input that is written to overlaps another input."""
         count, reaches = len(self.positions), list(self.reaches)
-        for at, size in zip(self.open, addresses[count:], strict=True):
+        for at, size in zip(self.symbolic, addresses[count:], strict=True):
             reaches[at] = size
         ranges = sorted(zip(addresses[:count], reaches, self.written, strict=True))
         end, written_end = 0, 0
