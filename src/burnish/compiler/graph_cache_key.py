@@ -69,7 +69,7 @@ def key_of(
 
 
 def open_key_of(gm: GraphModule, opened: Any, gradients: bool) -> str | None:
-    """The key of a graph that is compiled for symbolic sizes: `opened` are capture's OpenInputs."""
+    """The key of a graph that is compiled for symbolic sizes: `opened` are capture's SymbolicExampleInputs."""
     space = opened.space
     try:
         first, *others = ([*opened.examples(point)] for point in space.points)

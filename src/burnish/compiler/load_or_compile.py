@@ -43,7 +43,7 @@ def recipe_of(
 
 
 def open_recipe_of(gm: GraphModule, opened: Any, gradients: bool) -> tuple[OpenRecipe, Tools]:
-    """`opened` are capture's OpenInputs."""
+    """`opened` are capture's SymbolicExampleInputs."""
 
     def key() -> str | None:
         from .graph_cache_key import open_key_of
