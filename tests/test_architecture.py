@@ -51,7 +51,7 @@ MAY_IMPORT = {
 PEERS = ("torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
 MAY_IMPORT_PEERS = {"backends", "integrations"}
 
-LONGEST_FILE = 800
+LONGEST_FILE = 500
 MOST_FILES = 20
 EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
 
@@ -110,10 +110,11 @@ def test_table_of_directions_has_no_cycle():
 
 
 def test_no_circle_of_imports_has_more_than_two_files():
-    """In capture the rules for calls need each other, and some circles are larger."""
+    """In capture a class and the modules that it hands parts to name each other's types: four files at most."""
     sources = {module_name(path): (path.read_text(encoding="utf-8"), is_package(path)) for path in FILES}
-    circles = [circle for circle in circles_of(sources) if {part_of(module) for module in circle} != {"capture"}]
-    assert [circle for circle in circles if len(circle) > 2] == []
+    most = {"capture": 4}
+    circles = circles_of(sources)
+    assert [circle for circle in circles if len(circle) > max(most.get(part_of(module), 2) for module in circle)] == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
     python -m bench.attack.layouts --seed 7 --count 1000        every candidate, operands of every layout
     python -m bench.attack.models --seed 7 --count 100          NNSmith's models
     python -m bench.attack.databases                            torch's databases of modules and functions
+    python -m bench.attack.subclasses --seed 7 --count 1000     containers whose methods are overridden
     python -m bench.attack.files --inputs 1000000               exported files, changed at random
     python -m bench.attack.threads --minutes 10                 threads, cold caches, resets
     python -m bench.attack.interrupts --minutes 10              signals at any line of a first call

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..python.messages import logging_calls, warnings_warn
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
+from .versions.behavior import BEHAVIOR
 
 
 def frame_locals(frame: Frame) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def namespace_of(frame: Frame) -> dict[str, Any]:
     """The result of ``locals()``: before Python 3.13, one dictionary per frame, updated each time."""
     values = frame_locals(frame)
     known = frame.namespace
-    if sys.version_info >= (3, 13) or known is None:
+    if BEHAVIOR.locals_returns_new_dictionary or known is None:
         frame.namespace = values
         return values
     for name in frame.code.names:

@@ -80,6 +80,7 @@ table takes longer to read."""
 
 has_loose_values = sys.version_info >= (3, 13)
 """Whether values stored apart from their keys may change while the version does not."""
+reference_count_bits = 32 if sys.version_info >= (3, 12) else 64
 is_supported = (
     sys.implementation.name == "cpython"
     and (3, 11) <= sys.version_info[:2] <= (3, 13)

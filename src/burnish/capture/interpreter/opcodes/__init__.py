@@ -14,20 +14,15 @@ CPython version gets its own entry in ``versions``. Everything that stays the sa
 from __future__ import annotations
 
 import dis
-import sys
+import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ..versions.behavior import INSTRUCTIONS
 from . import arithmetic, calls, containers, exceptions, generators, handler_registry, stack, variables
 from . import control_flow as _flow
 
-if sys.version_info >= (3, 13):
-    from ..versions import cpython_313 as version
-elif sys.version_info >= (3, 12):
-    from ..versions import cpython_312 as version
-else:
-    from ..versions import cpython_311 as version
-
+version = importlib.import_module(f"..versions.{INSTRUCTIONS}", __name__)
 __all__ = ["flow", "handler", "resolve", "why_not_handled"]
 FAMILIES = (stack, variables, arithmetic, _flow, calls, containers, exceptions, generators, version)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..frames import EXHAUSTED, PUSHED
+from ..versions.behavior import BEHAVIOR
 from .handler_registry import op
 
 
@@ -100,12 +101,9 @@ def leave_loop(frame, target: int) -> None:
     names, n = frame.code.opnames, len(frame.code.opnames)
     if target < n and names[target] == "END_FOR":
         target += 1
-        if target < n and names[target] == "POP_TOP" and AFTER_END_FOR:
+        if target < n and names[target] == "POP_TOP" and BEHAVIOR.pop_top_follows_end_for:
             target += 1
     frame.pc = target
-
-
-AFTER_END_FOR = __import__("sys").version_info >= (3, 13)
 
 
 @op("RETURN_VALUE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..frames import PUSHED, Generator
+from ..versions.behavior import BEHAVIOR
 from .handler_registry import op, refuse
 
 refuse(
@@ -71,14 +72,11 @@ def send(m, f, arg):
 
 def end_send(frame, target: int, value) -> None:
     """The receiver on top of the stack has returned. On 3.11 the value replaces it; later END_SEND drops it."""
-    if END_SEND_DROPS_RECEIVER:
+    if BEHAVIOR.end_send_drops_receiver:
         frame.stack.append(value)
     else:
         frame.stack[-1] = value
     frame.pc = target
-
-
-END_SEND_DROPS_RECEIVER = __import__("sys").version_info >= (3, 12)
 
 
 @op("END_SEND")

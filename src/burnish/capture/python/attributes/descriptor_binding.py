@@ -8,7 +8,6 @@ A ``__get__`` in Python is interpreted.
 from __future__ import annotations
 
 import functools
-import sys
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -21,6 +20,7 @@ from typing import Any
 
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
+from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers.live_scalars import Live
 from ..polyfills import object_polyfills
 from .class_lookup import lookup
@@ -62,7 +62,7 @@ def bind_function(m: Any, function: Any, target: type) -> Any:
     """What ``classmethod(function)`` is through ``target``."""
     if isinstance(function, FunctionType):
         return MethodType(function, target)
-    getter = find_on_type(type(function), "__get__") if sys.version_info < (3, 13) else None
+    getter = find_on_type(type(function), "__get__") if BEHAVIOR.classmethod_wraps_descriptors else None
     if getter is None:
         return MethodType(function, target)
     if isinstance(getter, FunctionType):

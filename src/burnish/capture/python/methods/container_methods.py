@@ -80,10 +80,10 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.plainly(method, *args, **kwargs)  # raises the error
     if (
         name in BY_ITS_OWN_RULES
-        and (args or kwargs or name == "copy")
-        and value_kinds.stores_by_own_rules(m, type(table))
+        and (args or kwargs or name in ("copy", "popitem"))
+        and value_kinds.has_own_rules(m, type(table))
     ):
-        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own __setitem__")
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own items")
     if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
@@ -127,8 +127,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     return m.made(answer) if isinstance(answer, dict) else answer
 
 
-BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy update".split())
-"""Methods of ordered dictionaries that store through the object's own ``__setitem__``."""
+BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy update pop popitem".split())
+"""Methods of ordered dictionaries that read and write through the object's own ``__getitem__``, ``__setitem__``, ..."""
 
 
 def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:

@@ -162,6 +162,16 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
 ITERABLE = (list, tuple, set, frozenset, collections.deque, str, range, dict)
 
 
+def iterates_by_own_rules(m: Any, method: str, other: Any) -> bool:
+    """Whether the user's methods are called for the elements. C code reads sets past them, and an ordered dictionary's
+    items through them."""
+    if method == "dict_update" and isinstance(other, collections.OrderedDict):
+        return any(python_method(m, other, name) for name in ("keys", "__iter__", "__getitem__"))
+    if method == "set_update" and isinstance(other, (set, frozenset)):
+        return False
+    return python_method(m, other, "__iter__")
+
+
 def extend(m: Any, method: str, target: Any, other: Any) -> Any:
     if type(other) is dict and method == "dict_update" and type(target) is dict:
         m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
@@ -171,9 +181,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
                 check_key(m, key)
         target.update(other)
         return None
-    if isinstance(other, ITERABLE) and (
-        not python_method(m, other, "__iter__") or method == "set_update" and isinstance(other, (set, frozenset))
-    ):
+    if isinstance(other, ITERABLE) and not iterates_by_own_rules(m, method, other):
         if method == "dict_update" and not isinstance(other, dict):
             m.plainly(target.update, other)
             return None

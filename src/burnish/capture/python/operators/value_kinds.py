@@ -56,6 +56,14 @@ def stores_by_own_rules(m: Any, kind: type) -> bool:
     return issubclass(kind, collections.OrderedDict) and isinstance(lookup(m, kind, "__setitem__")[0], FunctionType)
 
 
+def has_own_rules(m: Any, kind: type) -> bool:
+    """Whether methods of C code call the user's methods for single items: those of an ordered dictionary do."""
+    return issubclass(kind, collections.OrderedDict) and any(
+        isinstance(lookup(m, kind, name)[0], FunctionType)
+        for name in ("__setitem__", "__getitem__", "__delitem__", "__contains__")
+    )
+
+
 NATIVE_PARTS = (
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -8,9 +8,9 @@ the result is the same, the comparisons are not.
 
 from __future__ import annotations
 
-import sys
+from ...interpreter.versions.behavior import BEHAVIOR
 
-KEEPS_EQUAL_KEYS_IN_DESCENDING_RUN = sys.version_info >= (3, 13)
+HOLDS_EQUAL_KEYS = BEHAVIOR.descending_run_holds_equal_keys
 LONGEST_BLOCK = 63
 
 
@@ -56,7 +56,7 @@ def insert_from(order, keys, count):
 
 def first_run(order, keys):
     """The length of the run at the start, which is ascending afterwards: a descending one is reversed."""
-    if KEEPS_EQUAL_KEYS_IN_DESCENDING_RUN:
+    if HOLDS_EQUAL_KEYS:
         return first_run_with_equal_keys(order, keys)
     count = 2
     if not keys[order[1]] < keys[order[0]]:

@@ -27,11 +27,10 @@ The result is the pair of tuples, or None if something differs.
 from __future__ import annotations
 
 import functools
-import sys
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction
-from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers
+from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code
 from ..target_machine import host
 
@@ -344,7 +343,7 @@ COUNTED = """
 def text() -> str:
     last = WORDS_AT_ONCE
     words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
-    counted = COUNTED.format(kind="i32" if sys.version_info >= (3, 12) else "i64")
+    counted = COUNTED.format(kind=f"i{reference_count_bits}")
     noughts = "".join(NOUGHT.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
     parts = {
         "compare them": f"{words}word.{last}:",

@@ -1,0 +1,38 @@
+"""What differs between CPython versions besides their instructions: one record per version.
+
+The memory layout of Python's objects, which native guards read, is in ``runtime/state_watch/native_watch.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Behavior:
+    pop_top_follows_end_for: bool
+    """A loop ends with two instructions: the first drops the value, the second the iterator."""
+
+    end_send_drops_receiver: bool
+    """Otherwise the value of ``yield from`` takes the receiver's place on the stack."""
+
+    locals_returns_new_dictionary: bool
+    """Otherwise there is one dictionary per frame, updated by each ``locals()``."""
+
+    classmethod_wraps_descriptors: bool
+    """Whether ``classmethod(property(...))`` and the like call the ``__get__`` of what they wrap."""
+
+    descending_run_holds_equal_keys: bool
+    """How ``list.sort`` finds the run that a list starts with."""
+
+
+VERSIONS = {
+    (3, 11): Behavior(False, False, False, True, False),
+    (3, 12): Behavior(False, True, False, True, False),
+    (3, 13): Behavior(True, True, True, False, True),
+}
+VERSION = min(max(sys.version_info[:2], min(VERSIONS)), max(VERSIONS))
+BEHAVIOR = VERSIONS[VERSION]
+INSTRUCTIONS = "cpython_{}{}".format(*VERSION)
+"""The module beside this one with the instructions that differ from those of the version before."""
