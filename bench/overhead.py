@@ -41,8 +41,8 @@ class Graph:
 
     def __init__(self, run: Callable | None = None):
         self.run, self.seconds = run, 0.0
-        if hasattr(run, "__burnish_on__"):
-            self.__burnish_on__ = self.called_on
+        if hasattr(run, "__burnish_call_with_tuple__"):
+            self.__burnish_call_with_tuple__ = self.called_on
 
     def __call__(self, *inputs: Any) -> Any:
         begun = perf_counter()
@@ -53,7 +53,7 @@ class Graph:
     def called_on(self, inputs: tuple) -> Any:
         """Where the graph is called on the tuple of its inputs, as it is without this."""
         begun = perf_counter()
-        result = self.run.__burnish_on__(inputs)  # type: ignore[union-attr]
+        result = self.run.__burnish_call_with_tuple__(inputs)  # type: ignore[union-attr]
         self.seconds = perf_counter() - begun
         return result
 

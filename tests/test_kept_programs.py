@@ -396,7 +396,7 @@ with torch.no_grad():
     for _ in range(8):
         compiled(torch.ones(4, 16))
 segment, = vars(compiled)["__burnish_program__"].entry.segments
-print(segment.check.keeper.fast is not None, "burnish.codegen.llvm" in sys.modules)
+print(segment.check.watch_manager.fast is not None, "burnish.codegen.llvm" in sys.modules)
 """
 
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.segments.break_transition import Crossing
+from burnish.capture.segments.break_transition import BreakTransition
 
 
-def crossings(compiled):
+def transitions(compiled):
     program = compiled.__burnish_program__
     return [
-        segment.leads_to.crossing
+        segment.leads_to.transition
         for point in [program.entry, *program.continuations.values()]
         for segment in point.segments
         if segment.leads_to is not None
@@ -97,7 +97,7 @@ def test_programs_give_what_they_give_in_eager(fn):
             found, wanted = compiled(x, mine), fn(x, theirs)
             assert mine == theirs and type(found) is type(wanted)
             assert torch.equal(torch.as_tensor(found), torch.as_tensor(wanted))
-    has_simple = any(isinstance(crossing, Crossing) for crossing in crossings(compiled))
+    has_simple = any(isinstance(transition, BreakTransition) for transition in transitions(compiled))
     assert has_simple == (fn is not spread_arguments)  # whose operands are inside of others
 
 

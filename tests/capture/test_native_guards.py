@@ -32,7 +32,7 @@ def first_segments(compiled):
 
 
 def is_watched(compiled):
-    return any(segment.check.keeper.fast is not None for segment in first_segments(compiled))
+    return any(segment.check.watch_manager.fast is not None for segment in first_segments(compiled))
 
 
 def same(found, expected):
@@ -73,13 +73,13 @@ def test_equal_modules_that_take_turns_have_a_watch_each():
         for _ in range(6):
             for block in blocks:
                 same(compiled(block, X), through(block, X))
-        keeper = first_segments(compiled)[0].check.keeper
-        assert len(first_segments(compiled)) == 1 and len(keeper.others) == 3
-        assert all(each.fast is not None and not each.fickle for each in (keeper, *keeper.others.values()))
-        passed = [each.passed for each in (keeper, *keeper.others.values())]
+        manager = first_segments(compiled)[0].check.watch_manager
+        assert len(first_segments(compiled)) == 1 and len(manager.others) == 3
+        assert all(each.fast is not None and not each.fickle for each in (manager, *manager.others.values()))
+        passed = [each.passed for each in (manager, *manager.others.values())]
         for block in blocks:
             compiled(block, X)
-        assert [each.passed for each in (keeper, *keeper.others.values())] == passed  # nothing was asked in Python
+        assert [each.passed for each in (manager, *manager.others.values())] == passed  # nothing was asked in Python
 
 
 @pytest.mark.parametrize(
@@ -659,12 +659,12 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         for _ in range(200):
             same(compiled(X), twin(X))
         assert model.calls == twin.calls == 200
-        keeper = first_segments(compiled)[0].check.keeper
-        assert keeper.fast is not None
-        asked = keeper.passed
+        manager = first_segments(compiled)[0].check.watch_manager
+        assert manager.fast is not None
+        asked = manager.passed
         for _ in range(20):
             same(compiled(X), twin(X))
-        assert keeper.passed == asked
+        assert manager.passed == asked
         model.linear.bias.requires_grad_(False)
         twin.linear.bias.requires_grad_(False)
         model.linear.bias.data = twin.linear.bias.data = torch.zeros(1, 3)
@@ -686,18 +686,20 @@ def test_what_the_segment_writes_to_does_not_spoil_the_watch():
         compiled = burnish.compile(step, backend="eager")
         for _ in range(8):
             same(compiled(layers, X), step(twins, X))
-        (keeper,) = (segment.check.keeper for segment in first_segments(compiled) if segment.check.keeper.fast)
-        asked = keeper.passed
+        (manager,) = (
+            segment.check.watch_manager for segment in first_segments(compiled) if segment.check.watch_manager.fast
+        )
+        asked = manager.passed
         for _ in range(20):
             same(compiled(layers, X), step(twins, X))
-        assert keeper.passed == asked and keeper.fast is not None
+        assert manager.passed == asked and manager.fast is not None
         layers[7].kept = twins[7].kept = torch.ones(2, 3)
         same(compiled(layers, X), step(twins, X))
 
 
 def test_python_reads_only_what_comes_anew_with_the_call():
     compiled = watched(Outer(), X)
-    source = first_segments(compiled)[0].check.keeper.made.check.__source__
+    source = first_segments(compiled)[0].check.watch_manager.made.check.__source__
     assert "__dict__" not in source and len(source.splitlines()) < 12
 
 
@@ -708,9 +710,9 @@ def test_modes_that_take_turns_are_each_seen_and_spoil_nothing():
         for step in range(60):
             model.train(step % 2 == 0)
             same(compiled(X), model(X))
-        keeper = first_segments(compiled)[0].check.keeper
-        assert not keeper.fickle
-        for _ in range(2 * keeper.wait):
+        manager = first_segments(compiled)[0].check.watch_manager
+        assert not manager.fickle
+        for _ in range(2 * manager.wait):
             same(compiled(X), model(X))
         assert is_watched(compiled)
 
@@ -975,7 +977,7 @@ def test_without_the_setting_nothing_is_watched():
         compiled = burnish.compile(lambda x: x + 1, backend="eager")
         for _ in range(5):
             compiled(X)
-    assert not hasattr(first_segments(compiled)[0].check, "keeper")
+    assert not hasattr(first_segments(compiled)[0].check, "watch_manager")
 
 
 def test_under_the_setting_check_a_watch_that_passes_too_much_is_an_error():
@@ -984,9 +986,9 @@ def test_under_the_setting_check_a_watch_that_passes_too_much_is_an_error():
         compiled = burnish.compile(lambda x: x * state.factor, backend="eager")
         for _ in range(5):
             compiled(X)
-        keeper = first_segments(compiled)[0].check.keeper
-        assert keeper.fast is not None
-        keeper.fast = keeper.verified(lambda slots: ((slots[0],), ()))
+        manager = first_segments(compiled)[0].check.watch_manager
+        assert manager.fast is not None
+        manager.fast = manager.verified(lambda slots: ((slots[0],), ()))
         state.factor = 3.0
         with pytest.raises(burnish.errors.InternalError, match="guards do not hold"):
             compiled(X)
@@ -1002,11 +1004,11 @@ def test_segments_ask_by_the_check_of_their_watch_and_by_the_general_one_where_m
         for _ in range(6):
             run(one, x)
         (segment,) = first_segments(run)
-        keeper, straight = segment.check.keeper, segment.check
-        assert straight.__code__ is keeper.made.check.__code__
+        manager, straight = segment.check.watch_manager, segment.check
+        assert straight.__code__ is manager.made.check.__code__
         for _ in range(6):
             assert torch.equal(run(other, x), other(x)) and torch.equal(run(one, x), one(x))
         assert first_segments(run) == [segment] and segment.check is straight.general
-        assert {id(one), id(other)} == {keeper.module, *keeper.others} and keeper.others[id(other)].fast is not None
+        assert {id(one), id(other)} == {manager.module, *manager.others} and manager.others[id(other)].fast is not None
         one.weight = torch.nn.Parameter(torch.zeros(3, 3))
         assert torch.equal(run(one, x), one(x)) and torch.equal(run(other, x), other(x))

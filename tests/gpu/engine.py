@@ -1,7 +1,7 @@
 """CUDA graphs on a CPU: an engine that records nothing. A replay runs the program again, into the same memory.
 
     engine = Engine()
-    call = Graphed(program, [], [], engine, "a graph")
+    call = CudaGraphProgram(program, [], [], engine, "a graph")
     call(x); call(x)                    engine.captures == 1, engine.replays == 1
 
 Before it does, it spoils what the program gave, as the work of a GPU would that has only begun: who has kept what lay
@@ -10,7 +10,7 @@ in the graph's memory, and did not copy it, sees NaN or nonsense.
 
 import torch
 
-from burnish.runtime.cuda_graphs.cuda_graph_recording import Alone
+from burnish.runtime.cuda_graphs.cuda_graph_recording import ExclusiveUse
 
 
 class Engine:
@@ -19,7 +19,7 @@ class Engine:
     device = torch.device("cpu")
 
     def __init__(self, fixed=()):
-        self.alone = Alone()
+        self.alone = ExclusiveUse()
         self.fixed, self.captures, self.replays, self.at = list(fixed), 0, 0, 0
         self.records_already = False
         self.memories = []

@@ -9,9 +9,9 @@ import burnish
 from burnish import events
 from burnish.runtime.cuda_graphs.cuda_graph_memory import Outcome, storage_of
 from burnish.runtime.cuda_graphs.cuda_graph_recording import Refused
-from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, Graphed
+from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, CudaGraphProgram
 from burnish.runtime.program.autograd_function import WithoutGradientFlow
-from burnish.runtime.program.input_alias_check import Apart
+from burnish.runtime.program.input_alias_check import AliasCheckedProgram
 
 from .engine import Engine
 
@@ -26,7 +26,7 @@ def told():
 
 def test_the_second_call_is_recorded_and_later_ones_replayed_on_other_inputs():
     engine, w = Engine(), torch.randn(4)
-    call = Graphed(lambda x, w: (x * w, x + 1), [1], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x, w: (x * w, x + 1), [1], [], engine, "a graph")
     kept = []
     for _ in range(5):
         x = torch.randn(3, 4)
@@ -37,8 +37,8 @@ def test_the_second_call_is_recorded_and_later_ones_replayed_on_other_inputs():
 
 
 def test_results_of_one_are_inputs_of_another():
-    f = Graphed(lambda x: (x * 2,), [], [], Engine(), "f")
-    g = Graphed(lambda x: (x + 1,), [], [], Engine(), "g")
+    f = CudaGraphProgram(lambda x: (x * 2,), [], [], Engine(), "f")
+    g = CudaGraphProgram(lambda x: (x + 1,), [], [], Engine(), "g")
     for k in range(4):
         x = torch.full((3,), float(k))
         assert torch.equal(g(*f(x))[0], x * 2 + 1)
@@ -47,7 +47,7 @@ def test_results_of_one_are_inputs_of_another():
 def test_what_is_written_to_is_written_where_it_is_and_its_version_counts():
     x = torch.zeros(3)
     engine = Engine([x])
-    call = Graphed(lambda x, y: (x.add_(y),), [], [0], engine, "a step")
+    call = CudaGraphProgram(lambda x, y: (x.add_(y),), [], [0], engine, "a step")
     for k in range(4):
         before = x._version
         (out,) = call(x, torch.ones(3))
@@ -57,7 +57,7 @@ def test_what_is_written_to_is_written_where_it_is_and_its_version_counts():
 
 def test_parameters_that_lie_elsewhere_are_recorded_anew_and_only_so_often():
     engine = Engine()
-    call = Graphed(lambda x, w: (x * w,), [1], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x, w: (x * w,), [1], [], engine, "a graph")
     for k in range(MOST + 3):
         x, w = torch.randn(4), torch.randn(4)
         for _ in range(3):
@@ -67,7 +67,7 @@ def test_parameters_that_lie_elsewhere_are_recorded_anew_and_only_so_often():
 
 def test_another_number_and_another_stream_are_other_graphs():
     engine = Engine()
-    call = Graphed(lambda x, s: (x * s,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x, s: (x * s,), [], [], engine, "a graph")
     x = torch.randn(4)
     for s in (2.0, 3.0, 2.0, 3.0, 2.0):
         torch.testing.assert_close(call(x, s)[0], x * s)
@@ -78,7 +78,7 @@ def test_another_number_and_another_stream_are_other_graphs():
 
 
 def test_equal_numbers_that_are_not_the_same_are_other_graphs():
-    call = Graphed(lambda x, s: (torch.copysign(x, torch.tensor(s)), x * s), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x, s: (torch.copysign(x, torch.tensor(s)), x * s), [], [], Engine(), "a graph")
     x = torch.ones(2, dtype=torch.int64)
     for s in (0.0, -0.0, 2, 2.0, True) * 3:
         (sign, product), want = call(x, s), x * s
@@ -86,14 +86,14 @@ def test_equal_numbers_that_are_not_the_same_are_other_graphs():
 
 
 def test_an_input_that_lies_elsewhere_is_a_reason():
-    call = Graphed(lambda x: (x * 2,), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.ones(2, device="meta"))
     assert call.graphs.why_not == "input 0 is on meta"
 
 
 def test_views_of_inputs_and_inputs_themselves_are_the_callers():
-    call = Graphed(lambda x: (x, x[1:], x * 2), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x: (x, x[1:], x * 2), [], [], Engine(), "a graph")
     for _ in range(3):
         base = torch.randn(5, 4)
         x = base[1:]
@@ -104,9 +104,9 @@ def test_views_of_inputs_and_inputs_themselves_are_the_callers():
 
 def test_inputs_that_overlap_run_as_they_stand():
     base = torch.arange(6.0)
-    program = Apart(lambda x, y: (x.add_(y),), lambda x, y: ("eager",), [0], {0: 16, 1: 16})
+    program = AliasCheckedProgram(lambda x, y: (x.add_(y),), lambda x, y: ("eager",), [0], {0: 16, 1: 16})
     engine = Engine([base])
-    call = Graphed(program, [], [0], engine, "a step")
+    call = CudaGraphProgram(program, [], [0], engine, "a step")
     assert [call(base[:4], base[2:]) for _ in range(3)] == [("eager",)] * 3
     assert engine.captures == 0
 
@@ -123,7 +123,7 @@ def test_inputs_that_overlap_run_as_they_stand():
     ],
 )
 def test_what_cannot_be_copied_out_runs_without(program, why, told):
-    call = Graphed(program, [], [], Engine(), "a graph")
+    call = CudaGraphProgram(program, [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.randn(4))
     assert why in call.graphs.why_not and len(told) == 1
@@ -134,7 +134,7 @@ def test_a_call_that_cannot_be_recorded_runs_on():
         def capture(self, run, memory=None):
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    call = Graphed(lambda x: (x * 2,), [], [], Refusing(), "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], Refusing(), "a graph")
     for _ in range(3):
         assert torch.equal(call(torch.ones(2))[0], torch.full((2,), 2.0))
     assert "not permitted" in call.graphs.why_not
@@ -142,20 +142,20 @@ def test_a_call_that_cannot_be_recorded_runs_on():
 
 def test_why_it_cannot_be_recorded_is_seen_in_the_first_call():
     engine = Engine()
-    call = Graphed(lambda x: (x * x.sum().item(),), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x: (x * x.sum().item(),), [], [], engine, "a graph")
     assert torch.equal(call(torch.ones(2))[0], torch.full((2,), 2.0))
     assert call.graphs.why_not and engine.captures == 0
 
 
 def test_a_result_that_is_given_twice_is_one_tensor():
-    call = Graphed(lambda x: (y := x * 2, y), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x: (y := x * 2, y), [], [], Engine(), "a graph")
     for _ in range(3):
         one, two = call(torch.ones(2))
         assert one is two and torch.equal(one, torch.full((2,), 2.0))
 
 
 def test_expanded_and_overlapping_inputs_and_results():
-    call = Graphed(lambda x, y: (x + y, (x * 2)[:, :1].expand(2, 3)), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x, y: (x + y, (x * 2)[:, :1].expand(2, 3)), [], [], Engine(), "a graph")
     for _ in range(4):
         x, y = torch.randn(3).expand(2, 3), torch.randn(4).unfold(0, 3, 1)
         total, wide = call(x, y)
@@ -165,14 +165,14 @@ def test_expanded_and_overlapping_inputs_and_results():
 
 
 def test_empty_tensors_share_no_memory():
-    call = Graphed(lambda x: (x * 2, x + 1, x.float()), [], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2, x + 1, x.float()), [], [], Engine(), "a graph")
     for _ in range(3):
         assert [len(out) for out in call(torch.ones(0))] == [0, 0, 0]
     assert call.graphs.why_not is None
 
 
 def test_inputs_that_require_gradients_leave_no_trace_in_their_places():
-    call = Graphed(WithoutGradientFlow(lambda x: (x.detach() * 2, x[1:])), [], [], Engine(), "a step")
+    call = CudaGraphProgram(WithoutGradientFlow(lambda x: (x.detach() * 2, x[1:])), [], [], Engine(), "a step")
     for _ in range(4):
         x = torch.randn(3, requires_grad=True)
         double, part = call(x * 1)
@@ -183,7 +183,7 @@ def test_inputs_that_require_gradients_leave_no_trace_in_their_places():
 
 def test_a_call_in_inference_mode_and_one_outside_are_one_graph():
     engine = Engine()
-    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     for k in range(6):
         x = torch.full((2,), float(k))
         with torch.inference_mode(k % 3 != 2):
@@ -193,7 +193,7 @@ def test_a_call_in_inference_mode_and_one_outside_are_one_graph():
 
 def test_while_the_user_records_and_from_within_a_replay_calls_run_as_they_stand():
     engine = Engine()
-    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     x = torch.ones(2)
     for _ in range(3):
         call(x)
@@ -209,7 +209,7 @@ def test_while_the_user_records_and_from_within_a_replay_calls_run_as_they_stand
 
 def test_a_thread_records_what_it_has_run_itself():
     engine = Engine()
-    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     x = torch.ones(2)
     call(x)
     other = threading.Thread(target=call, args=(x,))
@@ -222,7 +222,7 @@ def test_a_thread_records_what_it_has_run_itself():
 
 
 def test_parameters_are_not_held():
-    call = Graphed(lambda x, w: (x * w, w[1:]), [1], [], Engine(), "a graph")
+    call = CudaGraphProgram(lambda x, w: (x * w, w[1:]), [1], [], Engine(), "a graph")
     w = torch.randn(4)
     for _ in range(3):
         call(torch.randn(4), w)
@@ -255,7 +255,7 @@ def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(told):
 
 def test_numbers_that_come_once_do_not_keep_others_out():
     engine = Engine()
-    call = Graphed(lambda x, s: (x * s,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x, s: (x * s,), [], [], engine, "a graph")
     x = torch.randn(4)
     for k in range(2 * MOST):
         torch.testing.assert_close(call(x, 0.5 + k)[0], x * (0.5 + k))

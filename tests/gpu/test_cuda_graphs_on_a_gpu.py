@@ -7,7 +7,7 @@ from torch import nn
 import burnish
 from burnish import events
 from burnish.runtime.cuda_graphs.cuda_graph_recording import TorchGraphs
-from burnish.runtime.cuda_graphs.cuda_graph_replay import Graphed
+from burnish.runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
 from burnish.runtime.linking import cuda_module_loader
 
 pytestmark = pytest.mark.skipif(cuda_module_loader.why_not() is not None, reason="needs a GPU")
@@ -86,7 +86,7 @@ def test_after_a_recording_that_failed_the_process_goes_on():
         torch.cuda.empty_cache()
         y = torch.empty(1 << 20, device=DEVICE).fill_(2)
         assert y.sum().item() == 2 << 20
-    call = Graphed(lambda x: (x * 2,), [], [], engine, "a graph")
+    call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     for _ in range(4):
         x = torch.randn(64, device=DEVICE)
         assert torch.equal(call(x)[0], x * 2)
@@ -94,7 +94,7 @@ def test_after_a_recording_that_failed_the_process_goes_on():
 
 
 def test_what_waits_for_the_gpu_is_a_reason(told):
-    call = Graphed(lambda x: (x[x > 0],), [], [], TorchGraphs(DEVICE), "a graph")
+    call = CudaGraphProgram(lambda x: (x[x > 0],), [], [], TorchGraphs(DEVICE), "a graph")
     for _ in range(3):
         x = torch.randn(64, device=DEVICE)
         assert torch.equal(call(x)[0], x[x > 0])

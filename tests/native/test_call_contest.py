@@ -135,7 +135,7 @@ def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
     seconds = iter([1.0] * 50)
 
     def unsettled(n):
-        warmup_status.goes_on()
+        warmup_status.count_step()
         return next(seconds)
 
     match.seconds["compiled"] = unsettled

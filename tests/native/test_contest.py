@@ -164,7 +164,7 @@ def test_orders_time_as_often_one_as_the_other_in_turns(order):
 
 def test_segments_call_the_winner_itself_once_there_is_one():
     match = Match(1.0, 2.0)
-    facts = dict(guards=[], graph_module=None, break_=None, state=(), writes_inputs=False, nests=False)
+    facts = dict(guards=[], graph_module=None, break_=None, state=(), writes_inputs=False, changes_autocast=False)
     plain, timed = (Segment(None, match.contest, None, None, **facts) for _ in range(2))
     probe = timed.graph = lambda *inputs: match.contest(*inputs)
     assert plain.graph is match.contest

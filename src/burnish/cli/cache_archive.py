@@ -47,29 +47,29 @@ UNREADABLE = (
 """Exceptions of Python's archive reader for a damaged file."""
 
 
-def described(shelf: DiskCache) -> list[str]:
+def described(cache: DiskCache) -> list[str]:
     """The cache's size and contents, for a person."""
-    sizes = [size for _, size, _ in shelf.entries()]
-    head = f"{shelf.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {shelf.limit / 1e6:.0f} MB"
+    sizes = [size for _, size, _ in cache.entries()]
+    head = f"{cache.folder}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB of at most {cache.limit / 1e6:.0f} MB"
     kinds: Counter[str] = Counter()
-    for _, entry in read_all(shelf):
+    for _, entry in read_all(cache):
         kinds[entry.kind] += 1
     return [head, *(f"  {count} of {kind}" for kind, count in sorted(kinds.items()))]
 
 
-def read_all(shelf: DiskCache) -> Iterator[tuple[bytes, Entry]]:
+def read_all(cache: DiskCache) -> Iterator[tuple[bytes, Entry]]:
     """The contents of each file of the cache, and its parsed entry."""
-    for _, _, path in shelf.entries():
-        content = shelf.read(path)  # None where it was deleted since, or is another user's
+    for _, _, path in cache.entries():
+        content = cache.read(path)  # None where it was deleted since, or is another user's
         try:
             entry = None if content is None else read_entry(content)
         except ValueError:
             continue
-        if content is not None and entry is not None and shelf.path_of(entry.name) == path:
+        if content is not None and entry is not None and cache.path_of(entry.name) == path:
             yield content, entry
 
 
-def export_cache(shelf: DiskCache, file: Path) -> int:
+def export_cache(cache: DiskCache, file: Path) -> int:
     """Write all entries to a file, and return how many there are."""
     from ..compiler.graph_cache_key import SOURCES
 
@@ -79,7 +79,7 @@ def export_cache(shelf: DiskCache, file: Path) -> int:
     count = 0
     try:
         with os.fdopen(handle, "wb") as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for content, entry in read_all(shelf):
+            for content, entry in read_all(cache):
                 if entry.kind != SOURCES:  # specific to this machine's files
                     archive.writestr(f"{entry.name[:2]}/{entry.name[2:]}", content)
                     count += 1
@@ -90,7 +90,7 @@ def export_cache(shelf: DiskCache, file: Path) -> int:
     return count
 
 
-def import_cache(shelf: DiskCache, file: Path) -> list[str]:
+def import_cache(cache: DiskCache, file: Path) -> list[str]:
     """Import the entries that fit; returns a report for a person. Nothing is imported from a file that is refused."""
     from ..compiler.compile_graph import entry_versions
 
@@ -98,7 +98,7 @@ def import_cache(shelf: DiskCache, file: Path) -> list[str]:
     unfit: Counter[tuple[str, str]] = Counter()
     try:
         with zipfile.ZipFile(file) as archive:
-            check_archive(archive, file, TIMES_THE_LIMIT * shelf.limit)
+            check_archive(archive, file, TIMES_THE_LIMIT * cache.limit)
             damaged = 0
             for item in archive.infolist():
                 entry = checked_entry(archive.read(item), item.filename, file)
@@ -110,16 +110,16 @@ def import_cache(shelf: DiskCache, file: Path) -> list[str]:
                 content = archive.read(item)
                 entry = checked_entry(content, item.filename, file)
                 if entry is not None and here.get(entry.kind) == entry.made:
-                    shelf.write(shelf.path_of(entry.name), content)
+                    cache.write(cache.path_of(entry.name), content)
                     taken += 1
     except UserError:
         raise
     except UNREADABLE as error:
         raise UserError(f"{file} cannot be read: {error}. Write it again with `burnish cache export`.") from error
-    shelf.trim()
-    if shelf.why_not is not None:
-        raise UserError(shelf.why_not)
-    return [f"{taken} entries taken over into {shelf.folder}", *why_left_out(unfit, damaged, here)]
+    cache.trim()
+    if cache.why_not is not None:
+        raise UserError(cache.why_not)
+    return [f"{taken} entries taken over into {cache.folder}", *why_left_out(unfit, damaged, here)]
 
 
 def check_archive(archive: zipfile.ZipFile, file: Path, limit: int) -> None:

@@ -31,7 +31,7 @@ from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.shared_gradients import PassedOn, Shown
-from ..runtime.program.unbound_driver import Draft
+from ..runtime.program.unbound_driver import UnboundDriver
 from ..schedule.library import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
@@ -235,7 +235,7 @@ def why_not_twice(forward: Graph) -> str | None:
 
 def compiled(
     graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), is_training_step: bool = False
-) -> Draft:
+) -> UnboundDriver:
     plan = make_plan(graph, is_training_step=is_training_step)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 

@@ -31,14 +31,14 @@ from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.devices import gpus_of
-from ..runtime.program.unbound_symbolic_driver import SymbolicDraft
+from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
 from ..schedule.memory.plan_symbolic_arena import share_slots
 from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
-from ..tensors.symbolic_sizes import NoFormula, NoNumber, NotAlike, Space
+from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
@@ -56,9 +56,9 @@ def compile_symbolic(
     `compile_graph`."""
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
-    except NotAlike as why:
+    except StructureDiffers as why:
         with contextlib.suppress(NoFormula):
-            return compiled_near(gm, space.apart(), examples, open_inputs, gradients)
+            return compiled_near(gm, space.coprime_points(), examples, open_inputs, gradients)
         raise NoFormula(str(why)) from why
 
 
@@ -66,7 +66,7 @@ def compiled_near(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
 ) -> SymbolicRecipe:
     """Compiles from as few points as possible."""
-    few = space.few()
+    few = space.fewest_points()
     if few is not space:
         with contextlib.suppress(NoNumber):
             return compiled_at(gm, few, examples, open_inputs, gradients)
@@ -254,11 +254,11 @@ def build_driver(
     space: Space,
     while_waiting: Callback,
     takes_list: bool = False,
-) -> SymbolicDraft:
+) -> UnboundSymbolicDriver:
     divided = split_symbolic_reductions(graphs, space)
     plans = [make_plan(graph, is_symbolic=True) for graph in fuel.same_for_each(divided)]
     if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
-        raise NotAlike("the plan has other steps for other sizes")
+        raise StructureDiffers("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = symbolic_kernels(plans, space, while_waiting)
     examples = [

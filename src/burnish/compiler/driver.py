@@ -22,8 +22,8 @@ from ..runtime.contest.inference_contest import Contest
 from ..runtime.contest.synchronized_clock import clock_for
 from ..runtime.contest.training_contest import TrainingContest
 from ..runtime.cuda_graphs.cuda_graph_recording import engine_of
-from ..runtime.cuda_graphs.cuda_graph_replay import Graphed
-from ..runtime.cuda_graphs.training_cuda_graphs import GraphedTraining
+from ..runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
+from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
@@ -223,7 +223,7 @@ class DeferredCompile:
             return self.compiled(*inputs)
         if autograd_is_watched():
             return self.eager(*inputs)
-        warmup_status.goes_on()
+        warmup_status.count_step()
         with self.lock:
             self.runs += 1
             if self.runs >= self.times and self.compiled is None:
@@ -337,7 +337,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
         return compiled
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     fixed = [k for k, node in enumerate(placeholders) if facts_of_input(node).is_module_state]
-    graphed = GraphedTraining if compiled.takes_gradients else Graphed
+    graphed = CudaGraphTrainingProgram if compiled.takes_gradients else CudaGraphProgram
     return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
 
 

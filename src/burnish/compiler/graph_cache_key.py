@@ -69,7 +69,7 @@ def key_of(
 
 
 def symbolic_key_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> str | None:
-    """The key of a graph that is compiled for symbolic sizes: `symbolic_inputs` are capture's OpenInputs."""
+    """The key of a graph that is compiled for symbolic sizes: `symbolic_inputs` are capture's SymbolicExampleInputs."""
     space = symbolic_inputs.space
     try:
         first, *others = ([*symbolic_inputs.examples(point)] for point in space.points)

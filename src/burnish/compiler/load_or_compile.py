@@ -43,7 +43,7 @@ def recipe_of(
 
 
 def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, Tools]:
-    """`symbolic_inputs` are capture's OpenInputs."""
+    """`symbolic_inputs` are capture's SymbolicExampleInputs."""
 
     def key() -> str | None:
         from .graph_cache_key import symbolic_key_of

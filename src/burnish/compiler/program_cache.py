@@ -50,8 +50,8 @@ RECORDS: dict[str, str] = {
         "compiler.check_symbolic_sizes": "Reach",
         "compiler.program_recipe": "Recipe Plain Frozen Halved "
         "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved",
-        "runtime.program.unbound_driver": "Draft View",
-        "runtime.program.unbound_symbolic_driver": "SymbolicDraft SymbolicLaunch SymbolicEntry SymbolicView",
+        "runtime.program.unbound_driver": "UnboundDriver View",
+        "runtime.program.unbound_symbolic_driver": "UnboundSymbolicDriver SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.shared_gradients": "PassedOn Shown",

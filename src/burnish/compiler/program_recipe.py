@@ -22,16 +22,16 @@ from ..runtime.program.autograd_function import (
     with_gradients_instead,
 )
 from ..runtime.program.frozen_prologue import FrozenProgram
-from ..runtime.program.input_alias_check import Apart
+from ..runtime.program.input_alias_check import AliasCheckedProgram
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
 from ..runtime.program.program import LinkedProgram
-from ..runtime.program.unbound_driver import Draft, halves
+from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
 from ..tensors.symbolic_sizes import Formula, Point
 
 if TYPE_CHECKING:
     from ..runtime.program.symbolic_size_program import SizeCheck
-    from ..runtime.program.unbound_symbolic_driver import SymbolicDraft
+    from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
     from .check_symbolic_sizes import Reach
 
 
@@ -47,18 +47,18 @@ class Tools(NamedTuple):
 
 
 class Plain(NamedTuple):
-    driver: Draft
+    driver: UnboundDriver
 
 
 class Frozen(NamedTuple):
-    main: Draft
-    prologue: Draft
+    main: UnboundDriver
+    prologue: UnboundDriver
     state: tuple[int, ...]
 
 
 class Halved(NamedTuple):
-    forward: Draft
-    backward: Draft
+    forward: UnboundDriver
+    backward: UnboundDriver
     layout: GradientLayout
 
 
@@ -73,7 +73,7 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> Apart | WithoutGradientFlow | Differentiable | FrozenProgram | LinkedProgram:
+    ) -> AliasCheckedProgram | WithoutGradientFlow | Differentiable | FrozenProgram | LinkedProgram:
         made: Any
         join = tools.join
         match self.parts:
@@ -85,28 +85,28 @@ class Recipe(NamedTuple):
                     main.program(join), prologue.program(join), state, tools.memory_comparer, instead, tools.new_watch
                 )
             case Halved(forward, backward, layout):
-                made = Differentiable(*halves(forward, backward, join), layout, eager)
+                made = Differentiable(*paired_programs(forward, backward, join), layout, eager)
         if self.has_no_gradient_flow:
             made = WithoutGradientFlow(made)
-        return Apart(made, eager, self.written, self.reaches) if self.written else made
+        return AliasCheckedProgram(made, eager, self.written, self.reaches) if self.written else made
 
 
 # ---- for symbolic sizes
 
 
 class SymbolicPlain(NamedTuple):
-    driver: SymbolicDraft
+    driver: UnboundSymbolicDriver
 
 
 class SymbolicFrozen(NamedTuple):
-    main: SymbolicDraft
-    prologue: Draft
+    main: UnboundSymbolicDriver
+    prologue: UnboundDriver
     state: tuple[int, ...]
 
 
 class SymbolicHalved(NamedTuple):
-    forward: SymbolicDraft
-    backward: SymbolicDraft
+    forward: UnboundSymbolicDriver
+    backward: UnboundSymbolicDriver
     layout: Any
     """A GradientLayout in which numbers may be formulas."""
 
@@ -156,7 +156,7 @@ class SymbolicRecipe(NamedTuple):
                 )
         if self.has_no_gradient_flow:
             made = WithoutGradientFlow(made)
-        return Apart(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+        return AliasCheckedProgram(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
 
 
 def settled(tree: Any, point: Point) -> Any:

@@ -231,19 +231,19 @@ def signature(content: bytes, programs: Mapping[str, bytes]) -> str | None:
 def own_secret() -> bytes | None:
     """Stored beside the disk cache, where only this user can write: anyone else who could write there could run code as
     this user anyway."""
-    shelf = disk_cache()
-    if shelf is None or shelf.why_not is not None:
+    cache = disk_cache()
+    if cache is None or cache.why_not is not None:
         return None
-    path: Path = shelf.folder / "secret"
+    path: Path = cache.folder / "secret"
     try:
         if not os.path.lexists(path):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(os.urandom(32))
-        found = read_trusted(path, shelf.folder, private=True)
+        found = read_trusted(path, cache.folder, private=True)
     except OSError:
         return None
     except Distrusted as error:
-        shelf.refuse(f"{error}, so files are neither signed with it nor believed for it")
+        cache.refuse(f"{error}, so files are neither signed with it nor believed for it")
         return None
     return found if len(found) == 32 else None

@@ -35,6 +35,8 @@ class Segment:
         "__weakref__",
         "break_",
         "call",
+        "call_with_tuple",
+        "changes_autocast",
         "check",
         "contest",
         "draws",
@@ -46,8 +48,6 @@ class Segment:
         "is_step",
         "leads_to",
         "looks_first",
-        "nests",
-        "on",
         "reruns_watched",
         "state",
         "writes_inputs",
@@ -65,14 +65,14 @@ class Segment:
         break_: Any,
         state: tuple,
         writes_inputs: bool,
-        nests: bool,
+        changes_autocast: bool,
         is_step: bool = False,
         has_effects: bool = True,
         draws: bool = False,
         compares_results: bool = False,
     ):
         self.call: Callable | None
-        self.on: Callable[[tuple], Any] | None
+        self.call_with_tuple: Callable[[tuple], Any] | None
         self.check, self.graph, self.finish = check, graph, finish
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to continue with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
@@ -81,8 +81,8 @@ class Segment:
         # A run of the graph that may stop with ResultsChanged does not start under saved-tensor hooks: they would see
         # the tensors of both runs, and checkpointing counts them.
         self.reruns_watched = compares_results
-        self.nests = nests  # autocast is entered or left in the graph
-        self.looks_first = nests or compares_results or draws
+        self.changes_autocast = changes_autocast  # autocast is entered or left in the graph
+        self.looks_first = changes_autocast or compares_results or draws
         self.is_step = is_step  # its own effects make its guards fail
         self.has_effects = has_effects  # finish has side effects on objects that existed before
         self.contest: Any = None  # runs the whole calls that begin here, where eager may be faster
@@ -99,9 +99,9 @@ class Segment:
 
     @graph.setter
     def graph(self, graph: Callable | None) -> None:
-        """Also sets `call`, the same function, and `on`, the same as a function of the tuple of its inputs, if the
-        graph has one. `on` avoids packing hundreds of parameters into a tuple again."""
-        self.call, self.on = graph, getattr(graph, "__burnish_on__", None)
+        """Also sets `call`, the same function, and `call_with_tuple`, the same as a function of the tuple of its
+        inputs, if the graph has one: that avoids packing hundreds of parameters into a tuple again."""
+        self.call, self.call_with_tuple = graph, getattr(graph, "__burnish_call_with_tuple__", None)
 
 
 class Holders:
@@ -120,7 +120,7 @@ class Holders:
             if segment is not None and segment.graph is graph:  # else a listener wraps what it calls
                 segment.graph = other
 
-    def ask_by(self, check: Callable) -> None:
+    def replace_check(self, check: Callable) -> None:
         """Make these segments use this check, which has the same holders."""
         for reference in self.segments:
             segment = reference()

@@ -57,7 +57,7 @@ class Strided:
                 return None
             made += [Slice(at, start - column, 1, n * step), Reshape((*(self.size[k] for k in dims[: at + 1]), step))]
             start, length = column, step
-        return (*(made or [Slice(0, start, 1, 1)]), *self.in_place(dims))
+        return (*(made or [Slice(0, start, 1, 1)]), *self.restore_dimension_order(dims))
 
     def windows(self) -> tuple[Slice, list[tuple[int, int]], Maps]:
         """The slice of the vector; the nested windows as (length, step), each along the last dimension so far; the maps
@@ -65,9 +65,13 @@ class Strided:
         dims = self.dims
         cut, last = Slice(0, self.offset, 1, self.span(dims)), len(dims) - 1
         windows = [(self.span(dims[at + 1 :]), self.stride[dim]) for at, dim in enumerate(dims[:last])]
-        return cut, windows, (Slice(last, 0, self.stride[dims[last]], self.size[dims[last]]), *self.in_place(dims))
+        return (
+            cut,
+            windows,
+            (Slice(last, 0, self.stride[dims[last]], self.size[dims[last]]), *self.restore_dimension_order(dims)),
+        )
 
-    def in_place(self, dims: Sequence[int]) -> list[Map]:
+    def restore_dimension_order(self, dims: Sequence[int]) -> list[Map]:
         """The maps from `dims` alone to all dimensions in their own order."""
         rest = [k for k in range(len(self.size)) if k not in dims]
         order = [*dims, *rest]

@@ -102,7 +102,7 @@ def hooks(pack: Callable, unpack: Callable) -> Iterator[None]:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
-class Switches:
+class AutocastState:
     """The autocast state of a region's first run. The recomputation restores it: backward may run under another."""
 
     def __init__(self, kinds: Sequence[str] = ("cpu",)):
@@ -111,7 +111,7 @@ class Switches:
         self.caches = torch.is_autocast_cache_enabled()
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for kind, (enabled, dtype) in zip(self.kinds, self.state, strict=True):
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=self.caches))

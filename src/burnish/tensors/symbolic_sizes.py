@@ -26,7 +26,7 @@ DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
 They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple formula by chance."""
 
 FACTORS = (1, 2, 3, 4)
-"""Factors of the sizes from `Space.apart`. They, too, give every remainder by 2, 3 and 4."""
+"""Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
 
 POINTS = 4
 DEGREE = 3
@@ -46,7 +46,7 @@ class NoNumber(NoFormula):
     """A number is not a simple function of the sizes."""
 
 
-class NotAlike(NoFormula):
+class StructureDiffers(NoFormula):
     """The results for the examples differ in more than numbers, perhaps because a size is a multiple of another."""
 
 
@@ -97,12 +97,12 @@ class Space:
             points.append(tuple(point))
         return cls(tuple(sizes), points)
 
-    def few(self) -> Space:
+    def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
         terms, which are then not tried. For several symbols, all points."""
         return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
 
-    def apart(self) -> Space:
+    def coprime_points(self) -> Space:
         """Other points near these with sizes that share no factors with other sizes in a program: small multiples of
         primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A length of 134
         is unrelated to it."""

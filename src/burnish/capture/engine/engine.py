@@ -30,7 +30,7 @@ from ..interpreter.frame_layout import SlotLayout, take_apart
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
-from ..segments.break_transition import cross
+from ..segments.break_transition import apply_transition
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options
@@ -55,7 +55,7 @@ class Program:
         self.function, self.options = function, options
         self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by continuation
-        self.closed_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
+        self.specialized_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
         self.results_changed = 0  # how often Python in a graph returned other tensors
@@ -71,7 +71,7 @@ class Program:
 
     def forget(self) -> None:
         """Drop everything compiled."""
-        self.continuations, self.sizes, self.closed_sizes = {}, {}, {}
+        self.continuations, self.sizes, self.specialized_sizes = {}, {}, {}
         self.entry = Continuation(None, "entry", self.entry.location)
 
     # ---- running
@@ -117,7 +117,11 @@ class Program:
                             return self.rerun(continuation, slots)
                         nesting, drawn = state_before(segment) if segment.looks_first else (None, None)
                         try:
-                            outputs = segment.call(*inputs) if segment.on is None else segment.on(inputs)
+                            outputs = (
+                                segment.call(*inputs)
+                                if segment.call_with_tuple is None
+                                else segment.call_with_tuple(inputs)
+                            )
                         except BaseException as error:
                             if not may_run_again(segment, nesting, error):
                                 raise
@@ -147,7 +151,7 @@ class Program:
                 else:
                     slots.clear()
                     layout, taken = outcome
-                    following, made = cross(layout, taken, self.continuation_for)
+                    following, made = apply_transition(layout, taken, self.continuation_for)
                     if following is not None:
                         continuation, slots, outcome, taken, made = following, made, None, None, None
                         continue

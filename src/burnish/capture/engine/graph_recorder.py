@@ -6,8 +6,8 @@ for its tensors: a graph input, or the result of an earlier call. When the segme
 graph of the list.
 
 Some calls run but cannot be recorded. They return tensor data to Python (``bool(t)``, ``t.item()``), have an output
-size that depends on data, or change a tensor in a way that a graph cannot express. They set ``trouble``: the tracer
-then ends the segment before the instruction that caused it.
+size that depends on data, or change a tensor in a way that a graph cannot express. They set ``pending_break``: the
+tracer then ends the segment before the instruction that caused it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Recorder(TorchFunctionMode):
         self.versions: list[int] = []
         self.nodes_before: list[Any] = []  # autograd nodes or None: the history of inputs, not made by this segment
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
-        self.trouble: tuple[breaks.BreakKind, str] | None = None
+        self.pending_break: tuple[breaks.BreakKind, str] | None = None
         self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
         # draw random numbers, and which arguments they got
         self.seconds = 0.0  # spent in torch; eager spends it as well
@@ -82,8 +82,8 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.shown is not None:
             self.shown.append((func, args, kwargs))
-        if kinds and self.trouble is None:
-            self.trouble = self.why_not_by_rules(kinds)
+        if kinds and self.pending_break is None:
+            self.pending_break = self.why_not_by_rules(kinds)
         return self.call(func, args, kwargs, func, args, kwargs)
 
     def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
@@ -106,18 +106,18 @@ class Recorder(TorchFunctionMode):
         if may_read(shown, args, kwargs):
             with ReadNumbers() as read:
                 result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
-            if read.any and self.trouble is None and torch_calls.sizes_by_tensor(shown, shown_args, shown_kwargs):
-                self.trouble = breaks.DATA_SHAPE, f"{torch_calls.name_of(shown)}: a size is read from a tensor"
+            if read.any and self.pending_break is None and torch_calls.sizes_by_tensor(shown, shown_args, shown_kwargs):
+                self.pending_break = breaks.DATA_SHAPE, f"{torch_calls.name_of(shown)}: a size is read from a tensor"
         else:
             result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         self.seconds += perf_counter() - started
-        if self.trouble is None and not (
-            type(result) is torch.Tensor and self.is_written_down(shown, shown_args, shown_kwargs, result)
+        if self.pending_break is None and not (
+            type(result) is torch.Tensor and self.try_record_plain_call(shown, shown_args, shown_kwargs, result)
         ):
-            self.trouble = self.why_not_record(shown, shown_args, shown_kwargs, result)
+            self.pending_break = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
 
-    def is_written_down(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
+    def try_record_plain_call(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
         """Fast path: record the most common kind of call, with only tensors and constants as arguments and a new tensor
         as result. Returns False for other calls."""
         known = torch_calls.known(func)
@@ -154,16 +154,16 @@ class Recorder(TorchFunctionMode):
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role == torch_calls.FACT:
                 self.guard_rules(func, args, kwargs, result)
-                if self.tracer.open_sizes is not None and what not in torch_calls.SIZELESS:
+                if self.tracer.symbolic_sizes is not None and what not in torch_calls.SIZELESS:
                     for value in args:
-                        self.tracer.open_sizes.close(value)
+                        self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
             if role != torch_calls.RECORD and not (
                 args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)
             ):
                 return role, what
-        if type(result) in (tuple, list) and self.tracer.open_sizes is not None:
-            self.tracer.open_sizes.close_parted(torch_calls.name_of(func), args, kwargs)
+        if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
+            self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
         try:
             args, kwargs = tuple(map(_named, args)), {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
             self.record(known.target, args, kwargs, result, known.takes_live_numbers)
@@ -178,7 +178,7 @@ class Recorder(TorchFunctionMode):
         return (
             (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
-            and self.tracer.open_sizes is None
+            and self.tracer.symbolic_sizes is None
             and id(tensor) not in self.tracer.origins
             and self.handle_of(tensor) is not None
         )
@@ -243,9 +243,9 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, Live):
             if value.expression.in_graph and not live_allowed:
                 raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
-            open_sizes = self.tracer.open_sizes
-            if open_sizes is not None and open_sizes.symbols.takes(value):
-                return self.live_input(open_sizes.symbols.one_of(value))
+            symbolic_sizes = self.tracer.symbolic_sizes
+            if symbolic_sizes is not None and symbolic_sizes.symbols.takes(value):
+                return self.live_input(symbolic_sizes.symbols.one_of(value))
             return self.live_input(value) if live_allowed else value.settle()
         if kind is tuple or kind is list or kind is torch.Size:
             return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)

@@ -32,7 +32,7 @@ from .object_kinds import (
     is_compared_by_value,
     is_plain_kind,
 )
-from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, is_missed, runs_code_at_the_end
+from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
 
 MOST_REMEMBERED = 64
 """The largest dictionary whose old values are kept when keys of it are written."""
@@ -93,14 +93,16 @@ class Heap:
         kind, key = type(value), id(value)
         if key not in self.origins:
             if kind in TENSOR_TYPES:
-                open_sizes = self.tracer.open_sizes
-                opened = None if open_sizes is None else open_sizes.admit(value, source)
+                symbolic_sizes = self.tracer.symbolic_sizes
+                opened = None if symbolic_sizes is None else symbolic_sizes.admit(value, source)
                 self.guards.append(opened or _new_guard(Guard, ("tensor", source, facts_of(value))))
                 self.origins[key] = Origin(value, source)
                 return value
             if PLAIN_KINDS.get(kind) or is_plain_kind(kind):
                 self.guards.append(_new_guard(Guard, ("type", source, kind)))
-                self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+                self.origins[key] = (
+                    Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
+                )
                 return value
         if key in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
@@ -126,7 +128,9 @@ class Heap:
             self.add("tensor", source, tensor_facts(value))
         else:
             self.add("type", source, kind)
-        self.origins[key] = Origin(value, source) if not is_missed(value) else self.weak_origin(value, source)
+        self.origins[key] = (
+            Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
+        )
         admit_parts = object_parts.admit_entries if issubclass(kind, tuple) else object_parts.PARTS.get(kind)
         if admit_parts is not None:
             admit_parts(self, value, source)

@@ -11,7 +11,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from ...errors import InternalError
 from .. import breaks
-from ..guards.untraced_call_detector import Tripwire
+from ..guards.untraced_call_detector import UntracedCallDetector
 from ..interpreter.frames import MISSING, Raised
 from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path
@@ -47,7 +47,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
     """``as_shown``: the call as modes receive it, if known; otherwise it is learned under ``name``."""
     recorder = tracer.recorder
     mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
-    recorder.trouble = None
+    recorder.pending_break = None
     try:
         if as_shown is not None:
             value = recorder.call(function, args, kwargs, *as_shown)
@@ -60,9 +60,9 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
         if as_shown is not None and type(error) is TypeError:
             recorder.seen = seen  # an error about the arguments: torch raises it before modes receive the call
     else:
-        if recorder.trouble is not None:
+        if recorder.pending_break is not None:
             recorder.undo_to(mark)
-            raise Late(*recorder.trouble, value=value)
+            raise Late(*recorder.pending_break, value=value)
         if tracer.frame is not None:
             tracer.answer = (tracer.frame, tracer.frame.pc, value)
         return value
@@ -76,11 +76,11 @@ def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args
     """A call has raised ``error``. ``mark`` and ``seen``: the recorder's state before it."""
     recorder = tracer.recorder
     try:
-        if tracer.open_sizes is not None:
-            tracer.open_sizes.symbols.settle_all("a call raised an error")
-        if recorder.seen != seen or recorder.trouble is not None:
+        if tracer.symbolic_sizes is not None:
+            tracer.symbolic_sizes.symbols.settle_all("a call raised an error")
+        if recorder.seen != seen or recorder.pending_break is not None:
             recorder.undo_to(mark)
-            kind, what = recorder.trouble or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
+            kind, what = recorder.pending_break or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise Late(kind, what, error=error)
         if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
             raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
@@ -102,7 +102,7 @@ def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, k
         if _count_modes() > modes:
             _pop_mode()
         recorder.shown = None
-    if shown is not None and recorder.trouble is None:
+    if shown is not None and recorder.pending_break is None:
         recorder_fast_path.learn(name, function, args, kwargs, shown)
     return value
 
@@ -131,5 +131,5 @@ def watched(tracer: Tracer, function: Callable, args: tuple, kwargs: dict) -> An
         or getattr(function, "_burnish_constant", False)
     ):
         return function(*args, **kwargs)
-    with Tripwire(function, tracer.recorder):
+    with UntracedCallDetector(function, tracer.recorder):
         return function(*args, **kwargs)

@@ -14,7 +14,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..numbers import numpy_kinds
 from .interpreted_or_native import is_trusted
-from .object_lifetimes import remember
+from .object_lifetimes import store_class_fact
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
@@ -109,7 +109,7 @@ def is_plain_kind(kind: type) -> bool:
     """Whether only the type of an object of this kind is guarded when it is first met."""
     found = PLAIN_KINDS.get(kind)
     if found is None:
-        found = remember(
+        found = store_class_fact(
             PLAIN_KINDS,
             kind,
             not (

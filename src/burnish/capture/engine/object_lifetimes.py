@@ -24,7 +24,7 @@ NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
 _kinds: dict[type, int] = {}
 
 
-def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
+def store_class_fact(table: dict[type, Any], kind: type, fact: Any) -> Any:
     """Store a fact about a class and return it. Classes made on the fly must not be kept forever, because the methods
     of a class inside a function may close over large objects, such as a model."""
     if "<locals>" not in kind.__qualname__:
@@ -34,12 +34,12 @@ def remember(table: dict[type, Any], kind: type, fact: Any) -> Any:
     return fact
 
 
-def is_missed(value: Any) -> bool:
+def has_observable_finalization(value: Any) -> bool:
     """Whether a program can observe the finalization of ``value``."""
     kind = type(value)
     rule = _kinds.get(kind)
     if rule is None:
-        rule = remember(_kinds, kind, _rule(kind))
+        rule = store_class_fact(_kinds, kind, _rule(kind))
     return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
 
 

@@ -21,14 +21,14 @@ from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
-from ..interpreter.complete_instruction import Answering
+from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..segments import whole_call_contest
 from ..segments.close_segment import close
-from ..segments.concretize_scalars import scrub
+from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
-from ..symbolic_sizes.dynamic_dimensions import OpenSizes, SymbolPlace, Wish, changed_sizes
+from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
 from .break_signals import Late, Stop
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
@@ -46,7 +46,7 @@ MOST_CHANGES = 3
 def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
     """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
     ``has_traced``: the continuations traced in this call."""
-    warmup_status.goes_on()
+    warmup_status.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
     machine: Machine | None = None
@@ -97,7 +97,7 @@ def trace_on(
     tracer.changing = frozenset(program.changing)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
-    tracer.open_sizes = sizes_to_leave_open(program, tracer, continuation, slots)
+    tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
     tracer.frame = program.start_frame(tracer, continuation, slots)
     try:
         signal = tracer.trace()
@@ -148,7 +148,9 @@ def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
     return True
 
 
-def sizes_to_leave_open(program: Program, tracer: Tracer, continuation: Continuation, slots: list) -> OpenSizes | None:
+def choose_symbolic_sizes(
+    program: Program, tracer: Tracer, continuation: Continuation, slots: list
+) -> SymbolicSizes | None:
     """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
     dynamic = program.options.dynamic
     if dynamic is False or not getattr(program.options.backend, "runs_python", False):
@@ -166,8 +168,8 @@ def sizes_to_leave_open(program: Program, tracer: Tracer, continuation: Continua
         known.update(changed_sizes(segment.guards, read))
     if not (known or dynamic or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in slots)):
         return None
-    closed = frozenset(program.closed_sizes.get(id(continuation), ()))
-    return OpenSizes(tracer, Wish(known, bool(dynamic), closed))
+    specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
+    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized))
 
 
 def finish_trace(
@@ -186,7 +188,7 @@ def finish_trace(
         program.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
         return
     # With symbolic sizes it serves a size that differs from those before, and the next call may be the last.
-    is_again = any(not segment.is_step or tracer.open_sizes is not None for segment in continuation.segments)
+    is_again = any(not segment.is_step or tracer.symbolic_sizes is not None for segment in continuation.segments)
     try:
         segment = close(
             tracer,
@@ -220,9 +222,9 @@ def finish_trace(
         whole_call_contest.begin(program, segment)
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)
-    if tracer.open_sizes is not None and tracer.open_sizes.symbols.settled:
-        closed = program.closed_sizes.setdefault(id(continuation), set())
-        closed.update(*(tracer.open_sizes.symbols.places[k] for k in tracer.open_sizes.symbols.settled))
+    if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:
+        specialized = program.specialized_sizes.setdefault(id(continuation), set())
+        specialized.update(*(tracer.symbolic_sizes.symbols.places[k] for k in tracer.symbolic_sizes.symbols.settled))
     program.ran_compiled |= segment.graph is not None
     closed = time.perf_counter()
     for sink in program.options.sinks:
@@ -239,13 +241,13 @@ def after(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
     """The machine that executes the break's instruction, or holds the result."""
     if signal is None:
         machine = Machine(None)
-        (machine.result,) = scrub(tracer, tracer.result, leaves=True)
+        (machine.result,) = concretize(tracer, tracer.result, leaves=True)
         tracer.result = None
         return machine, None
     machine = plain_machine(tracer)
     if not isinstance(signal, Stop):
-        (value,) = scrub(tracer, signal.value)
-        machine = Answering(at, value, signal.error)
+        (value,) = concretize(tracer, signal.value)
+        machine = CompletedInstruction(at, value, signal.error)
         machine.trail = tracer.trail
     return machine, signal
 
@@ -254,7 +256,7 @@ def plain_machine(tracer: Tracer) -> Machine:
     """A machine that continues as plain Python at the present instruction of the trace."""
     at = frame = tracer.frame
     while frame is not None:
-        scrub(tracer, frame)
+        concretize(tracer, frame)
         frame = frame.caller
     machine = Machine(at)
     machine.trail = tracer.trail

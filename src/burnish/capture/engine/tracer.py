@@ -103,7 +103,7 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
-        self.open_sizes: Any = None  # an OpenSizes, if a size may differ in the next call
+        self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
@@ -146,8 +146,8 @@ class Tracer(Machine):
             for value in vars(part).values():
                 if isinstance(value, (dict, list, set)) and value is not kept:
                     value.clear()
-        if self.open_sizes is not None:
-            self.open_sizes.given.clear()
+        if self.symbolic_sizes is not None:
+            self.symbolic_sizes.given.clear()
 
     # ---- the loop
 
@@ -290,8 +290,8 @@ class Tracer(Machine):
     def guard_value(self, expression: live_scalars.Expression, value: Any) -> None:
         if expression.in_graph:
             graph_numbers.refuse(self)
-        if self.open_sizes is not None:
-            self.open_sizes.symbols.note_settled(expression)
+        if self.symbolic_sizes is not None:
+            self.symbolic_sizes.symbols.note_settled(expression)
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:

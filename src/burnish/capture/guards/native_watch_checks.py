@@ -40,7 +40,7 @@ from ...errors import InternalError
 from ...runtime.segments import Holders
 from ...runtime.state_watch.native_watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
-from .native_watch_plan import ATOMS, Made, Wanted, WatchPlan
+from .native_watch_plan import ATOMS, BuiltWatch, Wanted, WatchPlan
 from .object_sources import Source
 
 UNPREPARED = 64
@@ -70,21 +70,21 @@ def watched(
 ) -> Callable:
     """``full`` with a watch in front of it. ``is_verified``: both run each time and must agree. ``written``: sources,
     by id, whose value changes with each run."""
-    keeper = Keeper(full, guards, inputs, values, is_verified, written)
+    manager = WatchManager(full, guards, inputs, values, is_verified, written)
 
     def check(slots: list) -> Any:
-        fast = keeper.fast if keeper.others is None else keeper.others.get(id(slots[0]), keeper).fast
+        fast = manager.fast if manager.others is None else manager.others.get(id(slots[0]), manager).fast
         if fast is not None:
             found = fast(slots)
             if found is not None:
                 return found
-        return keeper.ask(slots)
+        return manager.ask(slots)
 
-    keeper.general = weakref.ref(check)
-    return keeper.marked(check)
+    manager.general = weakref.ref(check)
+    return manager.marked(check)
 
 
-class Keeper:
+class WatchManager:
     """Makes and renews the watch of one check. If several modules go through one check, as the equal blocks of a model
     do, each of them gets its own watch."""
 
@@ -100,13 +100,13 @@ class Keeper:
         self.full, self.guards, self.inputs, self.values = full, guards, inputs, values
         self.is_verified, self.written = is_verified, written
         self.fast: Callable | None = None
-        self.made: Made | None = None
+        self.made: BuiltWatch | None = None
         self.passed = 0  # since the last watch was made
         self.wait = 1 if is_verified else 2
         self.fickle: collections.Counter[int] = collections.Counter()  # sources, by how often they invalidated a watch
         self.module: int | None = None
-        self.others: dict[int, Keeper] | None = None
-        """Keepers for further modules, by id. If another module takes over an address, its watch notices."""
+        self.others: dict[int, WatchManager] | None = None
+        """Managers for further modules, by id. If another module takes over an address, its watch notices."""
         self.general: Callable[[], Callable | None] = lambda: None
         """The check that picks the watch of the given module. A weak reference: its callers keep it alive."""
         self.holders = Holders()
@@ -118,7 +118,7 @@ class Keeper:
             self.of_module(slots).count(slots)
         return found
 
-    def of_module(self, slots: list) -> Keeper:
+    def of_module(self, slots: list) -> WatchManager:
         if not slots or not isinstance(slots[0], torch.nn.Module):
             return self
         module = id(slots[0])
@@ -130,10 +130,12 @@ class Keeper:
             self.others = {}
             general = self.general()
             if general is not None:
-                self.holders.ask_by(general)
+                self.holders.replace_check(general)
         others = self.others
         if module not in others and len(others) < MOST_MODULES:
-            others[module] = Keeper(self.full, self.guards, self.inputs, self.values, self.is_verified, self.written)
+            others[module] = WatchManager(
+                self.full, self.guards, self.inputs, self.values, self.is_verified, self.written
+            )
         return others.get(module, self)
 
     def count(self, slots: list) -> None:
@@ -183,7 +185,7 @@ class Keeper:
                 straight = FunctionType(made.check.__code__, made.check.__globals__, "check", (self.refused,))
                 straight.general = general  # it may have no other holder from here on
                 straight.kept = made.check.kept  # type: ignore[attr-defined]  # it outlives `made`
-                self.holders.ask_by(self.marked(straight))
+                self.holders.replace_check(self.marked(straight))
 
     def refused(self, slots: list) -> Any:
         """Called after the watch has failed."""
@@ -192,7 +194,7 @@ class Keeper:
 
     def marked(self, check: Callable) -> Callable:
         check.__source__ = getattr(self.full, "__source__", "")  # type: ignore[attr-defined]
-        check.keeper, check.holders = self, self.holders  # type: ignore[attr-defined]
+        check.watch_manager, check.holders = self, self.holders  # type: ignore[attr-defined]
         return check
 
     def verified(self, fast: Callable) -> Callable:

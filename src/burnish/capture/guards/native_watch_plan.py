@@ -68,7 +68,7 @@ CONTENT = frozenset(
 """Guards on the content of a container, not on its identity or type."""
 
 
-class Made(NamedTuple):
+class BuiltWatch(NamedTuple):
     check: FunctionType
     """``check(slots, refused=refuse)``"""
     watch: Callable
@@ -101,7 +101,7 @@ class WatchPlan:
         self.kept: list[Any] = []  # plain values, kept alive so that their addresses are not reused
         self.descriptions: dict[tuple, tuple[int, ...] | None] = {}
 
-    def make(self) -> Made:
+    def make(self) -> BuiltWatch:
         in_python = [guard for guard in self.guards if not self.is_watched(guard)]
         inputs, values = self.results(self.inputs), self.results(self.values)
         for source in self.pinned:
@@ -112,7 +112,7 @@ class WatchPlan:
         watch = self.watch.function(inputs, values)
         check = self.written(watch, in_python)
         check.kept = self.kept  # type: ignore[attr-defined]
-        return Made(check, watch, self.states)
+        return BuiltWatch(check, watch, self.states)
 
     # ---- places
 

@@ -20,8 +20,8 @@ PATIENCE = 5.0
 """Seconds to wait for another thread that is installing a profile function."""
 
 
-class Tripwire:
-    """Active around one native call: ``with Tripwire(function, recorder): function(...)``."""
+class UntracedCallDetector:
+    """Active around one native call: ``with UntracedCallDetector(function, recorder): function(...)``."""
 
     def __init__(self, function: Any, recorder: Any):
         self.function, self.recorder, self.seen = function, recorder, None

@@ -8,7 +8,7 @@ from .frames import Frame, Raised
 from .instruction_loop import Machine
 
 
-class Answering(Machine):
+class CompletedInstruction(Machine):
     """Executes one instruction with an operation that has already run: every operation returns that result."""
 
     def __init__(self, frame: Frame, value: Any, error: BaseException | None):
@@ -53,12 +53,12 @@ for _name in (
     "raise_from",
     "contains",
 ):
-    setattr(Answering, _name, Answering.answer)
-Answering.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
-Answering.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]
+    setattr(CompletedInstruction, _name, CompletedInstruction.answer)
+CompletedInstruction.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
+CompletedInstruction.send = lambda self, receiver, value: _sent(self)  # type: ignore[method-assign]
 
 
-def _sent(machine: Answering) -> tuple[bool, Any]:
+def _sent(machine: CompletedInstruction) -> tuple[bool, Any]:
     if isinstance(machine.error, StopIteration):
         return True, machine.error.value
     return False, machine.answer()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from ..engine.object_lifetimes import is_missed
+from ..engine.object_lifetimes import has_observable_finalization
 from .bytecode_decoder import dead_locals
 from .decoded_code import Code
 from .frames import NULL, UNBOUND, Frame, Generator
@@ -118,12 +118,12 @@ def values_of(frame: Frame) -> list:
 class SlotLayout:
     """A chain of frames without its values, outermost first."""
 
-    __slots__ = ("crossing", "frames", "key")
+    __slots__ = ("transition", "frames", "key")
 
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple([f.key for f in frames])
-        self.crossing: Any = UNBOUND  # how the next instruction changes the slots, once known: ``break_transition``
+        self.transition: Any = UNBOUND  # how the next instruction changes the slots, once known: ``break_transition``
 
     def build(self, slots: list) -> Frame:
         values = iter(slots)
@@ -160,7 +160,7 @@ def _forget_dead(frame: Frame, at: int) -> None:
     values = frame.locals
     for i in dead_locals(frame.code, at):
         value = values[i]
-        if value is not UNBOUND and not is_missed(value):
+        if value is not UNBOUND and not has_observable_finalization(value):
             values[i] = UNBOUND
 
 

@@ -42,7 +42,7 @@ class CallStart:
         restore_state(self.switches)
         self.random.put_back()
         m.recorder.undo_to(self.mark)
-        m.recorder.trouble = None
+        m.recorder.pending_break = None
         at = m.frame
         while at is not None and at is not self.frame:
             at.caller, at = None, at.caller

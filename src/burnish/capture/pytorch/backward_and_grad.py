@@ -101,7 +101,7 @@ class Gradients:
             if isinstance(now, torch.Tensor) and not now._is_view() and not now.requires_grad
         }
 
-    def let_go(self, values: list) -> list[int]:
+    def owners_of_dropped(self, values: list) -> list[int]:
         """The values that own a gradient which the program drops without having used it (``zero_grad``).
 
         Only if the graph writes to its inputs. Other graphs that fail run again as plain Python, from the state before

@@ -68,8 +68,8 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
         return MISSING
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")
-    if m.open_sizes is not None:
-        m.open_sizes.symbols.settle_all("torch.cond")
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("torch.cond")
     truth = m.plainly(bool, predicate)
     m.answer = None
     m.region = Branch(m, predicate, truth, leaves)

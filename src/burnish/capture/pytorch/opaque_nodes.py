@@ -47,7 +47,7 @@ class OpaqueCall:
         return True
 
     def expect(self, m: Any, made: Any) -> None:
-        self.sizes_are_open = m.open_sizes is not None
+        self.sizes_are_open = m.symbolic_sizes is not None
         self.expected = facts_of(made, self.sizes_are_open)
 
     def checked(self, made: Any) -> Any:

@@ -30,7 +30,7 @@ from ..numbers.element_reads import SIZED_BY_FLOATS
 from .torch_calls import IMMEDIATE, known
 
 # The form in which a mode receives a call, by the called function. None if it cannot be predicted.
-_learned: dict[Any, Shown | None] = {}
+_learned: dict[Any, LearnedCallForm | None] = {}
 _count_modes, _is_enabled = torch._C._len_torch_function_stack, torch._C._is_torch_function_enabled
 OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], torch._C._nn
 TORCH_FUNCTIONS = frozenset(
@@ -50,7 +50,7 @@ class Given(int):
     """The index of a call's argument: positional ones first, then keywords."""
 
 
-class Shown:
+class LearnedCallForm:
     """``by_position``: parameters passed to the mode by position; None: the arguments unchanged."""
 
     __slots__ = ("by_name", "by_position", "function", "is_recorded", "target")
@@ -154,7 +154,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     return perform(m, shown, function, args, kwargs)
 
 
-def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> Any:
+def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: dict) -> Any:
     """Make a call that modes would receive in this form, and record it. MISSING, without the call, unless its arguments
     are known tensors or constants, and a tensor result is always recorded."""
     recorder = m.recorder
@@ -183,7 +183,7 @@ def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> A
         else:
             recorder.forget_inputs(mark[1])
             return MISSING
-    recorder.trouble, recorder.seen = None, seen + 1
+    recorder.pending_break, recorder.seen = None, seen + 1
     started = perf_counter()
     try:
         result = function(*args, **kwargs)
@@ -191,7 +191,7 @@ def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> A
         error = caught
     else:
         recorder.seconds += perf_counter() - started
-        write_down(m, shown, arguments, values, result, mark)
+        record_learned_call(m, shown, arguments, values, result, mark)
         if m.frame is not None:
             m.answer = (m.frame, m.frame.pc, result)
         return result
@@ -204,7 +204,9 @@ def perform(m: Any, shown: Shown, function: Any, args: tuple, kwargs: dict) -> A
         del error
 
 
-def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any, mark: tuple) -> None:
+def record_learned_call(
+    m: Any, shown: LearnedCallForm, arguments: tuple, values: list, result: Any, mark: tuple
+) -> None:
     """``values``: the arguments with handles in place of tensors. ``mark``: the recorder's state before the call."""
     recorder, (args, kwargs) = m.recorder, arguments
     calls, key = recorder.calls, id(result)
@@ -228,13 +230,13 @@ def write_down(m: Any, shown: Shown, arguments: tuple, values: list, result: Any
             )
             return
         recorder.forget_inputs(mark[1])  # the call may have changed them, and inputs are taken as they are afterwards
-    trouble = recorder.why_not_record(shown.function, args, kwargs, result)
-    if trouble is not None:
+    break_ = recorder.why_not_record(shown.function, args, kwargs, result)
+    if break_ is not None:
         recorder.undo_to(mark)
-        m.late(*trouble, result)
+        m.late(*break_, result)
 
 
-def learned(name: Any) -> Shown | None:
+def learned(name: Any) -> LearnedCallForm | None:
     return _learned.get(name)
 
 
@@ -246,8 +248,8 @@ def learn(name: Any, function: Any, args: tuple, kwargs: dict, seen: list[tuple[
 
 def how_shown(
     function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict
-) -> Shown | None:
-    plain = Shown(shown)
+) -> LearnedCallForm | None:
+    plain = LearnedCallForm(shown)
     expected_args, expected_kwargs = plain.arguments(function, args, kwargs) or (args, kwargs)
     if (
         is_same(shown_args, expected_args)
@@ -267,7 +269,7 @@ def how_shown(
         or not is_same(shown_kwargs.values(), [values[name] for name in shown_kwargs])
     ):
         return None
-    return Shown(shown, names, tuple(shown_kwargs))
+    return LearnedCallForm(shown, names, tuple(shown_kwargs))
 
 
 def is_same(left: Iterable[Any], right: Iterable[Any]) -> bool:

@@ -91,7 +91,7 @@ def why_no_node(segment: Segment) -> str | None:
         return "has a graph break"
     if segment.graph is None:
         return "has no graph"
-    if segment.has_effects or segment.writes_inputs or segment.nests or segment.reruns_watched:
+    if segment.has_effects or segment.writes_inputs or segment.changes_autocast or segment.reruns_watched:
         return "does more than compute"
     return None
 

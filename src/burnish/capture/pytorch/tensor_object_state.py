@@ -150,8 +150,8 @@ def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
 
 def step(m: Any, target: Callable, *nodes: Handle) -> int:
     """Record a step. Returns its position."""
-    if m.open_sizes is not None:
-        m.open_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
     m.recorder.calls.append(Call(target, nodes, {}, m.user_line()))
     m.answer = None
     return len(m.recorder.calls) - 1

@@ -62,10 +62,10 @@ SIZELESS = FACTS - frozenset(
 )
 
 # Functions with a number of results that depends on the size of one dimension, and the argument position of ``dim``.
-PARTING = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
+SIZE_DEPENDENT_SPLITS = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
 
 # ... or on several dimensions, or in another way.
-ALSO_PARTING = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
+OTHER_SIZE_DEPENDENT_SPLITS = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
 
 # Calls that return tensor data as Python values.
 READS = frozenset(
@@ -140,7 +140,7 @@ GPU_CALLS = ("_cuda_", "_accelerator_")
 """Name prefixes of torch's functions that control a GPU."""
 
 
-def kept_from_the_recorder(name: str) -> tuple[Any, str]:
+def break_of_hidden_call(name: str) -> tuple[Any, str]:
     """The kind of break, and the call in words, for a torch call that no torch function mode receives."""
     return (
         (breaks.GPU_CALL, f"torch's {name}()")

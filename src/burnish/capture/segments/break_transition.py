@@ -3,7 +3,7 @@
     POP_JUMP_IF_FALSE, slots [x, y, stack: mask]     bool(mask) -> True: [x, y] at the next line; False: [y] at another
     CALL, slots [x, stack: function, stack: x]       function(x) -> [x, stack: its result] after the call
 
-An instruction at a break always changes the slots in the same way: some are dropped, and a result is added. This is
+An instruction at a break always changes the slots in the same target: some are dropped, and a result is added. This is
 found once, by an interpreter that executes the instruction on placeholders for the slots. From then on the operation
 runs on the slots themselves, and no frame is built or split. In unusual cases the frames are built, and the machine
 continues from the operation that has run.
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.object_lifetimes import is_missed
-from ..interpreter.complete_instruction import Answering
+from ..engine.object_lifetimes import has_observable_finalization
+from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.emulated_frames import looks_at_frames
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frame_layout import SlotLayout, take_apart
@@ -76,7 +76,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs) if kwargs else function(*args)
 
 
-class Way:
+class TransitionTarget:
     """The next slots and layout for one result."""
 
     __slots__ = ("continuation", "dropped", "layout", "picks")
@@ -88,7 +88,7 @@ class Way:
         self.continuation: Any = None
 
 
-class Crossing:
+class BreakTransition:
     """How the instruction at the end of a segment changes its slots."""
 
     __slots__ = ("named", "operands", "other", "perform", "usual")
@@ -98,7 +98,7 @@ class Crossing:
             raise NotSimple
         answer = SlotPlace(-1)
         (self.perform, self.operands, self.named), self.usual = probed(layout, answer)
-        self.other: Way | None = None
+        self.other: TransitionTarget | None = None
         if self.perform is ask_truth:
             self.usual, self.other = (probed(layout, answer)[1] for answer in (True, False))
         elif self.perform is advance:
@@ -111,13 +111,15 @@ class Crossing:
             return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
         return self.perform is not advance or type(operand) is not Generator
 
-    def way(self, answer: Any) -> Way:
+    def target_for(self, answer: Any) -> TransitionTarget:
         if self.perform is ask_truth:
             return self.usual if answer else self.other  # type: ignore[return-value]
         return self.other if answer is EXHAUSTED else self.usual  # type: ignore[return-value]
 
 
-def probed(layout: SlotLayout, answer: Any) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], Way]:
+def probed(
+    layout: SlotLayout, answer: Any
+) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], TransitionTarget]:
     count = sum(frame.n_slots for frame in layout.frames)
     probe = Probe(layout.build([SlotPlace(at) for at in range(count)]), answer)
     before = probe.frame
@@ -128,45 +130,45 @@ def probed(layout: SlotLayout, answer: Any) -> tuple[tuple[Callable, tuple[int, 
     if not all(type(x) is SlotPlace or x is answer for x in taken):
         raise NotSimple
     picks = [x.at if type(x) is SlotPlace and x is not answer else count for x in taken]
-    return probe.asked, Way(after, picks, sorted(set(range(count)).difference(picks)))
+    return probe.asked, TransitionTarget(after, picks, sorted(set(range(count)).difference(picks)))
 
 
-def crossing_of(layout: SlotLayout) -> Crossing | None:
+def transition_of(layout: SlotLayout) -> BreakTransition | None:
     try:
-        return Crossing(layout)
+        return BreakTransition(layout)
     except NotSimple:
         return None
 
 
-def cross(layout: SlotLayout, slots: list, continuation_for: Callable[[SlotLayout], Any]) -> tuple[Any, Any]:
+def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable[[SlotLayout], Any]) -> tuple[Any, Any]:
     """(the next continuation, its slots), or (None, a machine that has to execute the instruction)."""
-    if layout.crossing is UNBOUND:
-        layout.crossing = crossing_of(layout)
-    crossing: Crossing | None = layout.crossing
-    if crossing is None or not crossing.is_for(slots):
+    if layout.transition is UNBOUND:
+        layout.transition = transition_of(layout)
+    transition: BreakTransition | None = layout.transition
+    if transition is None or not transition.is_for(slots):
         return None, Machine(layout.build(slots))
-    answer, error = performed(crossing, slots)
+    answer, error = performed(transition, slots)
     if error is None:
-        way = crossing.way(answer)
-        for at in way.dropped:
-            if is_missed(slots[at]):
+        target = transition.target_for(answer)
+        for at in target.dropped:
+            if has_observable_finalization(slots[at]):
                 break
         else:
-            if way.continuation is None:
-                way.continuation = continuation_for(way.layout)
+            if target.continuation is None:
+                target.continuation = continuation_for(target.layout)
             slots.append(answer)
-            return way.continuation, [slots[at] for at in way.picks]
+            return target.continuation, [slots[at] for at in target.picks]
     try:
-        return None, Answering(layout.build(slots), answer, error)
+        return None, CompletedInstruction(layout.build(slots), answer, error)
     finally:
         del answer, error  # its traceback refers to this frame: the cycle would keep the values alive
 
 
-def performed(crossing: Crossing, slots: list) -> tuple[Any, BaseException | None]:
+def performed(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:
     try:
-        operands = [slots[at] for at in crossing.operands]
-        if crossing.named:
-            return crossing.perform(*operands, **{name: slots[at] for name, at in crossing.named.items()}), None
-        return crossing.perform(*operands), None
+        operands = [slots[at] for at in transition.operands]
+        if transition.named:
+            return transition.perform(*operands, **{name: slots[at] for name, at in transition.named.items()}), None
+        return transition.perform(*operands), None
     except BaseException as error:
         return None, error

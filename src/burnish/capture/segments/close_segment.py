@@ -47,8 +47,8 @@ def close(
     ``is_again``: other segments start at the same place. Their graphs have not been requested again so far, and this
     one may not be either: a backend can wait for the second request.
     """
-    if tracer.open_sizes is not None:
-        tracer.open_sizes.check_calls()
+    if tracer.symbolic_sizes is not None:
+        tracer.symbolic_sizes.check_calls()
     rebuilder = Rebuilder(tracer)
     layout = None
     if frame is None:
@@ -71,7 +71,7 @@ def close(
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
-        opened = None if tracer.open_sizes is None else tracer.open_sizes.inputs()
+        opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
         switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
         graph_module.meta[REQUEST] = CompileRequest(
             waits(tracer, is_again, is_step, opened is not None),
@@ -95,7 +95,7 @@ def close(
         state=tracer.heap.guards[0].expected,
         writes_inputs=bool(written),
         draws=graph_module is not None and draws_and_may_fail(graph_module),
-        nests=any(call.target in NESTING for call in recorder.calls),
+        changes_autocast=any(call.target in AUTOCAST_CALLS for call in recorder.calls),
         compares_results=any(compares_results(call.target) for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
@@ -106,7 +106,7 @@ def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
     """The request at which a graph is compiled, counted from 1; 0 means at once. With symbolic sizes it is at most the
     first, which means a third size. If only expected to change, they have the second size: it may be the second."""
     times = 2 if is_again else int(is_step)
-    return times if not is_open or tracer.open_sizes.wish.is_expected else min(times, 1)  # type: ignore[union-attr]
+    return times if not is_open or tracer.symbolic_sizes.request.is_expected else min(times, 1)  # type: ignore[union-attr]
 
 
 def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:
@@ -142,8 +142,8 @@ def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Ca
     if settings.current().native_guards:
         written = frozenset(id(origin.source) for origin in tracer.heap.origins.values() if tracer.heap.changed(origin))
         check = watched(check, guards, inputs, values, tracer.checks, written)
-    let_go = tracer.gradients.let_go(values) if tracer.recorder.written_inputs() else []
-    return check if not let_go else releasing(check, let_go), is_step
+    dropped = tracer.gradients.owners_of_dropped(values) if tracer.recorder.written_inputs() else []
+    return check if not dropped else releasing(check, dropped), is_step
 
 
 def releasing(check: Callable, owners: list[int]) -> Callable:
@@ -196,4 +196,4 @@ def _guard_against_aliases(tracer: Tracer) -> None:
             heap.guard("distinct", None, tuple(groups[kind]))
 
 
-NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+AUTOCAST_CALLS = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)

@@ -27,28 +27,28 @@ from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial
 
 
-def scrub(tracer: Any, *roots: Any, leaves: bool = False) -> list:
+def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
     """``roots`` with all objects reachable from them, and every outside object that the trace wrote to. ``leaves``:
     they return to plain Python, so iterators of ours become Python's own where possible."""
-    scrubber = Scrubber(tracer, leaves)
-    cleaned = [scrubber.clean(v) for v in roots]
+    concretizer = ScalarConcretizer(tracer, leaves)
+    cleaned = [concretizer.clean(v) for v in roots]
     for reference, _ in tracer.heap.taken_over:
-        scrubber.clean(reference())
+        concretizer.clean(reference())
     for hook in tracer.hooks.values():
-        scrubber.clean(hook.function)
+        concretizer.clean(hook.function)
     for origin in list(tracer.heap.origins.values()):
         if not origin.is_written and origin.snapshot is None:
             continue
         if isinstance(origin.obj, (list, dict, set, collections.deque)):
-            scrubber.clean(origin.obj)
+            concretizer.clean(origin.obj)
         elif type(origin.obj) is CellType:
-            scrubber.cell(origin.obj)
+            concretizer.cell(origin.obj)
         else:
-            scrubber.slots(origin.obj)
+            concretizer.slots(origin.obj)
     return cleaned
 
 
-class Scrubber:
+class ScalarConcretizer:
     def __init__(self, tracer: Any, leaves: bool = False):
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
         self.memo: dict[int, Any] = {}
@@ -77,8 +77,8 @@ class Scrubber:
             if issubclass(kind, base):
                 return HANDLERS[base]
         if kind in ITERATORS or kind.__module__ == "itertools":
-            return Scrubber.iterator
-        return Scrubber.instance if id(value) in self.fresh else None
+            return ScalarConcretizer.iterator
+        return ScalarConcretizer.instance if id(value) in self.fresh else None
 
     def is_untouched(self, value: Any) -> bool:
         """A container from outside that was not written to holds no live values."""
@@ -251,22 +251,22 @@ class Scrubber:
 
 
 HANDLERS: dict[type, Callable] = {
-    tuple: Scrubber.tuple_,
-    torch.Size: Scrubber.size,
-    frozenset: Scrubber.frozenset_,
-    list: Scrubber.list_,
-    dict: Scrubber.dict_,
-    set: Scrubber.set_,
-    collections.deque: Scrubber.deque,
-    slice: Scrubber.slice_,
-    MethodType: Scrubber.method,
-    FunctionType: Scrubber.function,
-    functools.partial: Scrubber.partial,
-    CellType: Scrubber.own_cell,
-    Frame: Scrubber.frame,
-    Generator: Scrubber.generator,
-    BaseException: Scrubber.exception,
-    **dict.fromkeys(VIEWS, Scrubber.view),
-    torch.Tensor: Scrubber.tensor,
-    torch.nn.Parameter: Scrubber.tensor,
+    tuple: ScalarConcretizer.tuple_,
+    torch.Size: ScalarConcretizer.size,
+    frozenset: ScalarConcretizer.frozenset_,
+    list: ScalarConcretizer.list_,
+    dict: ScalarConcretizer.dict_,
+    set: ScalarConcretizer.set_,
+    collections.deque: ScalarConcretizer.deque,
+    slice: ScalarConcretizer.slice_,
+    MethodType: ScalarConcretizer.method,
+    FunctionType: ScalarConcretizer.function,
+    functools.partial: ScalarConcretizer.partial,
+    CellType: ScalarConcretizer.own_cell,
+    Frame: ScalarConcretizer.frame,
+    Generator: ScalarConcretizer.generator,
+    BaseException: ScalarConcretizer.exception,
+    **dict.fromkeys(VIEWS, ScalarConcretizer.view),
+    torch.Tensor: ScalarConcretizer.tensor,
+    torch.nn.Parameter: ScalarConcretizer.tensor,
 }

@@ -8,9 +8,9 @@
 A segment with symbolic sizes serves all of them from 2 on: sizes of 0 and 1 have other meanings in broadcasting.
 Dimensions that are equal, or that changed by the same amount, share one symbol, and that relation is guarded.
 
-The size of a computed tensor is found by replay (``Answers``): its calls are repeated, without data, for a few other
-sizes. A formula of the symbols that fits all results (``Symbols``) is a live scalar again. If none fits, or if a size
-decides which calls are recorded, the symbols are specialized: guarded by value, and constants from there on.
+The size of a computed tensor is found by replay (``ShapeReplay``): its calls are repeated, without data, for a few
+other sizes. A formula of the symbols that fits all results (``Symbols``) is a live scalar again. If none fits, or if a
+size decides which calls are recorded, the symbols are specialized: guarded by value, and constants from there on.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ..guards.object_sources import Source, is_module_state
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import live_scalars
 from ..pytorch import torch_calls
-from .example_inputs import OpenInputs, open_inputs
-from .meta_shape_replay import Answers
+from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
+from .meta_shape_replay import ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols
 
 OTHER = 1
@@ -46,14 +46,14 @@ MOST_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SymbolicSizeRequest:
     """Which dimensions to make symbolic."""
 
     changed: Mapping[SymbolPlace, tuple[int, int]]
     """Dimensions that had another size before, with both sizes (`growing_state.NOTHING` if only expected)."""
     all: bool = False
     """Every dimension of every tensor that is neither parameter nor buffer."""
-    closed: frozenset[SymbolPlace] = frozenset()
+    specialized: frozenset[SymbolPlace] = frozenset()
     """Except these: their size decided something before."""
 
     @property
@@ -62,19 +62,19 @@ class Wish:
         return any(before == NOTHING for before, _ in self.changed.values())
 
 
-class OpenSizes:
+class SymbolicSizes:
     """The symbolic sizes of one trace."""
 
-    def __init__(self, tracer: Any, wish: Wish):
-        self.tracer, self.wish = tracer, wish
+    def __init__(self, tracer: Any, request: SymbolicSizeRequest):
+        self.tracer, self.request = tracer, request
         self.symbols = Symbols(tracer)
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
         """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
-        self.answers = Answers(self.symbols, tracer.recorder, self.given)
+        self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
 
-    def inputs(self) -> OpenInputs | None:
+    def inputs(self) -> SymbolicExampleInputs | None:
         """For the backend. None if every size turned out to be a constant."""
-        return open_inputs(self.symbols, self.tracer.recorder, self.given)
+        return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given)
 
     # ---- inputs
 
@@ -92,7 +92,7 @@ class OpenSizes:
                 live_scalars.Expression(None, (source.attr("shape").item(dim),)),
                 SymbolPlace(source.path(), dim),
             )
-            shape[dim] = self.symbols.opened(leaf, place, tensor.shape[dim], self.wish.changed.get(place))
+            shape[dim] = self.symbols.opened(leaf, place, tensor.shape[dim], self.request.changed.get(place))
             least, most = size_marks(tensor).bounds.get(dim, (None, None))
             if least is not None and least > LEAST:
                 self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, least)), True)
@@ -112,8 +112,8 @@ class OpenSizes:
             for dim, size in enumerate(tensor.shape)
             if size >= LEAST
             and dim not in marks.static
-            and SymbolPlace(path, dim) not in self.wish.closed
-            and (self.wish.all or dim in marks.open or SymbolPlace(path, dim) in self.wish.changed)
+            and SymbolPlace(path, dim) not in self.request.specialized
+            and (self.request.all or dim in marks.open or SymbolPlace(path, dim) in self.request.changed)
         )
 
     def largest(self) -> int:
@@ -147,7 +147,7 @@ class OpenSizes:
 
     def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
         """The symbolic shape of a computed value with the observed shape ``seen``."""
-        shapes = self.answers.shapes(handle)
+        shapes = self.replay.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
         return tuple(map(self.symbols.size, zip(*shapes, strict=True)))
@@ -169,22 +169,22 @@ class OpenSizes:
             if call.target is torch._C._InferenceMode:  # creating this object switches the mode on
                 cannot.add(at)
                 continue
-            parts = self.answers.given_to(at)
+            parts = self.replay.given_to(at)
             if any(part.call in cannot for part in parts):
                 cannot.add(at)
                 continue
             if torch_calls.name_of(call.target) == "squeeze" and parts:
                 self.ask_whether_one(parts[0])
             try:
-                self.answers.at(Handle(at), OTHER)
+                self.replay.at(Handle(at), OTHER)
             except Exception as error:
                 try:
-                    self.answers.at(Handle(at), 0)
+                    self.replay.at(Handle(at), 0)
                 except Exception:
                     cannot.add(at)  # it cannot be repeated for the observed size either: inconclusive
                 else:
                     why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
-                    is_possible = functools.partial(succeeds, self.answers.at, Handle(at), OTHER)
+                    is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
                     if not self.symbols.settle_one(is_possible, why):
                         self.symbols.settle_all(why)
                         return
@@ -192,7 +192,7 @@ class OpenSizes:
     def ask_whether_one(self, handle: Any) -> None:
         """A dimension of size 1 would disappear: whether the size is 1 is guarded."""
         try:
-            for size in map(self.symbols.size, zip(*self.answers.shapes(handle), strict=True)):
+            for size in map(self.symbols.size, zip(*self.replay.shapes(handle), strict=True)):
                 size == 1  # noqa: B015  # asking is what guards
         except Exception as error:
             self.symbols.settle_all(f"{error}")
@@ -215,27 +215,27 @@ class OpenSizes:
             for size in shape:
                 total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
             return total
-        self.close(tensor)
+        self.specialize_sizes(tensor)
         return None
 
-    def close(self, tensor: Any) -> None:
+    def specialize_sizes(self, tensor: Any) -> None:
         """Specialize all sizes of a tensor, because code reads them out of our sight."""
         shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
         for size in shape or ():
             live_scalars.settled(size)
 
-    def close_first(self, tensor: Any) -> None:
+    def specialize_first(self, tensor: Any) -> None:
         """Specialize the first dimension: the tensor is split along it."""
         shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
         if shape:
             live_scalars.settled(shape[0])
 
-    def close_parted(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    def specialize_split(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """A call has returned several tensors: their number may depend on a size."""
-        if name in torch_calls.ALSO_PARTING:
+        if name in torch_calls.OTHER_SIZE_DEPENDENT_SPLITS:
             for value in given:
-                self.close(value)
-        position = torch_calls.PARTING.get(name)
+                self.specialize_sizes(value)
+        position = torch_calls.SIZE_DEPENDENT_SPLITS.get(name)
         if position is None or not given:
             return
         shape = self.shape_of(given[0])
@@ -243,7 +243,7 @@ class OpenSizes:
         if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape):
             live_scalars.settled(shape[dim])
         elif shape is not None:
-            self.close(given[0])
+            self.specialize_sizes(given[0])
 
     def check_slices(self, tensor: torch.Tensor, key: Any) -> None:
         """A slice bound beyond the end means the end: guard on which side of it a live bound is."""

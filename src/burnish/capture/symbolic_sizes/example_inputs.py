@@ -59,7 +59,7 @@ NOWHERE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class OpenInputs:
+class SymbolicExampleInputs:
     """Information for a backend about a graph with symbolic sizes: the possible examples besides the observed one."""
 
     space: Space
@@ -87,7 +87,9 @@ class OpenInputs:
         return made
 
 
-def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> OpenInputs | None:
+def symbolic_example_inputs(
+    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
+) -> SymbolicExampleInputs | None:
     """None if every size turned out to be a constant."""
     left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
     if not left:
@@ -117,7 +119,7 @@ def open_inputs(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> 
         elif symbols.follows(handle.source):
             numbers[k] = number(handle.source)
     likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
-    return OpenInputs(space, likes, shapes, orders, numbers)
+    return SymbolicExampleInputs(space, likes, shapes, orders, numbers)
 
 
 def is_plain(x: Any) -> bool:

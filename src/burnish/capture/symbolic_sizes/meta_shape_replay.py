@@ -15,14 +15,14 @@ from ...backends.shape_propagation import Shapes
 from .size_symbols import Symbols
 
 
-class Answers:
-    """The replay of one trace. `given`: its inputs with symbolic dimensions, from `OpenSizes`."""
+class ShapeReplay:
+    """The replay of one trace. `given`: its inputs with symbolic dimensions, from `SymbolicSizes`."""
 
     def __init__(self, symbols: Symbols, recorder: Any, given: Mapping[int, Any]):
         self.symbols, self.recorder, self.given = symbols, recorder, given
         self.known: dict[tuple, Any] = {}
         """The values of inputs and calls at the points."""
-        self.closed: set[Any] = set()
+        self.same_everywhere: set[Any] = set()
         """Those that are the same at all points: only the value at the first point is stored."""
         self.parts: dict[int, list[Any]] = {}
         """The arguments of each call, as handles."""
@@ -33,7 +33,7 @@ class Answers:
     def shapes(self, handle: Any) -> list[tuple[int, ...]]:
         """A tensor's shapes at the points, or one that is the same for all."""
         first = tuple(self.at(handle, 0).shape)
-        if self.key(handle) in self.closed:
+        if self.key(handle) in self.same_everywhere:
             return [first]
         return [first, *(tuple(self.at(handle, k).shape) for k in range(1, len(self.symbols.points())))]
 
@@ -42,7 +42,7 @@ class Answers:
         if self.probe is None or self.changes != self.symbols.changes:
             self.probe, self.changes = Shapes(), self.symbols.changes
             self.known.clear()
-            self.closed.clear()
+            self.same_everywhere.clear()
         probe, calls = self.probe, self.recorder.calls
         stack = [handle]
         while stack:
@@ -52,8 +52,8 @@ class Answers:
                 stack.pop()
                 continue
             if at.call is None:
-                if not self.is_open_input(at):
-                    self.closed.add(key)
+                if not self.is_symbolic_input(at):
+                    self.same_everywhere.add(key)
                 self.known[self.place(key, number)] = self.input_at(probe, at, number)
                 continue
             given = self.given_to(at.call)
@@ -61,21 +61,21 @@ class Answers:
             if missing:
                 stack += missing
                 continue
-            if all(self.key(part) in self.closed for part in given):
-                self.closed.add(key)
+            if all(self.key(part) in self.same_everywhere for part in given):
+                self.same_everywhere.add(key)
             call = calls[at.call]
             self.known[self.place(key, number)] = probe.call(
                 call.target, self.filled(call.args, number), self.filled(call.kwargs, number)
             )
             if (
                 number == len(self.symbols.points()) - 1
-                and key not in self.closed
+                and key not in self.same_everywhere
                 and all(
                     (key, k) in self.known and is_alike(self.known[key, k], self.known[key, number])
                     for k in range(number)
                 )
             ):
-                self.closed.add(key)
+                self.same_everywhere.add(key)
         return self.part(handle, number)
 
     def key(self, handle: Any) -> Any:
@@ -83,7 +83,7 @@ class Answers:
 
     def place(self, key: Any, number: int) -> tuple:
         """The key of the value at a point."""
-        return key, 0 if key in self.closed else number
+        return key, 0 if key in self.same_everywhere else number
 
     def given_to(self, call: int) -> list[Any]:
         found = self.parts.get(call)
@@ -92,7 +92,7 @@ class Answers:
             found = self.parts[call] = _handles((made.args, made.kwargs))
         return found
 
-    def is_open_input(self, handle: Any) -> bool:
+    def is_symbolic_input(self, handle: Any) -> bool:
         example = self.recorder.examples[handle.key]
         if isinstance(example, torch.Tensor):
             return id(example) in self.given

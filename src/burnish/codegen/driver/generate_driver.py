@@ -38,7 +38,7 @@ from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls
 from ...runtime.program.native_kernels import NativeKernel
-from ...runtime.program.unbound_driver import Draft, FunctionOf, View
+from ...runtime.program.unbound_driver import FunctionOf, UnboundDriver, View
 from ...schedule.library.candidate import OUT, SCRATCH
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
@@ -57,7 +57,7 @@ def write_driver(
     constants: Mapping[int, torch.Tensor],
     takes_list: bool = False,
     bound: Sequence[int] = (),
-) -> Draft:
+) -> UnboundDriver:
     """`kernels`: the plan's, in order. `constants`: the graph inputs that no caller passes, by position. `takes_list`:
     the driver takes a list of the inputs, empties it, and releases each input after its last use. `bound`: graph inputs
     that are bound once for many calls."""
@@ -93,12 +93,12 @@ class DriverWriter(ValueStorage):
         self.open_on: int | None = None
         """The GPU of the pending launches."""
 
-    def draft(self) -> Draft:
+    def draft(self) -> UnboundDriver:
         source = self.text()
         views = {
             name: View(type.dtype, type.shape, type.stride, offset) for name, (type, offset) in self.arena_views.items()
         }
-        return Draft(
+        return UnboundDriver(
             source, self.things, self.launches, self.plan.arena, views, self.number_slots, self.takes, self.binds
         )
 

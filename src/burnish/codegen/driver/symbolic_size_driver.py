@@ -22,7 +22,12 @@ from ...ir.graph import Node, Value
 from ...runtime.linking.cuda_module_loader import SymbolicWords
 from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
 from ...runtime.program.native_kernels import Words
-from ...runtime.program.unbound_symbolic_driver import SymbolicDraft, SymbolicEntry, SymbolicLaunch, SymbolicView
+from ...runtime.program.unbound_symbolic_driver import (
+    SymbolicEntry,
+    SymbolicLaunch,
+    SymbolicView,
+    UnboundSymbolicDriver,
+)
 from ...schedule.library.candidate import Call as LibraryCall
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
@@ -95,7 +100,7 @@ class Example:
 
 def symbolic_draft(
     examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]]
-) -> SymbolicDraft:
+) -> UnboundSymbolicDriver:
     """`parameters`: the inputs of each example, by position."""
     draft = Joiner(examples, slots, space).draft(parameters)
     if events.is_watched("kernels.driver"):
@@ -112,14 +117,14 @@ class Joiner:
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
 
-    def draft(self, parameters: Sequence[Sequence[Value]]) -> SymbolicDraft:
+    def draft(self, parameters: Sequence[Sequence[Value]]) -> UnboundSymbolicDriver:
         first = self.examples[0]
         source, views = self.source(), self.views()
         if any(example.launches.keys() != first.launches.keys() for example in self.examples):
             raise NoFormula("the driver calls something else for other sizes")
         launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
         sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
-        return SymbolicDraft(
+        return UnboundSymbolicDriver(
             source,
             things,
             launches,

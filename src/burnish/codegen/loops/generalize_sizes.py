@@ -17,7 +17,7 @@ from typing import Any
 
 from ...ops.scalar_ir import FLOATS, Scalar, cast, const, make
 from ...schedule.loops.loop_ir import Kernel
-from ...tensors.symbolic_sizes import Formula, NoFormula, NotAlike, Space
+from ...tensors.symbolic_sizes import Formula, NoFormula, Space, StructureDiffers
 from .coalesce_loops import Box, simplify_together
 
 
@@ -26,10 +26,10 @@ def boxes_for_sizes(kernels: Sequence[Kernel], expands: bool = True) -> list[lis
     way."""
     first = kernels[0]
     if any(k.dtypes != first.dtypes or k.stored != first.stored or len(k.loops) != len(first.loops) for k in kernels):
-        raise NotAlike(f"the kernel {first.name} is another one for other sizes")
+        raise StructureDiffers(f"the kernel {first.name} is another one for other sizes")
     loops = list(zip(*(kernel.loops for kernel in kernels), strict=True))
     if any(len({len(loop.extents) for loop in same}) > 1 for same in loops):
-        raise NotAlike(f"the loops of {first.name} are others for other sizes")
+        raise StructureDiffers(f"the loops of {first.name} are others for other sizes")
     return [simplify_together(same, expands) for same in loops]
 
 
@@ -55,19 +55,19 @@ class SizeGeneralizer:
         first = examples[0]
         kind = type(first)
         if any(type(x) is not kind for x in examples):
-            raise NotAlike("a kernel is another one for other sizes")
+            raise StructureDiffers("a kernel is another one for other sizes")
         if kind is Scalar:
             return self.scalar(examples)
         if kind is int:
             return first if all(x == first for x in examples) else self.number(examples)
         if kind is tuple:
             if any(len(x) != len(first) for x in examples):
-                raise NotAlike("a kernel has other parts for other sizes")
+                raise StructureDiffers("a kernel has other parts for other sizes")
             return tuple(map(self.of, zip(*examples, strict=True)))
         if is_dataclass(first):
             return replace(first, **{f.name: self.of([getattr(x, f.name) for x in examples]) for f in fields(first)})
         if any(x != first for x in examples):
-            raise NotAlike(f"{first} is {examples[1]} for other sizes")
+            raise StructureDiffers(f"{first} is {examples[1]} for other sizes")
         return first
 
     def scalar(self, examples: Sequence[Scalar]) -> Scalar:
@@ -77,7 +77,7 @@ class SizeGeneralizer:
         if found is None:
             self.held.append(examples)
             if any(x.op != first.op or x.dtype != first.dtype for x in examples):
-                raise NotAlike("a kernel computes otherwise for other sizes")
+                raise StructureDiffers("a kernel computes otherwise for other sizes")
             if first.op == "const":
                 found = self.constant(examples)
             else:

@@ -28,7 +28,7 @@ from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import RECOMPUTE_BARRIER
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
-from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark, Recomputation, Switches
+from ...tensors.checkpoint_hooks import GIVEN, MARK, AutocastState, Mark, Recomputation
 from ...tensors.compile_request import facts_of_input
 from ..passes.functionalize import functional_form
 from .aten_tracer import AtenTracer
@@ -74,7 +74,7 @@ class TracedRegion:
         inside = set(nodes)
         self.inputs = list(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside))
         self.versions = [version_of(regions.env[n]) if number in n.meta.get(GIVEN, ()) else None for n in self.inputs]
-        self.switches = Switches()
+        self.autocast = AutocastState()
         self.drawn: list[Any] = []
         """Seeds, and numbers from eager's generator, in order."""
         self.at: int | None = None
@@ -95,7 +95,7 @@ class TracedRegion:
         before, tracer.region, self.at = tracer.region, self, 0
         line = tracer.line
         try:
-            with self.switches.again():
+            with self.autocast.restored():
                 for node in self.nodes:
                     values[node] = run_node(tracer, node, values)
                     if is_done():

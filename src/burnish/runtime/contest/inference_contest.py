@@ -90,7 +90,7 @@ class Contest:
                 is_alone = self.running == 1
         if players is None:
             return self.decided(*inputs)  # type: ignore[misc]
-        warmup_status.goes_on()
+        warmup_status.count_step()
         who = self.prepared(turn)
         which = EAGER if who in "eE" else COMPILED
         seconds = None

@@ -96,7 +96,7 @@ class TrainingContest:
             turn = self.calls
             self.calls += 1
         if torch.is_grad_enabled():
-            warmup_status.goes_on()
+            warmup_status.count_step()
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
         which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)

@@ -1,6 +1,6 @@
 """Count warm-up steps: a function was traced, a graph was compiled or compared with eager.
 
-before = warmup_status.so_far(); call(); is_settled = warmup_status.so_far() == before
+before = warmup_status.steps(); call(); is_settled = warmup_status.steps() == before
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 _steps = [0]
 
 
-def goes_on() -> None:
+def count_step() -> None:
     """Called for each such step."""
     _steps[0] += 1
 
 
-def so_far() -> int:
+def steps() -> int:
     return _steps[0]

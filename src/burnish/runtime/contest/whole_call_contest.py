@@ -53,7 +53,7 @@ class CallContest(Contest):
         clock: Callable[[], float] = synchronized_clock,
     ):
         """`settle` is called with what replaces this contest: `EAGER_STAYS` or None."""
-        super().__init__(Compiled(compiled, self.withdraw), eager, name, clock)
+        super().__init__(CompiledCall(compiled, self.withdraw), eager, name, clock)
         self.settle, self.eager = settle, eager
 
     def prepared(self, turn: int) -> str:
@@ -82,7 +82,7 @@ class CallContest(Contest):
                 self.settle(None)
 
 
-class Compiled:
+class CompiledCall:
     """The whole call of a compiled function, as one of two players."""
 
     def __init__(self, call: Callable[..., Any], withdraw: Callable[[], object]):
@@ -91,7 +91,7 @@ class Compiled:
     @property
     def served(self) -> int:
         """Changes during a call that is still warming up: that turn is repeated."""
-        return warmup_status.so_far()
+        return warmup_status.steps()
 
     def __call__(self, *inputs: Any) -> Any:
         result = self.call(*inputs)

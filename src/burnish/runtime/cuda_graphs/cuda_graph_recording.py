@@ -4,8 +4,8 @@
     replay, result = engine.capture(lambda: program(*places))       nothing has been computed yet
     replay()                                                        now `result` has been computed
 
-A thread that captures or replays excludes others on its GPU until the results are copied out (`Alone`). Each user
-stream has a capture stream, and memory that its graphs share. Per-stream state of libraries, such as cuBLAS's
+A thread that captures or replays excludes others on its GPU until the results are copied out (`ExclusiveUse`). Each
+user stream has a capture stream, and memory that its graphs share. Per-stream state of libraries, such as cuBLAS's
 workspace, becomes part of the graphs, so graphs of two streams may run at once.
 """
 
@@ -27,7 +27,7 @@ class Refused(Exception):
     """No graph can be made, and why."""
 
 
-class Alone:
+class ExclusiveUse:
     """A lock that a thread does not wait for when it holds it already; `begin` then returns False. A finalizer may run
     anywhere and call compiled code."""
 
@@ -50,7 +50,7 @@ class Alone:
 
 class Engine(Protocol):
     device: torch.device
-    alone: Alone
+    alone: ExclusiveUse
     """Held while capturing, and while replaying until the results have been copied."""
 
     def stream(self) -> int:
@@ -75,7 +75,7 @@ class TorchGraphs:
     """The graphs of one GPU."""
 
     def __init__(self, device: torch.device):
-        self.device, self.alone = device, Alone()
+        self.device, self.alone = device, ExclusiveUse()
         self.sides: dict[int, torch.cuda.Stream] = {}
         """The capture streams, by the stream that the graphs run in."""
         self.pools: dict[int, Any] = {}
@@ -145,4 +145,4 @@ def engine_of(device: torch.device) -> TorchGraphs:
     return TorchGraphs(device)
 
 
-__all__ = ["Alone", "Engine", "Refused", "engine_of"]
+__all__ = ["ExclusiveUse", "Engine", "Refused", "engine_of"]

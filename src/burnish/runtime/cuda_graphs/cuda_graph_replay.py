@@ -1,6 +1,6 @@
 """CUDA graph replay for inference: capture all launches of a call once, then replay them.
 
-    call = Graphed(program, fixed, written, engine, name)
+    call = CudaGraphProgram(program, fixed, written, engine, name)
     call(x)      the first call runs as it is, the second one is captured, then it is replayed
 
 A graph uses the memory it was captured with. Parameters and tensors that are written to stay in place: a call where
@@ -169,7 +169,7 @@ def first_of(error: BaseException) -> BaseException:
     return error
 
 
-class Graphed:
+class CudaGraphProgram:
     """`fixed` are the inputs that stay in place, `written` those of them that are written to."""
 
     takes_gradients = False
@@ -177,7 +177,7 @@ class Graphed:
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
         self.program, self.written = program, list(written)
         self.graphs: Graphs[Recorded] = Graphs({*fixed, *written}, engine, name)
-        self.lies_apart = lies_apart_in(program)
+        self.has_no_overlap = overlap_check_of(program)
 
     @property
     def source(self) -> str:
@@ -187,7 +187,7 @@ class Graphed:
     def __call__(self, *inputs: Any) -> Any:
         graphs, is_first = self.graphs, False
         with graphs.alone() as is_alone:
-            if is_alone and self.lies_apart(inputs):
+            if is_alone and self.has_no_overlap(inputs):
                 key = graphs.key_of(inputs)
                 is_first = key not in graphs.recorded and graphs.is_first(key)
                 if not is_first:
@@ -197,10 +197,10 @@ class Graphed:
         return graphs.looked_at(self.program, inputs) if is_first else self.program(*inputs)
 
 
-def lies_apart_in(program: Any) -> Callable[[Sequence[Any]], bool]:
+def overlap_check_of(program: Any) -> Callable[[Sequence[Any]], bool]:
     """Whether a program's written inputs do not overlap its other inputs in a call. Otherwise it runs eagerly."""
-    found: Callable[[Sequence[Any]], bool] = getattr(program, "lies_apart", lambda inputs: True)
+    found: Callable[[Sequence[Any]], bool] = getattr(program, "has_no_overlap", lambda inputs: True)
     return found
 
 
-__all__ = ["Graphed", "Graphs", "Recorded", "first_of", "lies_apart_in", "recorded"]
+__all__ = ["CudaGraphProgram", "Graphs", "Recorded", "first_of", "overlap_check_of", "recorded"]

@@ -1,6 +1,6 @@
 """CUDA graphs for training: forward and backward are captured as a pair and replayed separately.
 
-    call = GraphedTraining(step, fixed, written, engine, name)          step: a Differentiable
+    call = CudaGraphTrainingProgram(step, fixed, written, engine, name)          step: a Differentiable
     y = call(x, w)              replays forward, if no backward still needs what the last replay saved
     y.sum().backward()          replays backward
 
@@ -33,7 +33,7 @@ import torch
 from ..program.autograd_function import Differentiable, autograd_is_watched
 from .cuda_graph_memory import copies_of, copy, place_of
 from .cuda_graph_recording import Engine, Refused
-from .cuda_graph_replay import Graphs, Recorded, first_of, lies_apart_in, recorded
+from .cuda_graph_replay import Graphs, Recorded, first_of, overlap_check_of, recorded
 
 WAITS = "an earlier call's backward is still to come, and what it saved is where this call would save"
 
@@ -87,7 +87,7 @@ class Pair:
 class Turn:
     """One replay of forward, and the function that runs its backward."""
 
-    def __init__(self, training: GraphedTraining, pair: Pair, made: tuple):
+    def __init__(self, training: CudaGraphTrainingProgram, pair: Pair, made: tuple):
         self.training, self.pair, self.made = training, pair, made
         pair.turn = weakref.ref(self)
 
@@ -100,9 +100,9 @@ class Turn:
         return self.training.gradients(self.pair, given)
 
 
-class GraphedTraining:
-    """`program` is a Differentiable, or an Apart of one. `fixed` are the inputs that stay in place, `written` those of
-    them that forward writes to."""
+class CudaGraphTrainingProgram:
+    """`program` is a Differentiable, or an AliasCheckedProgram of one. `fixed` are the inputs that stay in place,
+    `written` those of them that forward writes to."""
 
     takes_gradients = True
 
@@ -110,7 +110,7 @@ class GraphedTraining:
         self.program, self.written = program, list(written)
         self.step: Differentiable = getattr(program, "program", program)
         self.graphs: Graphs[Pair] = Graphs({*fixed, *written}, engine, name)
-        self.lies_apart = lies_apart_in(program)
+        self.has_no_overlap = overlap_check_of(program)
         self.has_told = False
 
     @property
@@ -124,7 +124,7 @@ class GraphedTraining:
             return self.program(*inputs)
         is_first, turn, pair = False, None, None
         with graphs.alone() as is_alone:
-            if is_alone and self.lies_apart(inputs):
+            if is_alone and self.has_no_overlap(inputs):
                 key = graphs.key_of(inputs)
                 is_first = key not in graphs.recorded and graphs.is_first(key)
                 if not is_first:
@@ -196,4 +196,4 @@ class GraphedTraining:
         )
 
 
-__all__ = ["GraphedTraining"]
+__all__ = ["CudaGraphTrainingProgram"]

@@ -1,8 +1,8 @@
 """Disk cache: entries found by kind and cache key, with trimming of the least recently used.
 
-    shelf = DiskCache(folder)
-    shelf.put("kernel", text, object_code)
-    shelf.get("kernel", text)                  the bytes, or None
+    cache = DiskCache(folder)
+    cache.put("kernel", text, object_code)
+    cache.get("kernel", text)                  the bytes, or None
 
 The first line of a key says what made the entry and for what. It is stored in the entry, for `cache_archive`.
 

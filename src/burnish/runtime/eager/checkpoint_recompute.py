@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
-from ...tensors.checkpoint_hooks import Recomputation, Switches
+from ...tensors.checkpoint_hooks import AutocastState, Recomputation
 from ..argument_trees import mapped
 
 _autograd = torch._C._autograd
@@ -156,7 +156,7 @@ SavedTensor = _autograd.SavedTensor if CAN_SAVE_ALONE else SavedByNode
 saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
 
 
-class Kept:
+class RegionInputs:
     """The inputs of a region, for its recomputation."""
 
     def __init__(self, inputs: Sequence[Any], saves: Sequence[bool]):
@@ -180,14 +180,14 @@ def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any
 
 def again_of(steps: Steps, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
     """Recomputes a region that is about to run, or has run from that random state."""
-    kept = Kept(inputs, steps.saves)
-    switches = Switches(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))
+    kept = RegionInputs(inputs, steps.saves)
+    autocast = AutocastState(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))
     if random is None and steps.draws:
         random = RandomState(inputs)
 
     def again(is_done: Callable[[], bool]) -> None:
         given = kept.get()
-        with random.again(given) if random is not None else contextlib.nullcontext(), switches.again():
+        with random.again(given) if random is not None else contextlib.nullcontext(), autocast.restored():
             steps.run(given, is_done)
 
     return again

@@ -226,7 +226,8 @@ class RanInstead(tuple):
 
 
 def with_gradients_instead(call: Callable) -> Callable[..., RanInstead]:
-    """`call`, which runs where the program of a `WithoutGradientFlow` cannot: in the present grad mode, as it may differentiate."""
+    """`call`, which runs where the program of a `WithoutGradientFlow` cannot. It may differentiate, so it runs in the
+    present grad mode."""
     mode = torch.is_grad_enabled()
 
     def run(*inputs: Any) -> RanInstead:

@@ -76,7 +76,7 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class PrologueResults:
     """The prologue's results and the state they were made from. It keeps the old tensors alive, so that their addresses
     are not reused."""
 
@@ -130,13 +130,13 @@ class FrozenProgram:
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.first = state[0] if state else 0  # with constants only, nothing is watched
-        self.watched: dict[int, Kept] = {}  # by the id of a module's first tensor
+        self.watched: dict[int, PrologueResults] = {}  # by the id of a module's first tensor
         self.takes = getattr(main, "takes", None)
         """The inputs that the main program takes, with the prologue's results last. None: all."""
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
         self.lock = fork_safe_locks.lock()
-        self.kept: dict[tuple, Kept] = {}  # by the addresses of the tensors
-        self.by_stamp: dict[tuple, Kept] = {}  # the same by address and version, for lookups
+        self.kept: dict[tuple, PrologueResults] = {}  # by the addresses of the tensors
+        self.by_stamp: dict[tuple, PrologueResults] = {}  # the same by address and version, for lookups
         self.served = 0  # the maximum size of `kept`: a call that raised it did extra work
 
     @property
@@ -144,9 +144,9 @@ class FrozenProgram:
         return f"# once\n{self.prologue.source}\n# every call\n{self.main.source}"
 
     def __call__(self, *inputs: Any) -> tuple:
-        return self.__burnish_on__(inputs)
+        return self.__burnish_call_with_tuple__(inputs)
 
-    def __burnish_on__(self, inputs: tuple) -> tuple:
+    def __burnish_call_with_tuple__(self, inputs: tuple) -> tuple:
         """The same, as a function of the tuple of its inputs."""
         kept = self.watched.get(id(inputs[self.first])) if self.watched else None
         if kept is None or kept.same(*inputs) is None:  # type: ignore[misc]
@@ -157,7 +157,7 @@ class FrozenProgram:
             return self.main(*inputs, *kept.made)
         return self.main.run_bound(kept.token, kept.bound, self.handed_to_main(inputs, kept.handed))
 
-    def looked_up(self, inputs: tuple) -> Kept:
+    def looked_up(self, inputs: tuple) -> PrologueResults:
         kept = self.by_stamp.get(self.stamp_of(inputs))
         if kept is None:
             return self.refreshed(inputs)
@@ -170,7 +170,7 @@ class FrozenProgram:
             self.watch(kept, inputs)
         return kept
 
-    def watch(self, kept: Kept, inputs: tuple) -> None:
+    def watch(self, kept: PrologueResults, inputs: tuple) -> None:
         """Make a native watch for a state that was just found unchanged. If it has changed since, it is looked up
         again."""
         owners = [inputs[k] for k in self.positions]
@@ -179,7 +179,7 @@ class FrozenProgram:
         if kept.same is not None and self.by_stamp.get(self.stamp_of(inputs)) is kept and not kept.samples.found.value:
             self.watched = {**self.watched, id(owners[0]): kept}
 
-    def refreshed(self, inputs: tuple) -> Kept:
+    def refreshed(self, inputs: tuple) -> PrologueResults:
         with self.lock:
             owners = [inputs[k] for k in self.positions]
             state = [x.detach() for x in owners]
@@ -196,7 +196,7 @@ class FrozenProgram:
                 handed = tuple([made[k - count] for k in self.takes if k >= count])
                 reads = "".join(f"i[{k}], " for k in self.takes if k < count)
                 self.handed_to_main = eval(f"lambda i, made: ({reads}*made,)")
-            kept = Kept(
+            kept = PrologueResults(
                 stamp,
                 samples,
                 None if any(x is None for x in made) else made,

@@ -1,6 +1,6 @@
 """Alias check at run time: compiled code that writes to inputs runs only if they do not overlap other inputs.
 
-    call = Apart(program, eager, written, reaches)
+    call = AliasCheckedProgram(program, eager, written, reaches)
     call(x, y)                        x is written to: runs the program
     call(base[:4], base[2:])          runs eagerly: y overlaps x
 
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-class Apart:
-    """`reaches` gives the number of bytes each input tensor spans, by its position. `open_inputs` are contiguous and
-    may have a different size in each call."""
+class AliasCheckedProgram:
+    """`reaches` gives the number of bytes each input tensor spans, by its position. `symbolic_inputs` are contiguous
+    and may have a different size in each call."""
 
     def __init__(
         self,
@@ -23,17 +23,17 @@ class Apart:
         eager: Callable,
         written: Sequence[int],
         reaches: Mapping[int, int],
-        open_inputs: Sequence[int] = (),
+        symbolic_inputs: Sequence[int] = (),
     ):
         self.program, self.eager = program, eager
         self.positions = [k for k, reach in reaches.items() if reach]
         self.reaches = [reaches[k] for k in self.positions]
         self.written = [k in set(written) for k in self.positions]
-        self.open = [self.positions.index(k) for k in open_inputs if k in self.positions]
+        self.symbolic = [self.positions.index(k) for k in symbolic_inputs if k in self.positions]
         reads = "".join(
             [
                 *(f"i[{k}].data_ptr(), " for k in self.positions),
-                *(f"i[{self.positions[at]}].nbytes, " for at in self.open),
+                *(f"i[{self.positions[at]}].nbytes, " for at in self.symbolic),
             ]
         )
         self.addresses_of: Callable[[Sequence[Any]], tuple] = eval(f"lambda i: ({reads})")
@@ -48,9 +48,9 @@ class Apart:
         return self.program.source
 
     def __call__(self, *inputs: Any) -> Any:
-        return self.program(*inputs) if self.lies_apart(inputs) else self.eager(*inputs)
+        return self.program(*inputs) if self.has_no_overlap(inputs) else self.eager(*inputs)
 
-    def lies_apart(self, inputs: Sequence[Any]) -> bool:
+    def has_no_overlap(self, inputs: Sequence[Any]) -> bool:
         addresses = self.addresses_of(inputs)
         if addresses != self.seen:
             if self.any_shared(addresses):
@@ -61,7 +61,7 @@ class Apart:
     def any_shared(self, addresses: tuple) -> bool:
         """Whether an input that is written to overlaps another input."""
         count, reaches = len(self.positions), list(self.reaches)
-        for at, size in zip(self.open, addresses[count:], strict=True):
+        for at, size in zip(self.symbolic, addresses[count:], strict=True):
             reaches[at] = size
         ranges = sorted(zip(addresses[:count], reaches, self.written, strict=True))
         end, written_end = 0, 0

@@ -39,9 +39,9 @@ class LinkedProgram:
         self.run, self.bind = namespace["run"], namespace.get("bind")
 
     def __call__(self, *inputs: Any) -> tuple:
-        return self.__burnish_on__(inputs)
+        return self.__burnish_call_with_tuple__(inputs)
 
-    def __burnish_on__(self, inputs: tuple) -> tuple:
+    def __burnish_call_with_tuple__(self, inputs: tuple) -> tuple:
         """The same, as a function of the tuple of its inputs."""
         try:
             frame = self.frames.pop()
@@ -76,7 +76,7 @@ class LinkedProgram:
         return outputs
 
 
-class Half(LinkedProgram):
+class PairedProgram(LinkedProgram):
     """A forward or backward program. The two share one arena, so a run takes a pair of frames, one of each."""
 
     def __init__(

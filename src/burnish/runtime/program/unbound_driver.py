@@ -2,7 +2,7 @@
 
     draft = write_driver(plan, kernels, constants)          codegen
     program = draft.program(compile_sequence)
-    forward, backward = halves(draft, other, compile_sequence)
+    forward, backward = paired_programs(draft, other, compile_sequence)
 
 It contains no address, so it can be written to disk and made a program in another process
 (`compiler.program_cache`).
@@ -19,7 +19,7 @@ import torch
 from . import arena_memory
 from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls
 from .native_kernels import word
-from .program import Half, LinkedProgram
+from .program import LinkedProgram, PairedProgram
 
 
 class FunctionOf:
@@ -64,7 +64,7 @@ class View(NamedTuple):
     offset: int
 
 
-class Draft(NamedTuple):
+class UnboundDriver(NamedTuple):
     source: str
     things: dict[str, Any]
     """What the text uses, by name, except for the native calls."""
@@ -134,7 +134,7 @@ class Draft(NamedTuple):
         return make
 
 
-def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
+def paired_programs(forward: UnboundDriver, backward: UnboundDriver, join: Join) -> tuple[PairedProgram, PairedProgram]:
     """The two as programs with one arena: forward has finished with it before backward starts."""
     wholes = forward.program(join), backward.program(join)
     size = max(forward.arena, backward.arena)
@@ -144,7 +144,7 @@ def halves(forward: Draft, backward: Draft, join: Join) -> tuple[Half, Half]:
         return wholes[0].make_frame(arena), wholes[1].make_frame(arena)
 
     pairs: list[tuple[Any, Any]] = []
-    made = Half(wholes[0], 0, pairs, make_pair), Half(wholes[1], 1, pairs, make_pair)
+    made = PairedProgram(wholes[0], 0, pairs, make_pair), PairedProgram(wholes[1], 1, pairs, make_pair)
     if size >= arena_memory.LARGE:
         arena_memory.watch(made[0])
     return made

@@ -58,7 +58,7 @@ class SymbolicLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class SymbolicDraft:
+class UnboundSymbolicDriver:
     source: str
     things: dict[str, Any]
     launches: dict[str, SymbolicLaunch]

@@ -103,7 +103,7 @@ class Watch:
         self.calls: list[int] = []
         self.pins: list[int] = []
         self.words: dict[int, int] = {}  # in order
-        self.noughts: dict[int, None] = {}  # addresses of words that are 0, on which no others depend
+        self.zero_words: dict[int, None] = {}  # addresses of words that are 0, on which no others depend
         self.tensors: list[tuple[int, tuple[int, ...]]] = []
         self.versions: dict[int, int] = {}  # of dictionaries, by address
 
@@ -173,7 +173,7 @@ class Watch:
         if word_at(id(table) + USED):
             self.word(id(table) + USED)
         else:
-            self.noughts[id(table) + USED] = None
+            self.zero_words[id(table) + USED] = None
 
     def list_item(self, items: list, index: int, value: Any) -> None:
         self.list_length(items)
@@ -215,9 +215,9 @@ class Watch:
     def function(self, inputs: Sequence[int], values: Sequence[int], takes_tuple: bool = False) -> Callable[..., Any]:
         """`inputs`, `values`: what the check returns, each an address or ``argument(k)``. `takes_tuple`: the check is
         best called as ``check(*arguments)``, and the tuple is not unpacked."""
-        base = min(self.noughts, default=0)
-        near = [address for address in self.noughts if address - base < REACH]
-        words = [*self.words.items(), *((address, 0) for address in self.noughts if address - base >= REACH)]
+        base = min(self.zero_words, default=0)
+        near = [address for address in self.zero_words if address - base < REACH]
+        words = [*self.words.items(), *((address, 0) for address in self.zero_words if address - base >= REACH)]
         for each in words, near:
             each += each[-1:] * (-len(each) % WORDS_AT_ONCE)  # type: ignore[operator]
         head = [

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.object_lifetimes import remember
+from ...engine.object_lifetimes import store_class_fact
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import Generator
 from ...numbers import numpy_kinds
@@ -68,7 +68,7 @@ def load(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     loader = _loaders.get(kind)
     if loader is None:
-        loader = remember(_loaders, kind, _loader_for(kind))
+        loader = store_class_fact(_loaders, kind, _loader_for(kind))
     return loader(m, obj, name)
 
 

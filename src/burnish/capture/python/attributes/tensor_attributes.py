@@ -38,8 +38,8 @@ PLAIN_FACTS = frozenset(
 def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if name in PLAIN_FACTS:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
-            if name == "shape" and m.open_sizes is not None:
-                return m.open_sizes.asked("shape", obj, ()) or obj.shape
+            if name == "shape" and m.symbolic_sizes is not None:
+                return m.symbolic_sizes.asked("shape", obj, ()) or obj.shape
             return getattr(obj, name)
     elif name == "grad":
         return m.gradients.read(obj)
@@ -62,8 +62,8 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
             return m.perform(getattr, obj, name)
         return m.call(descriptor.fget, (obj,), {})
     if isinstance(descriptor, C_DESCRIPTORS):
-        if name == "nbytes" and m.open_sizes is not None:
-            m.open_sizes.close(obj)
+        if name == "nbytes" and m.symbolic_sizes is not None:
+            m.symbolic_sizes.specialize_sizes(obj)
         return getattr(obj, name)
     if isinstance(descriptor, (classmethod, staticmethod)):
         return bind(m, descriptor, obj, kind, owner, name)

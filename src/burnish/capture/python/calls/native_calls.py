@@ -40,9 +40,9 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.GLOBAL_SWITCH, why)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
-        takes_sizes = m.open_sizes is not None and function.__module__ == "torch.nn.functional"
+        takes_sizes = m.symbolic_sizes is not None and function.__module__ == "torch.nn.functional"
         args = tuple(
-            a.settle() if type(a) is LiveInt and not (takes_sizes and m.open_sizes.symbols.takes(a)) else a
+            a.settle() if type(a) is LiveInt and not (takes_sizes and m.symbolic_sizes.symbols.takes(a)) else a
             for a in args
         )
     args, kwargs = constant_tensors.with_numbers(m, function, function.__name__, args, kwargs)

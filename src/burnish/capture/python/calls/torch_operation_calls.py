@@ -46,15 +46,15 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = graph_numbers.tensor_of(m, args, kwargs)
         if answer is not None:
             return answer
-    if m.open_sizes is not None:
-        answer = with_open_sizes(m, function, name, args, kwargs)
+    if m.symbolic_sizes is not None:
+        answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
             return answer
     if not torch_calls.takes_live_numbers(function):
         if any([issubclass(type(a), Live) for a in args]):
             args = tuple(
                 [
-                    a if m.open_sizes is not None and m.open_sizes.symbols.takes(a) else native_reads.settled(a)
+                    a if m.symbolic_sizes is not None and m.symbolic_sizes.symbols.takes(a) else native_reads.settled(a)
                     for a in args
                 ]
             )
@@ -70,15 +70,15 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
-        m.late(*torch_calls.kept_from_the_recorder(name), value)
+        m.late(*torch_calls.break_of_hidden_call(name), value)
     return value
 
 
-def with_open_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
+def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """The answer to a question for a size that is open; None where the call is to be made."""
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
-        return m.open_sizes.asked(name, given[0], (*map(native_reads.settled, given[1:]), *kwargs.values()))
+        return m.symbolic_sizes.asked(name, given[0], (*map(native_reads.settled, given[1:]), *kwargs.values()))
     return None
 
 

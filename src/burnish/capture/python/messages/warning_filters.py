@@ -117,7 +117,10 @@ def listening(recorder: Any, function: Callable) -> Callable:
             warnings.simplefilter("always")
             value = function(*args, **kwargs)
         for each in seen:
-            recorder.trouble = breaks.OPAQUE_CALL, f"a {each.category.__name__} of torch's where filters were changed"
+            recorder.pending_break = (
+                breaks.OPAQUE_CALL,
+                f"a {each.category.__name__} of torch's where filters were changed",
+            )
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return value
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...engine.object_lifetimes import remember
+from ...engine.object_lifetimes import store_class_fact
 from ...numbers.live_scalars import Live
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
@@ -52,7 +52,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
         return m.plainly(method, *args, **kwargs)  # raises the error
     rule = _rules.get(kind)
     if rule is None:
-        rule = remember(_rules, kind, _rule_for(kind))
+        rule = store_class_fact(_rules, kind, _rule_for(kind))
     return rule(m, owner, name, args, kwargs, method)
 
 

@@ -70,8 +70,8 @@ def iterate(m: Any, value: Any) -> Any:
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
         return value
     if isinstance(value, torch.Tensor):
-        if m.open_sizes is not None:
-            m.open_sizes.close_first(value)
+        if m.symbolic_sizes is not None:
+            m.symbolic_sizes.specialize_first(value)
         return m.perform(iter, value)
     if isinstance(value, Live):
         return iter(value.settle())
@@ -141,8 +141,8 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         m.heap.expose_items(value)
         return list(iter(value))  # nor is theirs
     if isinstance(value, torch.Tensor):
-        if m.open_sizes is not None:
-            m.open_sizes.close_first(value)
+        if m.symbolic_sizes is not None:
+            m.symbolic_sizes.specialize_first(value)
         return m.perform(lambda t: list(iter(t)), value)
 
     kind = type(value)

@@ -38,9 +38,9 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         native_reads.expose(m, key)
         check_index(m, key)
         key = constant_tensors.with_limits(m, key)
-        if m.open_sizes is not None:
-            m.open_sizes.check_slices(container, key)
-            if m.open_sizes.symbols.takes(key):
+        if m.symbolic_sizes is not None:
+            m.symbolic_sizes.check_slices(container, key)
+            if m.symbolic_sizes.symbols.takes(key):
                 return m.perform(operator.getitem, container, key)
         return m.perform(operator.getitem, container, native_reads.settled(key))
     if issubclass(kind, type):
