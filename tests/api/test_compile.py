@@ -14,7 +14,7 @@ import torch
 import burnish
 from burnish.errors import UserError
 
-from .recording import Recording
+from .recording_backend import Recording
 
 
 def same_three_times(compiled, plain, *args):

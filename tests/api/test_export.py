@@ -12,7 +12,7 @@ from torch import nn
 import burnish
 from burnish.errors import UserError
 
-from .recording import operations
+from .recording_backend import operations
 
 X = torch.randn(5, 3)
 

@@ -12,7 +12,7 @@ import burnish
 from burnish.capture.python import builtin_functions
 from burnish.errors import UserError
 
-from .recording import Recording, operations
+from .recording_backend import Recording, operations
 
 X = torch.arange(4.0)
 

@@ -6,7 +6,7 @@ import torch
 import burnish
 from burnish.errors import UserError
 
-from .recording import Recording
+from .recording_backend import Recording
 
 X = torch.arange(4.0)
 

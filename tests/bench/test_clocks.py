@@ -12,7 +12,7 @@ from torch import nn
 
 from bench import clocks
 
-from .gpu import Queue
+from .simulated_gpu_queue import Queue
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from bench.command import chosen_models, contestants
+from bench.gpu import PARTS, Driver, Part
 
 from bench import gpu
-from bench.gpu import PARTS, Driver, Part
 
 COMMANDS = [(part, text) for part in PARTS for text in (*part.commands, *part.rehearsal)]
 

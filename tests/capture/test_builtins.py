@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 

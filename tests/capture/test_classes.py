@@ -7,8 +7,8 @@ import typing
 import pytest
 import torch
 
-from .caller import program_with_caller
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -5,7 +5,7 @@ from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, d
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 

@@ -4,7 +4,7 @@ import enum
 
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

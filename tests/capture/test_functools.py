@@ -4,8 +4,8 @@ import functools
 
 import torch
 
-from .caller import program_with_caller
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
+from .caller_programs import program_with_caller
 from .harness import program
 
 

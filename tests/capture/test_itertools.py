@@ -7,7 +7,7 @@ import torch
 
 import burnish
 
-from .calls import ordinary, swing
+from .call_sequences import ordinary, swing
 from .harness import program
 
 

@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 ROOT = np.float32(2.0)

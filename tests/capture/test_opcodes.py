@@ -16,7 +16,7 @@ from burnish.capture.interpreter.frames import Generator
 from burnish.capture.interpreter.generator_delegation import runs_code_when_closed
 from burnish.capture.interpreter.opcodes import handler_registry
 
-from .machines import Forgetting, Machine, Pushing, Rebuilding, start
+from .opcode_interpreters import Forgetting, Machine, Pushing, Rebuilding, start
 from .opcode_programs import CASES, generators
 from .opcode_programs.exceptions import chain
 

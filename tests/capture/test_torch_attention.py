@@ -10,7 +10,7 @@ from torch.nn.attention import flex_attention
 import burnish
 from burnish.settings import patch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

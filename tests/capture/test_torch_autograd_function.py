@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 import burnish
 from burnish.errors import Unsupported
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 LOG = []

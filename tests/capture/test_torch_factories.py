@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

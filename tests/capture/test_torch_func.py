@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 COUNTS = []

@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 
-from .caller import program_with_caller, program_with_compiler
+from .caller_programs import program_with_caller, program_with_compiler
 from .harness import program
 
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import burnish
 from burnish.settings import patch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

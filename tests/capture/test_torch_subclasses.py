@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -9,7 +9,7 @@ import burnish
 from burnish.backends.registry import Backend
 from burnish.capture.pytorch.backward_and_grad import TAKES_TABLES
 
-from .training import rows, small_model, trained_alike
+from .training_harness import rows, small_model, trained_alike
 
 SGD = torch.optim.SGD
 

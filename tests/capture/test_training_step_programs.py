@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 import burnish
 
-from .training import captured, rows, small_model, trained_alike
+from .training_harness import captured, rows, small_model, trained_alike
 
 SGD, Adam = torch.optim.SGD, torch.optim.Adam
 

@@ -29,7 +29,7 @@ from burnish.ops.scalar_ir import (
 )
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
-from .running import random_buffer
+from .run_kernel import random_buffer
 
 DTYPES = ("f32", "f32", "f32", "bf16", "f16", "f64", "i64", "i32", "u8", "i8", "i16", "b8")
 EXTENTS = (0, 1, 2, 3, 5, 8, 16, 17, 33, 40, 64, 70)

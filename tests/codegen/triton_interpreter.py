@@ -31,7 +31,7 @@ from burnish.codegen.triton.kernel_function import Printed, print_kernel
 from burnish.codegen.triton.triton_types import NUMBERS, POINTERS
 from burnish.schedule.loops.loop_ir import Kernel
 
-from .reference import NUMPY
+from .numpy_reference import NUMPY
 
 COMBINE = {
     name: InterpretedFunction(getattr(fn, "fn", fn))

@@ -18,9 +18,9 @@ from burnish.schedule.library import gpu_convolution_times, memory
 from burnish.schedule.library.call_specs import ConvSpec
 from burnish.schedule.library.measure_candidates import Clock
 
-from ..codegen.running import is_interpreted
-from . import machine
-from .machine import interpreted
+from ..codegen.run_kernel import is_interpreted
+from . import simulated_gpu
+from .simulated_gpu import interpreted
 
 pytestmark = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")
 
@@ -43,7 +43,8 @@ class Watch:
 def watch(monkeypatch):
     made = Watch()
     clock = Clock(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in")
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock, copy_seconds=made.copy))
+    device = replace(simulated_gpu.MACHINE, clock=lambda: clock, copy_seconds=made.copy)
+    monkeypatch.setattr(simulated_gpu, "MACHINE", device)
     monkeypatch.setattr(gpu_convolution_times, "SMALL", 0)
     memory.clear()
     yield made
@@ -125,7 +126,7 @@ def test_what_was_measured_is_remembered(watch):
 
 
 def test_nothing_is_laid_out_anew_for_less_than_that_costs(watch, monkeypatch):
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, copy_seconds=1.0))
+    monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, copy_seconds=1.0))
     model = network().requires_grad_(False).eval()
     assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
     assert same(model, torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last)) == [True] * 4
@@ -136,7 +137,7 @@ def test_what_cannot_be_measured_stays_as_it_lies(watch, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     clock = Clock(too_large, lambda device: contextlib.nullcontext(), lambda device: "a full one")
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock))
+    monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, clock=lambda: clock))
     model = network().requires_grad_(False).eval()
     assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
 

@@ -1,4 +1,4 @@
-"""Recorded calls, with an engine that records nothing: see `engine`."""
+"""CUDA graphs of inference, on a CPU: `fake_cuda_graphs` runs the program again instead of replaying it."""
 
 import threading
 
@@ -13,7 +13,7 @@ from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, Graphed
 from burnish.runtime.program.autograd_function import Aside
 from burnish.runtime.program.input_alias_check import Apart
 
-from .engine import Engine
+from .fake_cuda_graphs import Engine
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from torch import nn
 import burnish
 from burnish.settings import patch
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def as_complex(x):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def world(dtype, clips=False, whole=True, fused=False):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 ROWS = {
     "a row": ((4,), lambda x: torch.arange(6).view(2, 3) % 2 == 0),

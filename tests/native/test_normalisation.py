@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .calls import compiled_with, equal_calls
+from .compare_calls import compiled_with, equal_calls
 
 NORMS = {"layer norm": lambda x: F.layer_norm(x, x.shape[1:]), "group norm": lambda x: F.group_norm(x, 1, None, None)}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 L = torch.optim.lr_scheduler
 WITH_FOREACH = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adadelta", "Adagrad", "Adamax", "RMSprop", "Rprop")

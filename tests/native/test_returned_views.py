@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def parts(model, x):

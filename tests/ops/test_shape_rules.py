@@ -16,8 +16,8 @@ from burnish.ops.operator_record import RECORDS, NoRule, View, record
 from burnish.tensors.tensor_types import TensorType
 from burnish.tensors.view_maps import Expand, Permute, Reshape, Slice
 
-from .dispatched import Dispatched, Ledger
-from .samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
+from .operator_samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
+from .record_aten_calls import Dispatched, Ledger
 
 FLOATING = (torch.float32, torch.bfloat16)
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import burnish
 from burnish import events, settings
 
-from .at_once import at_once
+from .concurrent_threads import at_once
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 8

@@ -11,8 +11,8 @@ Many kernels rely on torch code that checks the strides or makes a copy before i
     lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory
     pdist, embedding_bag, ctc_loss   the same
 
-So a kernel gets its operands with eager's strides (`Node.given`), unless it is listed here. `tests/ops/test_layouts.py`
-calls the listed kernels on operands with other strides.
+So a kernel gets its operands with eager's strides (`Node.given`), unless it is listed here.
+`tests/ops/test_eager_kernel_layouts.py` calls the listed kernels on operands with other strides.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from .check import check
-from .choose import from_hypothesis, from_seed
 from .generate import generate
+from .random_choices import from_hypothesis, from_seed
 from .run import own_part
 from .shrink import shrink
 

@@ -7,9 +7,9 @@ import warnings
 
 import torch
 
-from .maker import Maker, Rejected
-from .operators import OPERATORS
 from .program import Program
+from .program_builder import Maker, Rejected
+from .random_operators import OPERATORS
 
 MOST_LINES = 14
 
