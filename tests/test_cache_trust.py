@@ -110,7 +110,7 @@ def test_a_program_in_a_file_is_bound_to_its_graph(shelf, happened, tmp_path):
     [b"", b"[]", b"7", b"null", b'["a", "b"]', b'["a", "b", 3]', b'{"a": 1}', b"[" * 100_000, b"\xff"],
     ids=range(9),
 )
-def test_an_entry_with_a_malformed_head_is_none(head, shelf):
+def test_an_entry_with_a_malformed_head_is_ignored(head, shelf):
     shelf.put("kind", "key", b"1")
     body = head + b"\ndata"
     shelf.path("kind", "key").write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
@@ -200,7 +200,7 @@ def test_a_secret_that_others_know_signs_nothing(mode, shelf):
 
 
 @has_users
-def test_entries_of_another_user_are_not_handed_on(shelf, happened, tmp_path):
+def test_entries_of_another_user_are_not_archived(shelf, happened, tmp_path):
     run(FUNCTIONS[0], happened)
     (path,) = programs_of(shelf)
     path.chmod(0o666)
@@ -284,7 +284,7 @@ def test_an_archive_that_is_damaged_is_refused(shelf, tmp_path, capsys):
         assert status == 2 and "cannot be read" in said, said
 
 
-def test_a_name_that_stands_twice_and_another_packing_are_refused(shelf, tmp_path, capsys):
+def test_duplicate_names_and_another_compression_are_refused(shelf, tmp_path, capsys):
     name = "00/" + "0" * 62
     with pytest.warns(UserWarning, match="Duplicate"):
         path = archive_of(tmp_path / "cache.zip", [(name, b"1"), (name, b"2")])

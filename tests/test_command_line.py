@@ -51,7 +51,7 @@ def test_doctor_finds_a_misspelt_variable_and_a_bad_value(monkeypatch):
     assert works is False and "'maybe'" in text
 
 
-def test_doctor_tells_what_the_environment_sets(monkeypatch):
+def test_doctor_reports_what_the_environment_sets(monkeypatch):
     monkeypatch.setenv("BURNISH_SEGMENT_LIMIT", "3")
     works, text = doctor.check_settings()
     assert works is None and "segment_limit=3" in text

@@ -49,7 +49,7 @@ def test_what_was_put_is_got_by_kind_and_key(shelf):
     ],
     ids=["empty", "cut by one byte", "cut in the head", "longer", "foreign", "one bit turned", "another version"],
 )
-def test_a_file_that_was_spoilt_is_no_entry_and_is_written_anew(shelf, spoil):
+def test_a_corrupt_file_is_ignored_and_written_again(shelf, spoil):
     shelf.put("kind", "key", b"content")
     path = shelf.path("kind", "key")
     path.write_bytes(spoil(path.read_bytes()))
@@ -176,7 +176,7 @@ def test_code_is_generated_once_for_all_processes(tmp_path, emitted):
         assert len(emitted) > first
 
 
-def test_with_the_setting_off_nothing_is_kept(tmp_path):
+def test_with_the_setting_off_nothing_is_cached(tmp_path):
     with settings.patch(cache=False, cache_dir=tmp_path):
         compile_to_machine_code._known.clear()
         burnish.compile(lambda x: (x * 3.75).cos())(torch.randn(31))
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, mo
     ],
     ids=["no name", "a name too many", "no such file", "no such folder"],
 )
-def test_mistakes_are_told(filled, arguments, says, capsys, monkeypatch, tmp_path):
+def test_mistakes_are_reported(filled, arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err
 

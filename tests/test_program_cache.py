@@ -306,7 +306,7 @@ def test_an_entry_is_text_and_bytes_and_writes_itself_again():
     assert program_cache.packed(*program_cache.unpacked(content, "its key"), "its key") == content
 
 
-def test_layers_that_are_alike_are_written_once():
+def test_equal_layers_are_written_once():
     def stack(count):
         torch.manual_seed(0)
         return torch.nn.Sequential(
@@ -321,7 +321,7 @@ def test_layers_that_are_alike_are_written_once():
     assert many < 2 * few
 
 
-def test_a_graph_that_holds_something_large_is_not_kept(shelf, happened, monkeypatch):
+def test_a_graph_with_a_large_constant_is_not_cached(shelf, happened, monkeypatch):
     monkeypatch.setattr(program_cache, "LARGEST_CONSTANT", 8)
 
     def f(x):
@@ -335,7 +335,7 @@ def test_a_graph_that_holds_something_large_is_not_kept(shelf, happened, monkeyp
 
 
 @pytest.mark.falls_back("internal")
-def test_an_entry_that_cannot_be_read_is_compiled_anew(shelf, happened, monkeypatch):
+def test_an_unreadable_entry_is_compiled_again(shelf, happened, monkeypatch):
     make, args = CASES["pointwise"]
     run_twice(make, args, happened)
     put = DiskCache.get
@@ -351,7 +351,7 @@ def test_an_entry_that_cannot_be_read_is_compiled_anew(shelf, happened, monkeypa
     assert "cache.unreadable" in happened and "lower" in happened
 
 
-def test_who_wants_to_see_the_stages_sees_them(shelf, happened, capsys):
+def test_stages_are_shown_on_request_despite_the_cache(shelf, happened, capsys):
     make, args = CASES["pointwise"]
     run_twice(make, args, happened)
     burnish.reset()
@@ -461,7 +461,7 @@ def test_how_far_a_program_reaches_comes_from_disk_with_it(shelf, monkeypatch):
     assert not traced
 
 
-def test_graph_of_many_sizes_with_a_number_is_kept_and_found(shelf, happened):
+def test_graph_of_many_sizes_with_a_number_is_cached_and_found(shelf, happened):
     def f(x, s):
         return torch.relu(x @ x.T) * s
 
@@ -476,7 +476,7 @@ def test_graph_of_many_sizes_with_a_number_is_kept_and_found(shelf, happened):
         assert ("loops" in happened) == (run == 0)
 
 
-def test_keys_of_many_sizes_tell_numbers_by_their_type_and_whole_numbers_by_value():
+def test_keys_of_many_sizes_distinguish_numbers_by_type_and_integers_by_value():
     def key(second, third):
         gm = torch.fx.symbolic_trace(lambda x, s, n: x * s)
         points = ((4,), (9,))

@@ -167,7 +167,7 @@ def test_compiling_again_starts_from_the_original():
     assert (len(first.graphs), len(second.graphs)) == (0, 1)
 
 
-def test_disable_gives_the_very_object_back():
+def test_disable_returns_the_same_object():
     module = torch.nn.Linear(2, 2)
     assert burnish.compile(double, disable=True) is double
     assert burnish.compile(module, disable=True) is module
@@ -324,7 +324,7 @@ def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
     assert len(recording.graphs) == 1
 
 
-def test_compiled_functions_passed_in_are_told_apart():
+def test_compiled_functions_passed_in_are_distinguished():
     compiled = burnish.compile(lambda f, x: f(x) + 1, backend="eager", fullgraph=True)
     both = [closing_over(torch.full((4,), 3.0)), closing_over(torch.full((4,), 5.0))]
     for f in (*both, *both):

@@ -142,7 +142,7 @@ def test_writing_the_same_original_keeps_what_is_compiled(net):
     assert len(recording.graphs) == 2
 
 
-def test_training_mode_is_one_state_whoever_is_asked(net, compiled):
+def test_training_mode_is_shared_by_module_and_original(net, compiled):
     assert not compiled.training
     assert compiled.train() is compiled
     assert net.training and net.inner.training and compiled.training
@@ -238,7 +238,7 @@ def test_repr_shows_the_module_inside(compiled):
     assert repr(compiled).startswith("CompiledModule(\n  (_orig_mod): Net(")
 
 
-def test_moving_and_converting_changes_the_original_and_compiles_anew(net, compiled):
+def test_moving_and_converting_changes_the_original_and_recompiles(net, compiled):
     compiled(X)
     assert compiled.double() is compiled
     assert net.inner[0].weight.dtype == torch.float64
@@ -279,7 +279,7 @@ def test_lazy_modules_take_their_shape_from_the_first_call():
     )
 
 
-def test_a_module_may_hold_the_one_that_stands_for_it(net, compiled):
+def test_a_module_may_hold_its_compiled_module(net, compiled):
     net.__dict__["door"] = compiled
     for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
         assert copied._orig_mod.door is copied
@@ -323,7 +323,7 @@ def test_compiling_in_place_with_disable_takes_it_back(net):
     assert not burnish.was_compiled(net)
 
 
-def test_a_stand_in_compiled_in_place_is_compiled_with_the_new_arguments(net, compiled):
+def test_a_compiled_module_compiled_in_place_takes_the_new_arguments(net, compiled):
     recording = Recording()
     assert burnish.compile_(compiled, backend=recording) is compiled
     compiled(X)
@@ -338,7 +338,7 @@ def test_only_modules_are_compiled_in_place():
 # ---- whether it ran compiled
 
 
-def test_was_compiled_tells_of_the_last_call(net, compiled):
+def test_was_compiled_reports_the_last_call(net, compiled):
     assert not burnish.was_compiled(compiled)
     for _ in range(2):
         compiled(X)
@@ -349,7 +349,7 @@ def test_was_compiled_tells_of_the_last_call(net, compiled):
 
 
 @pytest.mark.falls_back("limit")
-def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
+def test_was_compiled_is_false_after_compilation_was_abandoned(compiled):
     with burnish.settings.patch(segment_limit=1):
         compiled(X)
         with pytest.warns(UserWarning, match="runs eagerly from now on"):
@@ -361,7 +361,7 @@ def test_was_compiled_is_false_where_compiling_was_given_up(compiled):
 
 @pytest.mark.falls_back("limit", only=r"module|function")
 @pytest.mark.parametrize("kind", ["module", "function"])
-def test_the_warning_of_giving_up_points_at_the_users_line(net, kind):
+def test_the_warning_of_abandoned_compilation_points_at_the_users_line(net, kind):
     called = burnish.compile(net if kind == "module" else (lambda x: x * 2), backend="eager")
     with burnish.settings.patch(segment_limit=1):
         called(X)
@@ -428,7 +428,7 @@ for run, expected in ((late, want), (torch.nn.Sequential(late, torch.nn.ReLU()),
 """)
 
 
-def test_capture_inside_asks_no_class_of_a_stand_in():
+def test_capture_inside_does_not_query_the_class_of_a_compiled_module():
     beside_dynamo("""
 def fn(x):
     return late(x) + (1 if isinstance(late, torch.nn.Module) else 0)

@@ -75,7 +75,7 @@ def step(x):
     return -y
 
 
-def test_worked_example_of_capture_goes_as_told():
+def test_worked_example_of_capture_runs_as_documented():
     compiled = burnish.compile(step, backend="eager")
     for x in (torch.ones(3), -torch.ones(3)):
         torch.testing.assert_close(compiled(x), (torch.sin(x) * 2).abs())

@@ -41,7 +41,7 @@ def test_each_trace_of_a_branch_shows_its_one_break():
         assert (output.graph_count, output.graph_break_count) == (2, 1)
 
 
-def test_nothing_compiled_is_used_and_nothing_is_kept():
+def test_explain_neither_uses_nor_stores_compiled_code():
     recording = Recording()
     compiled = burnish.compile(branching, backend=recording)
     compiled(X)
@@ -64,7 +64,7 @@ def test_a_break_in_a_called_function_shows_the_way_to_it():
     assert "return x.item()" in reason.render() and "called from" in reason.render()
 
 
-def test_breaks_in_a_loop_that_share_their_continuation_are_told_once():
+def test_breaks_in_a_loop_that_share_their_continuation_are_reported_once():
     def fn(x):
         for _ in range(5):
             x = x * 2
@@ -99,7 +99,7 @@ def test_function_without_torch_operations_has_no_graph():
     assert str(output)
 
 
-def test_disabled_function_is_told_to_run_plainly():
+def test_disabled_function_is_reported_to_run_eagerly():
     @burnish.disable(reason="for a reason")
     def hidden(x):
         return x + 1

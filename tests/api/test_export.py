@@ -105,7 +105,7 @@ def test_inputs_are_the_tensors_in_the_order_of_the_arguments():
     assert [str(i.name) for i in exported.inputs] == ["unused", "table['y']", "args[2]"]
 
 
-def test_outside_tensors_are_attributes_with_names_that_tell():
+def test_outside_tensors_are_attributes_with_descriptive_names():
     scales = [torch.tensor(2.0), torch.tensor(3.0)]
     exported = burnish.export(lambda x: x * scales[0] + scales[1], (X,))
     names = [node.target for node in exported.graph_module.graph.nodes if node.op == "get_attr"]
@@ -325,7 +325,7 @@ def test_writes_to_python_objects_are_an_error_and_are_taken_back(make, named):
     assert "What to do" in str(caught.value)
 
 
-def test_write_that_is_undone_by_the_function_is_none():
+def test_write_that_the_function_undoes_is_allowed():
     class Flag:
         value = False
 

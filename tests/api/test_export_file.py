@@ -144,7 +144,7 @@ def test_loaded_graph_can_be_trained_and_compiled(path):
         torch.testing.assert_close(compiled(X)[0], loaded(X))
 
 
-def test_what_is_known_of_the_export_is_kept(path):
+def test_metadata_of_the_export_is_saved(path):
     def fn(x, n):
         print("left out")
         return x * n

@@ -197,7 +197,7 @@ def test_allow_in_graph_takes_several_at_once():
     assert graphs_of(lambda x: one(two(x)), X) == [["two", "one"]]
 
 
-def test_constant_result_is_asked_for_once():
+def test_constant_result_is_computed_once():
     asked = []
 
     @burnish.assume_constant_result

@@ -122,7 +122,7 @@ def test_weights_that_change_are_seen(path):
             loaded(X.double())
 
 
-def test_inputs_that_lie_otherwise_are_right(path):
+def test_inputs_with_other_strides_are_right(path):
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         loaded = burnish.load(path)
@@ -231,7 +231,7 @@ def run_eagerly(loaded):
         loaded.native = native
 
 
-def test_a_file_from_elsewhere_runs_if_it_is_trusted(path, happened):
+def test_an_unsigned_file_runs_if_it_is_trusted(path, happened):
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(path, lambda name, content: None if name == SIGNATURE else content)
@@ -258,7 +258,7 @@ def test_a_program_is_not_taken_for_inputs_it_was_not_made_for(path, happened):
         torch.testing.assert_close(loaded(X), X.sin())
 
 
-def test_the_graph_of_a_trusted_file_is_decoded_when_somebody_asks(path, happened):
+def test_the_graph_of_a_trusted_file_is_decoded_on_demand(path, happened):
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         happened.clear()
@@ -309,7 +309,7 @@ def test_an_input_of_a_class_of_its_own_runs_the_graph(path):
         torch.testing.assert_close(loaded(X.as_subclass(Own))["y"].as_subclass(torch.Tensor), Model().eval()(X)["y"])
 
 
-def test_a_damaged_graph_is_told_of_when_it_is_asked_for(path):
+def test_a_damaged_graph_is_reported_when_it_is_decoded(path):
     with torch.no_grad():
         burnish.save(Model().eval(), path, (X,))
         rewritten(

@@ -123,7 +123,7 @@ def test_wrong_stance_is_a_user_error(use, said):
         use()
 
 
-def test_a_stance_that_torch_was_told_is_heard(recording, scaled):
+def test_a_stance_set_through_torch_applies(recording, scaled):
     scaled(X, 2)
     with torch.compiler.set_stance("force_eager"):
         assert torch.equal(scaled(X, 3), X * 3)

@@ -171,7 +171,7 @@ def test_the_name_of_a_tensor_is_no_python_source(name, path, ran):
         lambda d, evil: node(d, "call_function").update(target="operator.getitem", kwargs={"x": 1}),
     ],
 )
-def test_what_stands_in_the_wrong_place_is_refused(change, path, ran):
+def test_fields_of_the_wrong_kind_are_refused(change, path, ran):
     saved(path)
     rewritten(path, lambda d: change(d, EVIL))
     refused(path, "cannot be loaded|damaged")
@@ -350,7 +350,7 @@ def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(path):
     refused(path, "its entry 'burnish.json' is not as Exported.save writes it")
 
 
-def test_entries_that_lie_over_one_another_are_refused(path):
+def test_overlapping_entries_are_refused(path):
     """A directory that names one piece of memory nine times: each would be copied where it cannot be mapped."""
     saved(path, nn.Linear(64, 64), (torch.ones(1, 64),))
     content = path.read_bytes()

@@ -21,7 +21,7 @@ def numbers(*shape, dtype=torch.float32):
     return torch.rand(shape, generator=generator, dtype=torch.float64).mul(4).sub(2).to(dtype)
 
 
-def test_one_unit_beside_the_truth_is_near_enough_and_three_are_not():
+def test_one_unit_off_the_exact_value_is_near_enough_and_three_are_not():
     truth = numbers(50)
     assert why_wrong(truth, off(truth, 1), truth.double()) is None
     assert "50 of 50 elements" in why_wrong(truth, off(truth, 3), truth.double())

@@ -128,7 +128,7 @@ def test_candidate_that_does_not_work_is_passed_over():
     assert list(measured(broken, "last").least) == [offered[-2].name]
 
 
-def test_tables_are_told_apart_by_their_numbers():
+def test_tables_are_distinguished_by_their_numbers():
     from bench.plan_text import in_words
 
     long = [in_words(Words([*range(100), last])) for last in (1, 1, 2)]

@@ -106,7 +106,7 @@ def test_a_code_on_the_command_line_prints_its_page(capsys):
     assert "    if x.sum() > 0:\n" in printed
 
 
-def test_an_unknown_code_is_answered_with_the_known_ones(capsys):
+def test_an_unknown_code_lists_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         pages.main(["B101", "B999"])
     assert "there is no break B999; known are B101, B102" in capsys.readouterr().err

@@ -48,14 +48,14 @@ def settled(*tensors):
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_each_fact_that_differs_is_noticed_among_many_tensors(other):
+def test_each_metadata_change_is_detected_among_many_tensors(other):
     alike = [torch.zeros(2, 3) for _ in range(5)]
     same = settled(*alike)
     assert not same((*alike[:3], other(), alike[4]))
     assert same(tuple(alike))
 
 
-def test_a_parameter_that_is_no_leaf_any_more_is_noticed():
+def test_a_parameter_that_stops_being_a_leaf_is_detected():
     weight, other = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
     same = settled(weight, other)
     changed = nn.Parameter(torch.zeros(2), requires_grad=False)
@@ -64,7 +64,7 @@ def test_a_parameter_that_is_no_leaf_any_more_is_noticed():
     assert not same((weight, changed))
 
 
-def test_lazy_conjugation_and_negation_are_noticed():
+def test_lazy_conjugation_and_negation_are_detected():
     z = torch.zeros(3, dtype=torch.complex64)
     assert not settled(z, z.clone())((z.clone(), z.conj()))
     negative = z.conj().imag
@@ -93,7 +93,7 @@ def test_a_view_whose_history_is_refused_has_facts_and_goes_through_compiled_cod
     assert len(compiled.__burnish_program__.entry.segments) == 1
 
 
-def test_a_tensor_that_stands_for_two_inputs_passes_where_its_facts_do():
+def test_a_tensor_given_for_two_inputs_passes_if_its_metadata_does():
     same = settled(torch.zeros(2), torch.zeros(2))
     x = torch.zeros(2)
     assert all(same((x, x)) for _ in range(20))
@@ -111,7 +111,7 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-def test_each_switch_of_torch_is_noticed(switch):
+def test_each_switch_of_torch_is_guarded(switch):
     same = SameState(global_state())
     assert same() and same()
     with switch():
@@ -131,7 +131,7 @@ def test_each_switch_of_torch_is_noticed(switch):
         (lambda: torch.set_autocast_cache_enabled(False), lambda: torch.set_autocast_cache_enabled(True)),
     ],
 )
-def test_each_setting_of_torch_is_noticed(change, undo):
+def test_each_setting_of_torch_is_guarded(change, undo):
     same = SameState(global_state())
     assert same() and same()
     change()
@@ -184,7 +184,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("twice", [True, False])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_anywhere_in_a_large_model_is_noticed(change, twice):
+def test_a_change_anywhere_in_a_large_model_is_detected(change, twice):
     with patch(check=twice):  # the check written in layers beside the other one, and alone
         change_a_large_model(change)
 

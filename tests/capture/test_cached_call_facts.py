@@ -179,7 +179,7 @@ def nothing_learned(monkeypatch):
     monkeypatch.setattr(recorder_fast_path, "_learned", {})
 
 
-def test_a_call_that_fails_leaves_none_of_its_inputs_in_the_graph():
+def test_a_failing_call_leaves_no_inputs_in_the_graph():
     def fn(x, w):
         y = nn.functional.layer_norm(x, (3,))
         try:
@@ -202,7 +202,7 @@ def test_a_call_that_fails_leaves_none_of_its_inputs_in_the_graph():
         lambda x: torch.dropout(x, 0.5, False),
     ],
 )
-def test_a_call_that_answers_what_it_was_given(change):
+def test_a_call_that_returns_its_argument(change):
     def fn(x, y):
         change(y * 1)  # known from here on
         z = change(x)

@@ -51,7 +51,7 @@ def test_dict_order_after_delete_and_popitem():
 
 
 @program
-def test_dict_changed_while_it_is_walked():
+def test_dict_changed_while_it_is_iterated():
     def fn(d, x):
         try:
             for key in d:
@@ -579,7 +579,7 @@ def test_slice_of_an_array_is_written_with_an_array():
 
 
 @program
-def test_in_place_method_of_a_list_answers_the_list():
+def test_in_place_method_of_a_list_returns_the_list():
     def fn(x):
         items = [1]
         return items.__iadd__(n for n in (2, 3)) is items, items, x + 1

@@ -345,7 +345,7 @@ def test_suppress_keeps_listed_errors_only():
 
 
 @program
-def test_nullcontext_stands_in():
+def test_nullcontext_as_conditional_manager():
     def fn(x, frozen):
         manager = torch.no_grad() if frozen else contextlib.nullcontext()
         with manager:

@@ -36,7 +36,7 @@ def test_decimals_are_made():
 
 
 @program_with_caller
-def test_the_context_is_asked_for():
+def test_the_decimal_context_is_read():
     def fn(x):
         return x + 1, decimal.getcontext().prec
 

@@ -59,7 +59,7 @@ def test_text_members_are_texts():
 
 
 @program(breaks=0)
-def test_flags_are_combined_and_asked():
+def test_flags_are_combined_and_tested():
     def fn(x, parts):
         both = parts | Parts.RIGHT
         return (x + 1 if parts & Parts.LEFT else x), both == 3, both

@@ -11,7 +11,7 @@ from burnish import events
 
 
 @pytest.mark.parametrize("place", ["fp32_precision", "cuda.matmul.fp32_precision", "mkldnn.matmul.fp32_precision"])
-def test_it_may_be_told_in_the_newer_way(backends, place):
+def test_it_may_be_set_through_the_newer_interface(backends, place):
     """After which `torch.get_float32_matmul_precision` raises an error."""
     *inner, name = place.split(".")
     for part in inner:

@@ -15,7 +15,7 @@ def caller(depth=1):
 
 
 @program
-def test_a_function_asks_for_its_own_frame():
+def test_a_function_reads_its_own_frame():
     def fn(x):
         y = x + 1
         line = sys._getframe().f_lineno
@@ -25,7 +25,7 @@ def test_a_function_asks_for_its_own_frame():
 
 
 @program
-def test_a_function_asks_for_the_stack():
+def test_a_function_reads_the_stack():
     def fn(x):
         inner = inspect.stack()[0]
         return x * 2, inner.function, inner.lineno, traceback.extract_stack()[-1].name
@@ -34,7 +34,7 @@ def test_a_function_asks_for_the_stack():
 
 
 @program
-def test_a_helper_asks_for_its_callers():
+def test_a_helper_reads_its_callers():
     def middle(x):
         return caller(), caller(2), x * 2
 

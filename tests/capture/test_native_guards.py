@@ -106,7 +106,7 @@ def test_a_change_of_one_of_them_is_seen(change, which):
                 same(compiled(block, X), through(block, X))
 
 
-def test_a_module_that_comes_to_lie_where_another_lay_is_another():
+def test_a_module_at_the_address_of_a_freed_one_is_another():
     with patch(check=False):
         compiled = burnish.compile(through, backend="eager")
         for number in range(30):
@@ -460,7 +460,7 @@ def test_argument_may_be_another_object_of_the_same_class():
     sees(compiled, fn, one, X)
 
 
-def test_argument_that_is_dropped_and_made_anew_at_the_same_address_is_seen():
+def test_argument_that_is_recreated_at_the_same_address_is_detected():
     def fn(plain, x):
         return x * plain.factor
 
@@ -799,7 +799,7 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
         gc.set_threshold(*threshold)
 
 
-def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_not_be_made(monkeypatch):
+def test_value_at_the_address_of_a_freed_one_is_detected_after_a_watch_failed(monkeypatch):
     """A segment goes on asking by the last watch. The values that it knows by their addresses must live as long."""
     from burnish.capture.guards import native_watch_checks as module
 

@@ -38,7 +38,7 @@ def test_numbers_are_read_out_of_them():
 
 
 @program(breaks=0)
-def test_arrays_are_answers_of_their_own_on_every_call():
+def test_arrays_are_new_objects_in_every_call():
     kept = []
 
     def fn(x):

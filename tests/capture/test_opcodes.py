@@ -102,7 +102,7 @@ def test_interpreted_programs_do_what_python_does(function, args, machine):
 
 
 @pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
-def test_a_generator_function_interpreted_answers_a_generator(machine):
+def test_an_interpreted_generator_function_returns_a_generator(machine):
     def drive(made):
         seen = [next(made), made.send(10), made.send(20)]
         try:
@@ -170,7 +170,7 @@ def test_what_an_instruction_reads_is_alive_before_it(function):
         assert live[i] & uses == uses
 
 
-def test_a_local_is_let_go_after_its_last_use():
+def test_a_local_is_dead_after_its_last_use():
     def function(a, b):
         c = a + 1
         return b * c

@@ -111,7 +111,7 @@ def test_wrappers_of_one_code_have_names_of_their_own():
 
 
 @program
-def test_files_and_environment_are_asked_on_every_run():
+def test_files_and_environment_are_read_on_every_run():
     folder = tempfile.mkdtemp()
     flag = os.path.join(folder, "flag")
 

@@ -61,7 +61,7 @@ def broken_subscripts(monkeypatch):
     monkeypatch.setattr(Tracer, "subscript", broken)
 
 
-def test_an_internal_error_raises_where_asked(broken_subscripts):
+def test_an_internal_error_raises_with_the_setting(broken_subscripts):
     compiled = burnish.compile(lambda x: x[0] + 1, backend="eager")
     with pytest.raises(burnish.InternalError, match="a defect put there by the test"):
         compiled(torch.ones(2))

@@ -39,7 +39,7 @@ def test_scaled_dot_product_attention_with_masks():
 
 
 @program_with_caller
-def test_attention_layer_gives_weights_when_asked():
+def test_attention_layer_returns_weights_on_request():
     layer = nn.MultiheadAttention(4, 2, batch_first=True)
 
     def fn(x, weights, average):

@@ -79,7 +79,7 @@ def test_checkpoint_switched_by_a_flag_between_calls():
 
 
 @program_with_caller(breaks=0)
-def test_dropout_draws_the_same_mask_again():
+def test_dropout_repeats_its_mask():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
 
     def fn(x):
@@ -89,7 +89,7 @@ def test_dropout_draws_the_same_mask_again():
 
 
 @program_with_caller
-def test_random_state_is_not_kept_when_asked():
+def test_random_state_is_not_preserved_on_request():
     def noisy(x):
         return x * torch.rand(2, 3)
 

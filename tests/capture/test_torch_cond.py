@@ -83,7 +83,7 @@ def test_branches_in_branches(backend):
 
 
 @with_all_backends
-def test_answers_are_trees_of_tensors(backend):
+def test_results_are_trees_of_tensors(backend):
     def fn(x):
         made = torch.cond(
             x.sum() > 0,
@@ -120,7 +120,7 @@ def test_gradients_of_gradients():
         torch.testing.assert_close(found[1], found[0])
 
 
-def test_an_answer_that_is_written_to_afterwards():
+def test_a_result_that_is_written_to_afterwards():
     def fn(x):
         return torch.cond(x.sum() > 0, torch.sigmoid, torch.exp, (x,)).mul_(2)
 
@@ -239,7 +239,7 @@ def test_objects_made_in_a_branch_may_change():
     both(fn, X)
 
 
-def test_the_compiled_pieces_are_compiled():
+def test_partitions_around_a_cond_are_compiled():
     from burnish.compiler.partition_uncompiled_calls import Pieces
 
     seen = []

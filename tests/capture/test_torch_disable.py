@@ -156,7 +156,7 @@ def test_whole_entry_is_disabled():
 
 
 @program
-def test_graph_break_asked_for_by_the_user():
+def test_graph_break_requested_by_the_user():
     def fn(x, y):
         z = x + y
         burnish.graph_break()

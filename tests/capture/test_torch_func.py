@@ -222,7 +222,7 @@ def test_a_local_function_closes_over_what_was_computed():
 
 
 @program(breaks=0)
-def test_a_closure_is_made_anew_in_each_run():
+def test_a_closure_is_created_in_each_run():
     def fn(x):
         total = torch.zeros(())
         for i in range(3):

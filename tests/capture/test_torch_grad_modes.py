@@ -347,7 +347,7 @@ def test_modes_decorate_functions_inside():
     return fn, [(torch.ones(2, requires_grad=True),), (torch.zeros(2, requires_grad=True),), (torch.ones(2),)]
 
 
-def test_questions_whether_code_is_compiled_are_all_answered_yes():
+def test_every_query_whether_code_is_compiled_returns_true():
     import torch._dynamo
 
     asked = [
@@ -385,7 +385,7 @@ SETTINGS = {  # how a program asks, how it sets, and two answers
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_setting_that_changes_between_calls_is_asked_again(setting, backends):
+def test_setting_that_changes_between_calls_is_read_again(setting, backends):
     ask, assign, (first, second) = SETTINGS[setting]
 
     @program(breaks=0)

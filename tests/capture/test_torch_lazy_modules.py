@@ -104,7 +104,7 @@ def test_cached_property_is_computed_once():
 
 
 @program
-def test_table_by_length_is_kept_by_lru_cache():
+def test_table_by_length_is_cached_by_lru_cache():
     made = []
 
     @functools.lru_cache(maxsize=None)

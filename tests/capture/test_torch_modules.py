@@ -165,7 +165,7 @@ def test_super_forward_is_extended_twice():
 
 
 @program
-def test_named_parameters_and_state_dict_are_walked_inside():
+def test_named_parameters_and_state_dict_are_iterated_inside():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
 
     def fn(x):

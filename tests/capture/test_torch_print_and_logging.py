@@ -140,7 +140,7 @@ def test_print_to_a_file_object_and_write():
 
 
 @program
-def test_print_before_an_exception_is_kept():
+def test_print_before_an_exception_is_preserved():
     def fn(x, y):
         print("adding", x.shape, y.shape)
         z = x + y

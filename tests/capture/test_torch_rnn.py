@@ -63,7 +63,7 @@ def test_cell_stops_when_its_output_is_small():
 
 
 @program
-def test_hidden_state_is_kept_from_call_to_call():
+def test_hidden_state_is_carried_from_call_to_call():
     class Stateful(nn.Module):
         def __init__(self):
             super().__init__()

@@ -332,7 +332,7 @@ def test_rules_of_a_subclass_are_called_as_often_as_in_eager(backend):
         assert Counted.seen == ["mul", "add"]
 
 
-def test_a_subclass_tells_another_shape_of_the_same_tensor():
+def test_a_subclass_reports_another_shape_of_the_same_tensor():
     def fn(x):
         return x * 2, x.shape[0], x.size()[0]
 

@@ -112,7 +112,7 @@ def test_a_hook_on_what_is_written_to_later():
 
 
 @in_one_graph
-def test_a_hook_on_an_argument_that_was_computed_elsewhere():
+def test_a_hook_on_an_argument_that_the_caller_computed():
     def fn(y):
         used = y.exp()
         y.register_hook(lambda grad: grad + 10)
@@ -274,7 +274,7 @@ def test_a_hook_on_what_needs_no_gradient_is_an_error():
 
 
 @in_one_graph
-def test_gradients_of_intermediates_are_kept():
+def test_gradients_of_intermediates_are_retained():
     def fn(x):
         y = x.sin()
         y.retain_grad()

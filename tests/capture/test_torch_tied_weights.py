@@ -76,7 +76,7 @@ def test_one_layer_object_in_two_places():
 
 
 @program
-def test_identity_of_weights_is_asked_inside():
+def test_identity_of_weights_is_compared_inside():
     model = Language()
     other = Language(tied=False)
 

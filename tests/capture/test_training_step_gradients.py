@@ -29,7 +29,7 @@ def loss_of(model, x):
     return model(x).square().mean()
 
 
-def test_gradients_are_added_up_where_nobody_clears_them():
+def test_gradients_accumulate_unless_they_are_cleared():
     def step(model, optimizer, x):
         loss_of(model, x).backward()
         optimizer.step()
@@ -257,7 +257,7 @@ def test_a_gradient_that_is_given():
     assert trained_alike(world(leaf, make), rows).breaks == []
 
 
-def test_gradients_lie_in_memory_as_their_parameters_do():
+def test_gradients_have_the_strides_of_their_parameters():
     def make():
         model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1)).to(memory_format=torch.channels_last)
         model.register_parameter("scale", nn.Parameter(torch.randn(3, 2).t()))

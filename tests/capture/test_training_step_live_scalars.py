@@ -169,7 +169,7 @@ def test_a_changing_number_is_read_again_after_it_was_written_by_native_code():
 
 
 @program
-def test_a_changing_number_printed_and_kept():
+def test_a_changing_number_printed_and_stored():
     class Meter:
         value, count = 0.0, 0
 

@@ -201,7 +201,7 @@ def test_averages_and_evaluation_between_the_steps():
     trained_alike(build, rows)
 
 
-def test_losses_kept_in_a_list_and_a_sum():
+def test_losses_stored_in_a_list_and_a_sum():
     def build():
         model = small_model()
         optimizer = Adam(model.parameters())

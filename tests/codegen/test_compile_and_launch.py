@@ -75,7 +75,7 @@ def test_a_kernel_that_cannot_be_printed_says_so_and_the_next_try_does_too():
             compile_kernel(kernel)
 
 
-def test_compiling_tells_those_who_listen():
+def test_compilation_emits_events():
     seen = []
     stop = events.subscribe(lambda event: seen.append(event) if event.kind == "kernels" else None)
     try:
@@ -211,7 +211,7 @@ def test_a_torch_without_the_c_interface_is_served(way, monkeypatch):
         compiling.symbols.cache_clear()
 
 
-def test_the_openmp_stand_in_covers_every_range_once():
+def test_the_openmp_replacement_covers_every_range_once():
     found = torch_thread_pool.openmp_addresses()
     if not found:
         pytest.skip("this torch brings no libgomp")

@@ -164,7 +164,7 @@ def test_a_later_stage_reads_what_an_earlier_one_stored(machine):
 
 
 @on_each_machine
-def test_what_two_stages_need_is_computed_anew_where_its_input_was_overwritten(machine):
+def test_a_value_of_two_stages_is_recomputed_if_its_input_was_overwritten(machine):
     x = torch.rand(6, 50)
     before, out = x.clone(), torch.empty(6, 50)
     there = Access(0, 0, (50, 1))

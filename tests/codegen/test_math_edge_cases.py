@@ -94,7 +94,7 @@ def test_odd_functions_are_odd_to_the_last_bit(op):
 
 
 @pytest.mark.parametrize("op", sorted(EXPANSIONS))
-def test_what_is_not_expandable_is_left_and_said(op):
+def test_unexpandable_operations_are_left_and_reported(op):
     reason = why_not_expandable(op, "f64")
     left = expand(node(op, "f64"))
     assert (left is node(op, "f64")) == (reason is not None)
@@ -138,7 +138,7 @@ def dividends(random, count):
 
 
 @pytest.mark.parametrize("op", sorted(INTEGER_DIVISION))
-def test_divisions_are_exact_whatever_the_quotient(op):
+def test_divisions_are_exact_for_every_quotient(op):
     run = compiled(expand(node(op, "f32")))
     for x, y in dividends(np.random.default_rng(0), 50_000):
         found, right = run(x, y), exact_remainders(x, y)[op]

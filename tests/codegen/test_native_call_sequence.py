@@ -180,7 +180,7 @@ def test_packed_weights_are_put_into_tables_once(compiled_linear, sources):
     assert len(calls) == 1, "when the weight had changed"
 
 
-def test_layers_that_take_turns_keep_their_own_weights(compiled_linear):
+def test_alternating_layers_use_their_own_weights(compiled_linear):
     compiled, x = compiled_linear
     several = layers(3)
     for number in (0, 1, 1, 2, 0, 2, 1, 0, 0):

@@ -23,7 +23,7 @@ KERNELS = [
 ]
 
 
-def test_the_loops_stand_above_the_text():
+def test_the_loops_are_a_comment_above_the_text():
     text = print_ir(examples.softmax(64, 512))
     assert text.startswith(
         "; kernel softmax(b0: f32, b1: f32 out)\n"
@@ -60,7 +60,7 @@ def test_this_machine_is_described_fully():
     assert f'"target-cpu"="{host().cpu}"' in print_ir(examples.add(10))
 
 
-def test_a_broadcast_load_stands_before_the_loop():
+def test_a_broadcast_load_is_hoisted_out_of_the_loop():
     value = load("f32", Access(0, 0, (1,))) * load("f32", Access(1, 0, (0,)))
     text = print_ir(examples.elementwise("scale", value, (4096,), ("f32", "f32")), preset("x86-64-v3"))
     before, _, loop = text.partition("head0:")

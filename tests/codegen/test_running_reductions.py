@@ -85,7 +85,7 @@ def test_what_was_reached_is_computed_on_and_reduced_in_the_same_pass(machine):
 
 
 @on_each_machine
-def test_several_inner_variables_are_walked_in_row_major_order(machine):
+def test_several_inner_variables_run_in_row_major_order(machine):
     total = Reduction("running_sum", load("f32", Access(0, 0, (12, 1, 3))))
     store = Store(Access(1, 0, (12, 4, 1)), reduced(0, "f32"))
     kernel = Kernel("k", ("f32", "f32"), frozenset({1}), (Loop((5, 3, 4), 1, (Stage((total,), (store,)),)),))

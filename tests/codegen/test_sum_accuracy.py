@@ -35,7 +35,7 @@ def test_the_error_of_column_sums_is_at_most_twice_eagers(shape, draw):
 
 @pytest.mark.parametrize("machine", [machine for machine in MACHINES if machine != "triton"])
 @pytest.mark.parametrize("shape", [(16, 2048), (17, 1024), (100, 512), (256, 2048), (1100, 768)])
-def test_columns_that_are_walked_in_strips(shape, machine):
+def test_columns_in_strips(shape, machine):
     torch.manual_seed(0)
     x, grad, shift = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
     stored, sums, most = grad.clone(), torch.empty(shape[1]), torch.empty(shape[1])

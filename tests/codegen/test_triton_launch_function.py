@@ -44,7 +44,7 @@ def no_failure():
     cuda_module_loader.failure.value = 0
 
 
-def test_the_driver_is_told_addresses_numbers_and_nothing():
+def test_the_driver_gets_addresses_numbers_and_null():
     driver = Driver(4)
     number = ctypes.c_double(2.5)
     described = words(
@@ -73,7 +73,7 @@ def test_sizes_are_told_from_the_words_one_after_the_other():
     assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 0, 4711, [1024, 33, 1 << 40, 0, -5])]
 
 
-def test_who_makes_the_other_form_is_let_go_with_the_words():
+def test_the_maker_of_the_other_form_is_freed_with_the_words():
     described = words([cuda_module_loader.POINTER])
     address = described.address
     assert address in cuda_module_loader._unaligned

@@ -43,13 +43,13 @@ def test_what_is_rarely_computed_in_doubles_does_not_halve_the_lanes(value, lane
     assert choose(simplify(Loop((4096,), 1, (stage,))), WIDE).width == lanes
 
 
-def test_a_broadcast_variable_keeps_its_neighbours_apart():
+def test_a_broadcast_variable_prevents_coalescing():
     bias = load("f32", Access(2, 0, (0, 1, 0, 0)))
     strides = (3072, 1024, 32, 1)
     assert copy_of((4, 3, 32, 32), strides, strides, bias).extents == (4, 3, 1024)
 
 
-def test_a_variable_whose_value_is_asked_for_is_not_merged():
+def test_a_variable_whose_value_is_used_is_not_merged():
     box = copy_of((8, 16), (16, 1), (16, 1), load("f32", Access(2, 0, (0, 0), (1,)), index(1)))
     assert box.extents == (8, 16)
 
@@ -70,7 +70,7 @@ def test_column_sums_have_rows_in_lanes():
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW])
-def test_columns_of_which_much_is_computed_are_walked_in_strips(target):
+def test_expensive_columns_are_computed_in_strips(target):
     box, plan = planned(examples.column_gradient(256, 2048), target)
     assert (plan.kind, plan.lane) == ("rows", 0) and plan.strips > 1
     assert plan.block == plan.width * plan.copies * plan.strips and plan.items * plan.block == 2048
@@ -86,7 +86,7 @@ def test_columns_of_which_much_is_computed_are_walked_in_strips(target):
         examples.column_gradient(256, 2048 + 7),
     ],
 )
-def test_other_columns_are_walked_one_after_the_other(kernel):
+def test_other_columns_are_computed_one_after_the_other(kernel):
     assert planned(kernel)[1].strips == 1
 
 
@@ -101,7 +101,7 @@ def test_very_short_rows_are_computed_side_by_side():
     assert (plan.kind, plan.lane) == ("rows", 0)
 
 
-def test_what_is_read_across_the_lanes_is_turned_in_tiles():
+def test_reads_across_the_lanes_are_transposed_in_tiles():
     _, plan = planned(examples.transposed_copy(1024, 1024))
     assert (plan.kind, plan.lane, plan.across, plan.items) == ("tiles", 1, 0, 64 * 64)
 

@@ -101,7 +101,7 @@ def test_every_parameter_of_torch_compile_is_in_the_table():
     assert torch_version() != NEWEST or set(named) == set(parameters)
 
 
-def test_the_table_tells_which_parameters_are_ours():
+def test_the_table_says_which_parameters_are_ours():
     for row in pages.rows_of(PAGES["from-torch-compile.md"], "Parameters of `torch.compile`"):
         is_ours = text_in_code(row[0]) in inspect.signature(burnish.compile).parameters
         assert (row[1] == "none") is not is_ours, row

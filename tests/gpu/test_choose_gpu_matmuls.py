@@ -152,7 +152,7 @@ def test_of_two_products_one_takes_the_other_on(workshop):
     assert len(ran) == 2 and all(name.startswith("matrix") for name in ran)
 
 
-def test_what_somebody_else_reads_is_stored(workshop):
+def test_values_with_other_readers_are_stored(workshop):
     def f(x, w):
         y = F.linear(x, w)
         return y, torch.relu(y) + x[:, :1]

@@ -143,7 +143,7 @@ def test_a_worker_without_jobs_ends_and_another_one_comes(monkeypatch):
         "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([14]) + bytes(7) + b'+' + bytes(13))",
     ],
 )
-def test_where_a_worker_dies_or_answers_nonsense_this_process_compiles(program, monkeypatch, told, made_here):
+def test_this_process_compiles_if_a_worker_dies_or_returns_nonsense(program, monkeypatch, told, made_here):
     monkeypatch.setattr(compile_worker_pool, "FRESH", program)
     compiled(printed(3), printed(4), printed(5))
     assert made_here == ["scaled"] * 3
@@ -165,7 +165,7 @@ def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(told, made_
     assert one.process.wait(10) == -signal.SIGKILL
 
 
-def test_one_that_gives_no_answer_is_not_waited_for_for_ever(monkeypatch, told, made_here):
+def test_a_silent_worker_times_out(monkeypatch, told, made_here):
     monkeypatch.setattr(compile_worker_pool, "PATIENCE", 0.2)
     monkeypatch.setattr(compile_worker_pool, "FRESH", "import time; time.sleep(60)")
     compiled(printed())

@@ -110,7 +110,7 @@ def same(model, x, **options):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("last", [False, True])
-def test_all_lie_as_is_faster(watch, last, training):
+def test_all_take_the_faster_layout(watch, last, training):
     if not last:
         watch.last, watch.contiguous = watch.contiguous, watch.last
     model = network().requires_grad_(training).train(training)
@@ -125,14 +125,14 @@ def test_what_was_measured_is_remembered(watch):
     assert same(model, torch.randn(2, 3, 12, 12)) == [True] * 4 and watch.measured == before
 
 
-def test_nothing_is_laid_out_anew_for_less_than_that_costs(watch, monkeypatch):
+def test_no_layout_changes_if_the_copy_costs_more(watch, monkeypatch):
     monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, copy_seconds=1.0))
     model = network().requires_grad_(False).eval()
     assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
     assert same(model, torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last)) == [True] * 4
 
 
-def test_what_cannot_be_measured_stays_as_it_lies(watch, monkeypatch):
+def test_an_unmeasurable_layout_is_not_changed(watch, monkeypatch):
     def too_large(run):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

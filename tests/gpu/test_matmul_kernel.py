@@ -72,7 +72,7 @@ def test_tiles_that_fit_and_tiles_that_reach_over_the_end(dtype, m, n, k):
         ("b1[29*i1 + i3]", "b2[i2]", "the same all along what is summed up"),
     ],
 )
-def test_operands_that_lie_in_other_ways(a, b, why):
+def test_operands_with_other_strides(a, b, why):
     same(product("f16", 1, 37, 45, 29, a, b, "cast.f16(r0)"))
 
 
@@ -109,7 +109,7 @@ def test_bias_residual_and_what_follows_are_computed_before_the_result_is_stored
 
 
 @interpreted_here
-def test_a_result_of_another_type_that_lies_turned_over():
+def test_a_transposed_result_of_another_dtype():
     same(
         product(
             "bf16",
@@ -144,7 +144,7 @@ def test_an_operand_that_is_cast_as_it_is_loaded():
     assert "tl.dot(v" in same(kernel).text
 
 
-def test_the_precision_of_f32_is_asked_for():
+def test_the_precision_of_f32_follows_the_setting():
     kernel = product("f32", 1, 32, 32, 32, "b1[32*i1 + i3]", "b2[32*i2 + i3]")
     assert 'input_precision="ieee"' in print_matrix(kernel, SMALL, "ieee").text
     assert 'input_precision="tf32"' in print_matrix(kernel, SMALL, "tf32").text

@@ -69,7 +69,7 @@ DOWN = {
 
 
 @pytest.mark.parametrize("name", DOWN)
-def test_reductions_down_open_rows(name):
+def test_column_reductions_with_a_symbolic_number_of_rows(name):
     """Another form holds a whole column in registers, and another one goes down it in steps."""
     fn = DOWN[name]
     forms = {"sum of all": 3}.get(name, 2)
@@ -105,7 +105,7 @@ def test_rows_of_open_length_are_held_in_three_ways(name):
     same_for_all(BY_LENGTH[name], [(torch.randn(3, n),) for n in LENGTHS], 3)
 
 
-def test_two_sizes_and_a_number_beside_them():
+def test_two_sizes_and_a_number():
     def fn(x, y, scale: float):
         return (x[:, None] * y[None] * scale).relu().sum(-1)
 

@@ -305,7 +305,7 @@ def test_buffers_are_written_where_they_are(engine):
     assert engine.captures == 2
 
 
-def test_other_parameters_are_recorded_anew_and_backward_takes_those_of_its_forward(engine):
+def test_other_parameters_are_recorded_again_and_backward_uses_those_of_its_forward(engine):
     net, other = twins()
     run = compiled(net)
     warm(run, net)
@@ -348,7 +348,7 @@ def test_every_size_has_its_graphs_up_to_a_number(engine):
     assert engine.captures == 1 + 2 * 2
 
 
-def test_random_numbers_are_those_of_calls_that_run_as_they_stand(engine):
+def test_random_numbers_equal_those_of_calls_without_a_cuda_graph(engine):
     def fn(x, w):
         return torch.nn.functional.dropout(x * w, 0.5)
 

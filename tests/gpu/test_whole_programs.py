@@ -45,7 +45,7 @@ def test_norms_softmax_and_their_likes_are_one_kernel_each():
     same(lambda x: (x.argmax(1), x.max(0), x.var(1), x.norm()), x)
 
 
-def test_a_long_row_is_walked_in_steps_and_a_very_long_one_in_parts():
+def test_a_long_row_is_reduced_in_steps_and_a_very_long_one_in_parts():
     x = torch.randn(2, 20_000)
     same(lambda x: torch.softmax(x, -1), x)
     same(lambda x: x.sum(), torch.randn(1 << 17))
@@ -146,7 +146,7 @@ def test_dropout_and_noise_are_drawn_in_the_kernels_that_use_them_as_a_cpus_kern
     torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
 
 
-def test_gradients_of_dropout_draw_the_same_elements_again():
+def test_gradients_of_dropout_use_the_same_mask():
     def f(x):
         return torch.nn.functional.dropout(x.exp(), 0.5).sum()
 

@@ -125,7 +125,7 @@ def test_a_changed_parameter_of_one_block_is_seen():
         torch.testing.assert_close(net(X), copy.deepcopy(net)(X))
 
 
-def test_blocks_that_go_are_let_go():
+def test_dropped_blocks_are_freed():
     net = burnish.compile_regions(Net().eval())
     with torch.no_grad():
         for _ in range(3):

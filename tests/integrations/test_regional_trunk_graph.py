@@ -125,7 +125,7 @@ def test_a_block_whose_weights_change_is_seen_at_once(dropped):
     assert is_captured(model) and not dropped
 
 
-def test_a_hook_on_a_block_runs_and_may_change_what_it_answers(dropped):
+def test_a_hook_on_a_block_runs_and_may_change_its_result(dropped):
     model = settled(Net(), X)
     seen = []
     handle = model.blocks[1].register_forward_hook(lambda module, args, out: seen.append(1) or out * 2)
@@ -149,7 +149,7 @@ def test_another_block_in_the_place_of_one():
     check(model, X)
 
 
-def test_blocks_that_were_replaced_are_let_go():
+def test_replaced_blocks_are_freed():
     model = settled(Net(), X)
     old = [weakref.ref(block) for block in model.blocks]
     model.blocks = nn.ModuleList(Block() for _ in range(3))
@@ -255,7 +255,7 @@ class Parts(Net):
 
 
 @pytest.mark.falls_back("refused")
-def test_a_block_that_answers_with_memory_it_was_given():
+def test_a_block_that_returns_memory_of_its_input():
     model = settled(Parts(block=Part), X)
     assert not is_captured(model)
 

@@ -266,7 +266,7 @@ def test_state_is_saved_and_loaded(tmp_path):
 # ---- regions, with Accelerate's own function
 
 
-def test_regions_are_compiled_by_us_and_taken_apart_by_accelerate():
+def test_regions_are_compiled_by_us_and_unwrapped_by_accelerate():
     burnish.install()
     net = Net()
     want = net(X)

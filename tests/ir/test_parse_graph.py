@@ -267,7 +267,7 @@ def test_text_does_not_double_with_every_use():
     assert parse_kernel(print_kernel(kernel)) == kernel
 
 
-def test_origin_stands_above_and_comes_back():
+def test_origin_is_printed_above_and_parsed_back():
     stage = Stage((Reduction("sum", load("f32", Access(0, 0, ()))),))
     kernel = Kernel("sum", ("f32",), frozenset(), (Loop((), 0, (stage,)),), ("model.py:12  y = x.sum()", "two\nlines"))
     again = parse_kernel(print_kernel(kernel))

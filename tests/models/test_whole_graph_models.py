@@ -76,7 +76,7 @@ def trained(module, run, args, kwargs, seed):
     }
 
 
-def test_training_and_evaluation_mode_are_told_apart():
+def test_training_and_evaluation_mode_are_distinguished():
     module, args, _ = MODELS["nanogpt"]()
     compiled = burnish.compile(module, backend="eager", fullgraph=True)
     with torch.no_grad():

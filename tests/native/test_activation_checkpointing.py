@@ -105,7 +105,7 @@ def saved_bytes(run, x):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
 @pytest.mark.parametrize("reentrant", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_compiled_function_with_checkpoints_saves_no_more_than_eager_does(reentrant):
+def test_a_compiled_function_with_checkpoints_saves_no_more_than_eager(reentrant):
     blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 1024), nn.GELU(), nn.Linear(1024, 64)) for _ in range(4))
     x = torch.randn(2048, 64, requires_grad=True)  # each block saves about 16 MB, or half of one
 

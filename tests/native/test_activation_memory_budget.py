@@ -44,7 +44,7 @@ def outcome(net, x, fn) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_less_is_kept_and_gradients_are_eagers(name, monkeypatch):
+def test_less_is_saved_and_gradients_are_eagers(name, monkeypatch):
     sizes = []
 
     def noted(crossing, budget):

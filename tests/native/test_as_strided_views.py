@@ -35,7 +35,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_shown_is_what_lies_there_in_eager(name):
+def test_a_view_shows_the_memory_that_eager_shows(name):
     equal_calls(MADE[name], torch.randn(4, 6), ways=("native", "library"))
 
 
@@ -65,7 +65,7 @@ def test_gradients_go_where_eagers_go(name):
 
 @pytest.mark.falls_back("refused", only=r"1")
 @pytest.mark.parametrize("offset", [None, 1])
-def test_gradients_of_an_input_that_begins_elsewhere_in_a_later_call(offset):
+def test_gradients_of_an_input_with_another_storage_offset_in_a_later_call(offset):
     def fn(x):
         return torch.as_strided(x, (3,), (2,), offset) * 2
 
@@ -76,7 +76,7 @@ def test_gradients_of_an_input_that_begins_elsewhere_in_a_later_call(offset):
 
 
 @pytest.mark.falls_back("refused")
-def test_a_part_shows_what_lies_outside_but_no_gradient_goes_there():
+def test_a_view_reads_outside_its_base_but_no_gradient_goes_there():
     def fn(x):
         whole = x * 2
         return whole, whole[:, 1:2].as_strided((3,), (1,))

@@ -114,7 +114,7 @@ def test_a_batch_norm_evaluates_and_trains_before_backward():
 # ---- how backward is called
 
 
-def test_graphs_are_kept_and_used_up_as_in_eager():
+def test_graphs_are_retained_and_freed_as_in_eager():
     def build(compiler):
         model = mlp()
         run = compiler(lambda x: model(x).square().mean())

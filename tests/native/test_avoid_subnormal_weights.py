@@ -44,7 +44,7 @@ def test_results_are_as_near_as_eagers(mask, lowered):
 
 @pytest.mark.parametrize("special", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("mask", [-100.0, -torch.inf])
-def test_values_that_are_no_numbers_are_weighed_as_in_eager(mask, special, lowered):
+def test_nan_values_are_weighted_as_in_eager(mask, special, lowered):
     q, k, v, given = inputs(mask)
     v[0, 1, 3, 2] = special
     q[1, 2, 4] = torch.nan

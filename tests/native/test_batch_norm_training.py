@@ -96,7 +96,7 @@ def test_an_infinite_weight_is_eagers_in_whatever_layout(view):
             assert torch.equal(compiled(x).isnan(), module(x).isnan())
 
 
-def test_the_result_of_a_convolution_is_kept_and_not_what_was_normed_as_well():
+def test_only_the_result_of_the_convolution_is_saved_not_the_normalized_one():
     module = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
     x = torch.randn(4, 8, 24, 24, requires_grad=True)
     with patch(never_slower=False, on_error="raise"):

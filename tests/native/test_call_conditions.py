@@ -143,7 +143,7 @@ def test_inputs_of_other_layouts_get_code_of_their_own():
                 torch.testing.assert_close(compiled(given), (given * 2).sum(0))
 
 
-def test_random_numbers_are_eagers_where_that_is_asked_for():
+def test_random_numbers_are_eagers_with_the_setting():
     def fn(x):
         return F.dropout(x, 0.5) + torch.rand_like(x), torch.randn(3), torch.bernoulli(torch.full((4,), 0.5))
 

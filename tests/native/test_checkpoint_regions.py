@@ -290,7 +290,7 @@ def test_gradients_of_gradients_are_eager_s():
     assert alike(build, lambda i: (torch.randn(4, 8, requires_grad=True),), steps=3).refused == []
 
 
-def test_regions_of_open_sizes():
+def test_regions_of_symbolic_sizes():
     model = blocks(nn.Dropout(0.5))
     sizes = [4, 6, 9, 12, 5, 33]
 
@@ -359,7 +359,7 @@ def test_only_what_is_computed_again_waits_for_backward():
 
 
 @pytest.mark.parametrize("save", [checkpoint_recompute.SavedByNode, checkpoint_recompute.saved_tensor])
-def test_a_tensor_is_kept_as_autograd_keeps_it(save):
+def test_a_tensor_is_saved_as_autograd_saves_it(save):
     """By torch, or where it (2.11, say) has no function for that, by a node of ours."""
     leaf = torch.randn(3, requires_grad=True)
     made, constant, written = leaf * 2, torch.randn(3), torch.randn(3)

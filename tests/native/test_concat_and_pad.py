@@ -127,12 +127,12 @@ def weights_of(layers, first=4, growth=3):
     ],
     ids=["computed with", "returned", "both", "read by a library", "a view"],
 )
-def test_features_that_grow_live_in_one_home(format, end):
+def test_growing_features_share_one_buffer(format, end):
     weights = weights_of(5)
     equal_calls(lambda x: end(grown(x, weights, 5)), torch.randn(2, 4, 8, 8).contiguous(memory_format=format))
 
 
-def test_homes_of_several_blocks_are_apart():
+def test_buffers_of_several_blocks_are_distinct():
     weights, others = weights_of(4), weights_of(4)
 
     def program(x):
@@ -142,7 +142,7 @@ def test_homes_of_several_blocks_are_apart():
     equal_calls(program, torch.randn(2, 4, 6, 6))
 
 
-def test_parts_of_a_home_are_read_elsewhere_and_twice():
+def test_parts_of_a_shared_buffer_are_read_by_others_and_twice():
     def program(x):
         a, b, c = x * 2, x.exp(), torch.softmax(x, 1)
         one = torch.cat([a, b], 1)

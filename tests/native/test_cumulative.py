@@ -54,7 +54,7 @@ def test_in_each_dtype(name, dtype):
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
 @pytest.mark.parametrize("given", [torch.bool, torch.int32, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("asked", [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int16], ids=str)
-def test_with_a_dtype_that_is_asked_for(name, given, asked):
+def test_with_an_explicit_dtype(name, given, asked):
     operator = OPERATORS[name]
     same_bits(lambda x: operator(x, 0, dtype=asked), numbers(12, 6, dtype=given))
 
@@ -80,7 +80,7 @@ def test_of_little_or_nothing(name, shape):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_of_tensors_that_lie_otherwise(name):
+def test_of_tensors_with_other_strides(name):
     operator = OPERATORS[name]
     x = numbers(6, 10, 8)
     for shown in (x.transpose(0, 2), x[:, ::2], x[..., 3], x[:1].expand(4, 10, 8), x.permute(1, 2, 0)[2:]):

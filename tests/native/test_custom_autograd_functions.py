@@ -342,7 +342,7 @@ class Reads(Function):
 
 
 @pytest.mark.falls_back("refused")
-def test_what_it_reads_elsewhere_is_read_in_each_call():
+def test_outside_state_is_read_in_each_call():
     def build(compiler):
         run = compiler(lambda x: Reads.apply(x).sin())
 
@@ -372,7 +372,7 @@ class ReadsConstant(Function):
 
 
 @pytest.mark.falls_back("refused")
-def test_a_constant_that_turns_out_to_be_none_is_noticed():
+def test_a_constant_that_varies_is_detected():
     def build(compiler):
         run = compiler(lambda x: ReadsConstant.apply(x).sin())
 
@@ -390,7 +390,7 @@ def test_a_constant_that_turns_out_to_be_none_is_noticed():
     assert seen.planned == 2 and seen.segments == 2 and seen.given_up == []
 
 
-def test_a_formula_that_is_replaced_is_noticed():
+def test_a_replaced_formula_is_detected():
     def build(compiler):
         class Patched(Function):
             @staticmethod

@@ -64,7 +64,7 @@ def test_results_are_eagers(monkeypatch, fn, into, gradients):
     assert any(plan.over for plan in plans) or gradients and fn is steps  # of which each result is saved
 
 
-def test_what_lies_below_may_be_the_librarys(monkeypatch):
+def test_the_reused_buffer_may_belong_to_a_library_call(monkeypatch):
     by_library(monkeypatch, False)
     plans, compiled = [], burnish.compile(layers)
     stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))

@@ -42,7 +42,7 @@ PICKS = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PICKS)
-def test_picked_elements_are_eagers(name, dtype):
+def test_gathered_elements_are_eagers(name, dtype):
     if not dtype.is_floating_point and any(word in name for word in ("norm", "softmax", "one")):
         pytest.skip("of floats")
     torch.manual_seed(0)
@@ -95,7 +95,7 @@ def test_index_out_of_range_raises_what_eager_raises(pick, index):
 @pytest.mark.parametrize(
     "pick", [lambda w, i: F.embedding(i, w) * 2, lambda w, i: w[i].exp()], ids=["embedding", "index"]
 )
-def test_index_that_goes_out_of_range_later_is_noticed(pick):
+def test_index_that_goes_out_of_range_later_is_detected(pick):
     weight, index = torch.randn(10, 8), torch.tensor([1, 9, 2])
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(pick)
@@ -133,7 +133,7 @@ def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(own_ker
             compiled(i + 40)
 
 
-def test_repeats_whose_total_is_told_are_compiled():
+def test_repeats_with_a_given_output_size_are_compiled():
     def fn(x, repeats):
         return torch.repeat_interleave(x * 2, repeats, 0, output_size=6).sin()
 

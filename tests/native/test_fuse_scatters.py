@@ -51,7 +51,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_input_is_written_where_it_lies(name):
+def test_input_is_written_in_place(name):
     def fn(x, y):
         WRITES[name](x, y * 2)
         return x[:2].sum(1) + 1
@@ -62,7 +62,7 @@ def test_input_is_written_where_it_lies(name):
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_intermediate_is_written_where_it_lies(name):
+def test_intermediate_is_written_in_place(name):
     def fn(x, y):
         z = x * 3
         WRITES[name](z, y)
@@ -73,7 +73,7 @@ def test_intermediate_is_written_where_it_lies(name):
     assert [True] == [in_place for op, in_place in calls_of(fn, *inputs).items() if name.split()[0] in op]
 
 
-def test_an_intermediate_that_is_returned_is_written_where_it_lies():
+def test_a_returned_intermediate_is_written_in_place():
     def fn(x, y):
         z = torch.zeros(6, 4)
         return z.index_add(0, INDEX, y[:3])
@@ -242,7 +242,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_what_is_not_written_of_an_input_is_not_walked(name):
+def test_unwritten_elements_of_an_input_are_not_visited(name):
     write, most = PARTS[name]
 
     def fn(c, k):
@@ -280,7 +280,7 @@ SHIFTS = {
 
 
 @pytest.mark.parametrize("name", SHIFTS)
-def test_what_is_read_from_elsewhere_is_read_before_it_is_written(name):
+def test_other_reads_come_before_the_write(name):
     def fn(x):
         SHIFTS[name](x)
         return x.sum()

@@ -43,7 +43,7 @@ def test_results_are_inference_tensors_where_eagers_are(fn, dynamic):
     assert burnish.was_compiled(compiled)
 
 
-def test_results_made_outside_of_the_callers_inference_mode_are_none():
+def test_results_made_outside_the_callers_inference_mode_are_not_inference_tensors():
     def outside(x):
         with torch.inference_mode(False):
             return torch.ones(3) * 2

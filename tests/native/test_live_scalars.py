@@ -137,6 +137,6 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
     "fn",
     (lambda x, n: (torch.ones(n) + 1,), lambda x, n: (x.expand(n, 2, 3) * 2,), lambda x, n: (torch.arange(n) * 2,)),
 )
-def test_a_number_that_is_a_size_is_not_open(fn):
+def test_a_number_used_as_a_size_is_specialized(fn):
     with pytest.raises((NumberLost, Untraceable)):
         trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], open_numbers=(int,))

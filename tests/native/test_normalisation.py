@@ -31,7 +31,7 @@ def test_a_long_row_s_mean_is_as_exact_as_eager_s(name, size, mean):
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("length", [64, 777, 4001])
-def test_rows_of_equals_are_nought_however_large(name, length):
+def test_rows_of_equal_numbers_give_zero_at_any_magnitude(name, length):
     fn = NORMS[name]
     torch.manual_seed(0)
     x = (torch.rand(64, 1, 1) * torch.logspace(-3, 24, 64)[:, None, None]).expand(64, 1, length).contiguous()

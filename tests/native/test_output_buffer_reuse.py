@@ -202,7 +202,7 @@ def test_training_steps_are_eagers():
     torch.testing.assert_close(found[1:], [found[0]] * 2)
 
 
-def test_of_open_sizes_nothing_lies_in_an_output():
+def test_with_symbolic_sizes_no_output_buffer_is_reused():
     made, plans, stop = compiled(steps)
     with torch.no_grad():
         for rows in (SIDE, SIDE + 8, SIDE + 16, SIDE + 24):
@@ -212,7 +212,7 @@ def test_of_open_sizes_nothing_lies_in_an_output():
     assert len(plans) > 1
 
 
-def test_what_a_library_joins_lies_in_the_arena():
+def test_library_concatenations_are_in_the_arena():
     """Between products of ours, in the memory of what is done with; a result that leaves is the library's own."""
 
     def fn(x):

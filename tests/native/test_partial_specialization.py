@@ -19,7 +19,7 @@ from .compare_sizes import called_with, watching
         ("asked for by Python", lambda x: torch.cat([x, torch.ones(3, 2)], 1) * (2 if x.shape[0] == 3 else 1)),
     ],
 )
-def test_a_size_that_something_else_has_as_well_leaves_the_other_one_open(name, fn):
+def test_a_size_shared_with_something_else_leaves_the_other_one_symbolic(name, fn):
     seen = called_with(fn, [(torch.randn(3, n),) for n in (4, 5, 9, 40, 300, 7)], dynamic=True)
     assert seen.segments == 1 and not seen.why_closed
 

@@ -54,7 +54,7 @@ def test_in_each_dtype(name, dtype):
 
 @pytest.mark.parametrize("has_gradient", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 2), (1, 4, 2), (2, 12, 3), (12, 3)], ids=str)
-def test_maxima_along_a_line_that_is_laid_out_across(shape, has_gradient):
+def test_maxima_along_a_strided_line(shape, has_gradient):
     """Contiguous in eager where no gradient flows; otherwise as the input is."""
 
     def pool(x):
@@ -84,7 +84,7 @@ def test_a_window_of_nothing_but_minus_infinity():
     same_bits(POOLS["maximum with a border"], torch.full((1, 2, 6, 6), -INF))
 
 
-def test_places_are_eager_s_where_somebody_reads_them():
+def test_indices_are_eagers_if_they_are_used():
     x = image()
     x[0, 0, :4, :4] = 1.0
     equal_calls(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x, ways=("library",))

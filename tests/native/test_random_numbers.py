@@ -85,14 +85,14 @@ def test_normal_numbers_agree_but_for_their_last_digits(x):
             torch.testing.assert_close(seeded(compiled, x), first)
 
 
-def test_without_a_new_seed_every_run_draws_anew(x):
+def test_without_a_new_seed_every_run_gives_new_numbers(x):
     compiled = burnish.compile(lambda x: torch.rand_like(x))
     with torch.no_grad():
         found = [compiled(x) for _ in range(RUNS)]
     assert len({tuple(y.flatten().tolist()) for y in found}) == RUNS
 
 
-def test_equal_calls_in_a_program_draw_anew():
+def test_equal_calls_in_a_program_give_new_numbers():
     compiled = burnish.compile(lambda: (torch.rand(4), torch.rand(4)))
     for _ in range(4):
         a, b = compiled()
@@ -113,7 +113,7 @@ def test_state_of_torchs_generator_is_all_there_is(x):
             assert torch.equal(torch.rand(3), after)
 
 
-def test_numbers_belong_to_elements_however_they_are_walked(x):
+def test_numbers_depend_on_elements_not_on_iteration_order(x):
     """Each layout is compiled for itself, and the elements keep their numbers."""
 
     def draw(x):
@@ -135,7 +135,7 @@ def test_numbers_do_not_depend_on_threads():
         assert torch.equal(seeded(compiled), wanted)
 
 
-def test_draws_follow_one_another_as_they_stand_in_the_program():
+def test_random_calls_keep_the_order_of_the_program():
     """A draw that depends on data comes before one that is written after it, though that could be made at once."""
 
     def fn(x):
@@ -162,7 +162,7 @@ def test_a_shape_that_comes_again_draws_as_it_did_before_it_was_compiled(x):
 
 
 @pytest.mark.falls_back("refused")
-def test_a_graph_that_cannot_be_compiled_draws_the_same_numbers(x):
+def test_a_graph_that_cannot_be_compiled_gives_the_same_numbers(x):
     def refused(x):
         (x * 2).view(torch.int32).bitwise_and_(7)
         return F.dropout(x, 0.5) + torch.empty(6, 8).uniform_(-1, 1)
@@ -188,7 +188,7 @@ def test_a_graph_that_cannot_be_compiled_draws_the_same_numbers(x):
     ],
     ids=["normal_", "normal_ of a mean", "uniform_", "bernoulli_", "random_", "init.normal_", "init.xavier_uniform_"],
 )
-def test_numbers_drawn_in_place_are_part_of_the_graph(draw, x):
+def test_in_place_random_numbers_are_part_of_the_graph(draw, x):
     compiled = burnish.compile(lambda x: draw(torch.empty_like(x)) + x)
     with torch.no_grad(), patch(never_slower=False, on_error="raise"):
         assert watched("loops", lambda: compiled(x))
@@ -327,7 +327,7 @@ def test_an_option_that_is_neither_true_nor_false_is_refused():
         burnish.compile(eagers, options={"eager_random": "yes"})
 
 
-def test_a_generator_of_the_programs_own_is_drawn_from(x):
+def test_a_generator_of_the_program_is_used(x):
     generator, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     compiled = burnish.compile(lambda x: x + torch.rand(6, 8, generator=generator))
     with torch.no_grad():
@@ -365,7 +365,7 @@ def test_numbers_that_change_from_call_to_call_draw_alike_however_the_program_is
 
 
 @pytest.mark.parametrize("drawn", [torch.rand_like, lambda x: torch.bernoulli(x / 9), lambda x: torch.rand_like(x.t())])
-def test_eagers_stream_follows_how_a_tensor_lies_that_was_written_to(drawn):
+def test_eagers_stream_follows_the_strides_of_a_written_tensor(drawn):
     def fn(x, y):
         x[...] = y
         return drawn(x)

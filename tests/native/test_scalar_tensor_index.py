@@ -161,7 +161,7 @@ def test_a_write_to_an_input_after_its_part_was_taken_shows_in_the_part():
 
 
 @pytest.mark.falls_back("refused")
-def test_a_view_that_was_handed_out_shows_what_is_written_to_the_tensor_later():
+def test_a_returned_view_shows_later_writes_to_the_tensor():
     table = TABLE.clone()
     compiled = burnish.compile(lambda table, t: (table[t], table.sum()))
     for place in PLACES:

@@ -11,7 +11,7 @@ from burnish.settings import patch
 
 
 @pytest.mark.parametrize("channels", [3, 5, 32])
-def test_they_are_not_asked_for_channels_last_where_that_destroys_memory(channels, monkeypatch):
+def test_channels_last_gradients_are_not_requested_where_they_corrupt_memory(channels, monkeypatch):
     last = set()
     seconds_of = convolution_backward.seconds_of
 

@@ -224,7 +224,7 @@ def test_what_is_no_formula_is_compiled_for_each_size(name, fn):
         "a weight of this size": lambda x: x.t() @ torch.ones(9, 2) if len(x) == 9 else x,
     }.items(),
 )
-def test_a_size_that_decides_what_there_is_to_compute_is_no_open_one(name, fn):
+def test_a_size_that_decides_the_computation_is_specialized(name, fn):
     called_with(fn, rows(16, sizes=(8, 9, 4, 6, 9)))
 
 
@@ -301,7 +301,7 @@ def test_marks_that_make_no_sense():
         burnish.mark_static([1, 2])
 
 
-def test_parameters_are_never_open():
+def test_sizes_of_parameters_are_always_static():
     def fn(layer, x):
         return layer(x)
 
@@ -409,7 +409,7 @@ def test_a_cache_of_many_tensors_has_its_contest():
     assert told and told[0]["compiled"] is not None and told[0]["eager"] is not None
 
 
-def test_equal_layers_that_turn_a_tensor_where_it_lies():
+def test_equal_layers_that_transpose_in_place():
     def fn(x):
         for _ in range(3):
             y = x * 2

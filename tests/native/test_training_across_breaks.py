@@ -110,7 +110,7 @@ WITH_STEPS = {
 
 @pytest.mark.parametrize("name", WITH_STEPS)
 @pytest.mark.parametrize("trains", (False, True))
-def test_pieces_of_open_sizes_are_right_at_each_of_them(name, trains):
+def test_segments_of_symbolic_sizes_are_right_at_each_size(name, trains):
     fn = WITH_STEPS[name]
     with patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)

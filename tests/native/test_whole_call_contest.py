@@ -398,7 +398,7 @@ def test_explain_begins_none(monkeypatch):
     assert match.begun == 0
 
 
-def test_forgetting_begins_anew(monkeypatch):
+def test_reset_restarts_the_contest(monkeypatch):
     match = Slow(monkeypatch, "compiled")
     program = burnish.compile(reads_a_value)
     for _ in range(CALLS):
@@ -408,7 +408,7 @@ def test_forgetting_begins_anew(monkeypatch):
     assert match.begun == 2
 
 
-def test_many_threads_get_one_decision_and_right_answers(monkeypatch):
+def test_many_threads_get_one_decision_and_right_results(monkeypatch):
     match, wrong = Slow(monkeypatch, "compiled"), []
     program = burnish.compile(reads_a_value)
     program(torch.ones(5))
@@ -431,7 +431,7 @@ def test_many_threads_get_one_decision_and_right_answers(monkeypatch):
     assert not wrong and len(match.kept) == 1
 
 
-def test_neither_arguments_nor_the_loser_are_kept(monkeypatch):
+def test_neither_arguments_nor_the_loser_are_kept_alive(monkeypatch):
     match = Slow(monkeypatch, "compiled")
     program, refs = burnish.compile(reads_a_value), []
     for _ in range(CALLS):

@@ -229,24 +229,24 @@ def test_dtypes_that_eager_refuses_have_no_shape():
 
 
 @slow
-def test_dtypes_that_eager_refuses_have_no_shape_whatever_they_meet():
+def test_refused_dtypes_have_no_shape_with_any_operand():
     assert [
         w for name in sorted(records()) for w in typed_differences(name, dtype_calls(overload_of(name), KNOWN))
     ] == []
 
 
-def test_results_lie_as_eagers():
+def test_results_have_eagers_strides():
     assert [w for name in sorted(records()) for w in typed_differences(name, layout_calls(overload_of(name), 17))] == []
 
 
 @slow
-def test_results_lie_as_eagers_for_all_pairs_of_layouts():
+def test_results_have_eagers_strides_for_all_pairs_of_layouts():
     assert [w for name in sorted(records()) for w in typed_differences(name, layout_calls(overload_of(name)))] == []
 
 
 @pytest.mark.parametrize("format", (None, torch.preserve_format, torch.contiguous_format, torch.channels_last))
 @pytest.mark.parametrize("name", ("clone", "_to_copy"))
-def test_copies_lie_in_the_memory_format_asked_for(name, format):
+def test_copies_have_the_requested_memory_format(name, format):
     func = getattr(torch.ops.aten, name).default
     for args, _ in layout_calls(torch.ops.aten.neg.default):
         if format is not torch.channels_last or args[0].ndim == 4:
@@ -352,7 +352,7 @@ def test_numbers_are_rounded_as_tensors_round_them(name):
     assert math.isnan(rounded(NAN, name))
 
 
-def test_a_number_beside_a_half_precision_tensor_is_rounded_before_it_is_compared():
+def test_a_number_is_rounded_before_comparison_with_a_half_precision_tensor():
     tenth = torch.full((64,), 0.1, dtype=torch.bfloat16)
     assert bool((tenth == 0.1).all()) and 0.1 != tenth[0].item()
     assert checked(torch.ops.aten.eq.Scalar, (tenth, 0.1), {}) is None
@@ -435,7 +435,7 @@ def test_a_double_becomes_a_half_by_way_of_a_float():
     [lambda x: x + 1e-5, lambda x: x * 1.000001, lambda x: x * 0, lambda x: -(-x + 0)],
     ids=["a bit more", "in the sixth digit", "nothing", "a zero of the other sign"],
 )
-def test_a_wrong_rule_is_noticed(monkeypatch, wrong):
+def test_a_wrong_rule_is_detected(monkeypatch, wrong):
     op = RECORDS["aten.relu.default"]
     x = torch.tensor([0.0, 1.0, 2.5, -1.0] * 16)
     rule = op.rule.rule
@@ -444,7 +444,7 @@ def test_a_wrong_rule_is_noticed(monkeypatch, wrong):
     assert checked(overload_of(op.name), (x,), {}) is not None
 
 
-def test_a_wrong_type_is_noticed(monkeypatch):
+def test_a_wrong_type_is_detected(monkeypatch):
     op = RECORDS["aten.relu.default"]
     monkeypatch.setattr(op, "shape", lambda x: typed(torch.ones(3, 2)))
     assert checked(overload_of(op.name), (torch.ones(2, 3).t(),), {}) is not None

@@ -62,7 +62,7 @@ def philox(key, counter):
     return words
 
 
-def test_the_cipher_written_for_these_tests_gives_the_published_answers():
+def test_the_reference_philox_gives_the_published_values():
     assert philox((0, 0), (0, 0, 0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     ones = 0xFFFFFFFF
     assert philox((ones, ones), (ones,) * 4) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
@@ -87,7 +87,7 @@ def test_expansion_and_plain_function_and_kernel_give_the_ciphers_bits(seed):
     assert torch.equal(evaluated(element, buffers), wanted)
 
 
-def test_counters_beyond_32_bits_are_told_apart():
+def test_counters_beyond_32_bits_are_distinguished():
     element = expand(random_bits(load("i64", Access(0, 0, (1,))), load("i64", Access(1, 0, (1,)))))
     counters = [5, 5 + (1 << 32), 5 + (1 << 40)]
     found = evaluated(element, [torch.full((3,), 7), torch.tensor(counters)])
@@ -136,7 +136,7 @@ def test_normal_numbers_have_far_tails():
     assert 4.4 < float(x.max()) < 7 and -7 < float(x.min()) < -4.4
 
 
-def test_normal_numbers_have_the_mean_and_deviation_asked_for():
+def test_normal_numbers_have_the_requested_mean_and_deviation():
     x = drawn(torch.Tensor.normal_, torch.empty(COUNT), 3.0, 0.25)
     assert distance((x - 3) / 0.25, normal_below) < FAR
     y = drawn(torch.normal, torch.arange(4.0).repeat_interleave(COUNT // 4), 0.5)
@@ -182,7 +182,7 @@ def test_neighbours_and_seeds_have_nothing_to_do_with_each_other():
         assert abs(float((a * b).mean())) < bound * float(a.std() * b.std())
 
 
-def test_two_draws_differ_and_a_seed_repeats_them():
+def test_two_samples_differ_and_a_seed_repeats_them():
     a, b = drawn(torch.rand, 100), perform(torch.rand, (100,), {})
     assert not torch.equal(a, b)
     assert torch.equal(drawn(torch.rand, 100), a) and torch.equal(perform(torch.rand, (100,), {}), b)
@@ -233,7 +233,7 @@ def test_every_operator_with_a_rule_is_one_of_torch():
         assert record(name).decompose is not None
 
 
-def test_no_rule_applies_where_eagers_numbers_are_asked_for():
+def test_no_rule_applies_when_eagers_numbers_are_requested():
     class Builder:
         def apply(self, *args):
             pytest.fail("something was drawn")

@@ -258,13 +258,13 @@ def test_common_operators_have_eagers_types():
     assert len(ledger.agreed) > 75 and len(ledger.followed) > 200
 
 
-def test_drawn_calls_have_eagers_types():
+def test_generated_calls_have_eagers_types():
     ledger = observed(Ledger(), drawn_calls(0, 150, *DRAWN))
     equal_to_eager(ledger)
     assert all(ledger.agreed[name] for name in ("aten.convolution.default", "aten.index.Tensor", "aten.unfold.default"))
 
 
-def test_gradients_of_drawn_calls_have_eagers_types():
+def test_gradients_of_generated_calls_have_eagers_types():
     ledger = observed(Ledger(), drawn_calls(1, 60, "convolution", "attention", "rows", "image", "thin"), gradients=True)
     equal_to_eager(ledger)
     assert ledger.agreed["aten.convolution_backward.default"]
@@ -380,7 +380,7 @@ def test_gradients_of_all_samples_have_eagers_types():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_many_drawn_calls_have_eagers_types(seed):
+def test_many_generated_calls_have_eagers_types(seed):
     ledger = observed(Ledger(), drawn_calls(seed, 2000, *DRAWN))
     equal_to_eager(ledger)
 

@@ -140,7 +140,7 @@ def test_the_advice_fits_what_guards_say(name):
 
 
 @pytest.mark.parametrize("other", [torch.ones(5), torch.ones(2, 5, 3)])
-def test_fewer_or_more_dimensions_than_those_left_open(other):
+def test_fewer_or_more_dimensions_than_the_symbolic_ones(other):
     missed = []
     stop = events.subscribe(lambda event: missed.append(event) if event.kind == "guards.missed" else None)
     try:

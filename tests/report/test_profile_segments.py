@@ -53,7 +53,7 @@ def test_results_are_the_same_under_the_profiler():
         torch.testing.assert_close(compiled(-x), broken(-x))
 
 
-def test_library_calls_are_told_from_kernels():
+def test_library_calls_are_distinguished_from_kernels():
     x = torch.randn(5, 5)
     compiled = warmed(lambda x: torch.sort(torch.sin(x) + 1, -1)[0] * 2, x)
     with burnish.profile() as p:

@@ -50,7 +50,7 @@ def test_threads_that_ask_at_the_same_time_get_one_value():
     assert value(1) is found[0]
 
 
-def test_a_function_that_raises_is_asked_again():
+def test_a_function_that_raises_is_called_again():
     calls = []
 
     @once

@@ -262,7 +262,7 @@ def alarm():
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_signal_in_the_middle_of_a_step_is_answered_behind_it(alarm, monkeypatch):
+def test_a_signal_inside_a_step_is_handled_after_it(alarm, monkeypatch):
     """By the program, at its place: and its error is no error of ours, although it is an ordinary exception."""
     from burnish.capture.engine.graph_recorder import Recorder
 
@@ -366,7 +366,7 @@ def test_a_handler_that_only_notes_what_came_is_run_once(monkeypatch):
 
 
 @pytest.mark.parametrize("at", range(12))
-def test_handlers_are_put_back_when_one_of_them_raises_meanwhile(alarm, at, monkeypatch):
+def test_handlers_are_restored_when_one_of_them_raises(alarm, at, monkeypatch):
     """A trace takes the place of each handler in turn, and gives it back. The signal comes at any of these moments."""
     from burnish.capture.interpreter import deferred_os_signals
 

@@ -36,7 +36,7 @@ def watching(enter, inputs=(), values=()):
     return watch.function([id(x) for x in inputs], [id(x) for x in values])
 
 
-def test_check_hands_out_what_it_was_told_to_and_counts_how_often():
+def test_check_returns_the_requested_objects_and_counts_its_calls():
     one, two = object(), object()
     watch = new_watch()
     watch.arguments = 2
@@ -52,7 +52,7 @@ def test_check_with_nothing_to_hand_out_passes():
     assert new_watch().function([], [])() == ((), ())
 
 
-def test_references_to_what_is_handed_out_are_counted():
+def test_references_to_returned_objects_are_counted():
     held, missed = Plain(), Plain()
     check = watching(lambda watch: watch.type(held), [held] * 30, [held])
     no = watching(lambda watch: watch.word(id(missed) + 8), [held])
@@ -195,7 +195,7 @@ def test_switches_of_torch_are_found():
     assert switches() is not None and len(switches()) == len(ASKED)
 
 
-def test_each_switch_answers_as_python_is_told():
+def test_each_switch_reads_as_in_python():
     for switch, (*_, told) in zip(switches(), ASKED, strict=True):
         assert told is None or ask(*switch) == told()
 
@@ -256,7 +256,7 @@ def test_tensors_of_which_words_do_not_tell_all_are_not_described(make):
 # -- what may happen in the middle -------------------------------------------------------------------------------------
 
 
-def test_garbage_collection_within_a_check_cannot_pull_away_what_it_hands_out():
+def test_garbage_collection_within_a_check_cannot_free_its_results():
     holder = Plain()
 
     class Replacing:

@@ -60,7 +60,7 @@ def test_other_objects_are_others(tensors):
     assert same(p, b, n) is not None
 
 
-def test_one_that_lies_where_another_lay():
+def test_a_tensor_at_the_address_of_a_freed_one():
     x = torch.randn(16)
     same, place = watch_of(x), id(x)
     del x
@@ -80,7 +80,7 @@ def test_what_changes_again_stays_changed(tensors):
     assert same(*tensors) is None  # its counter has moved
 
 
-def test_words_lie_within_the_memory():
+def test_words_are_within_the_memory():
     memory = (ctypes.c_uint32 * 9)()
     start = ctypes.addressof(memory)
     reach = start, start + ctypes.sizeof(memory)
@@ -105,7 +105,7 @@ def test_one_number_alone_is_not_watched():
     assert state_watch(new_watch(), [x], sampled_places(x)) is None
 
 
-def test_it_is_given_up_where_torch_keeps_tensors_otherwise(tensors, monkeypatch):
+def test_it_is_disabled_if_torch_lays_out_tensors_differently(tensors, monkeypatch):
     monkeypatch.setattr(module, "state_layout", lambda: None)
     assert state_watch(new_watch(), tensors, []) is None
     assert state_watch(None, tensors, []) is None

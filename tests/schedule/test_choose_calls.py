@@ -367,7 +367,7 @@ def test_modes_of_the_caller_change_nothing():
     ],
     ids=repr,
 )
-def test_results_lie_on_the_cpu_whatever_the_default_device_is(spec):
+def test_results_are_on_the_cpu_for_every_default_device(spec):
     inputs = make_inputs(spec)
     with torch.device("meta"):
         for candidate in candidates(spec):

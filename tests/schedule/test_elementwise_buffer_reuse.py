@@ -27,7 +27,7 @@ def over(body):
     return {value.name: below.name for value, below in plan_of(body).over.items()}
 
 
-def test_what_is_computed_element_by_element_lies_over_what_it_is_computed_from():
+def test_elementwise_results_reuse_the_buffer_of_their_operand():
     plan = plan_of(f"""v = sum c, (0,) : f32[1, 64]
   d = aten.div.Tensor c, v : {SIDE}
   return d""")
@@ -45,7 +45,7 @@ RESHAPED = """c1 = view c, reshape[4096] : f32[4096]
   {rest}"""
 
 
-def test_in_another_shape_too_unless_it_leaves():
+def test_buffers_are_reused_across_shapes_except_by_outputs():
     assert "d" not in over(RESHAPED.format(rest="return d"))
     plan = plan_of(
         RESHAPED.format(
@@ -76,7 +76,7 @@ def test_in_another_shape_too_unless_it_leaves():
   return d""",
     ],
 )
-def test_nothing_else_lies_over_anything(body):
+def test_nothing_else_reuses_a_buffer(body):
     assert "d" not in over(body)
 
 

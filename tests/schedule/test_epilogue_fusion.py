@@ -89,7 +89,7 @@ def test_residual_and_activation_become_part_of_the_convolution(is_projected, in
     assert not {"aten.relu.default", "aten.add.Tensor"} & names(graph)
 
 
-def test_residual_that_lies_otherwise_is_added_by_itself():
+def test_residual_with_other_strides_is_added_separately():
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 8, 3, padding=1).eval()
 

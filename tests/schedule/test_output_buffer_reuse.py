@@ -56,14 +56,14 @@ def clashes(plan):
     return found
 
 
-def test_what_is_done_with_before_an_output_is_written_lies_there():
+def test_values_dead_before_an_output_is_written_use_its_buffer():
     plan = plan_of()
     assert lodgers(plan) == {"b": ("d", 0)}
     assert WHOLE <= plan.arena <= WHOLE + 256 * 4, "one of them, and what rows come to"
     assert not clashes(plan)
 
 
-def test_what_is_read_by_whoever_writes_the_output_does_not():
+def test_operands_of_the_outputs_writer_do_not_use_its_buffer():
     plan = plan_of()
     c = next(value for value in plan.offsets if value.name == "c")
     plan.lodged = {c: (plan.graph.outputs[0], plan.offsets.pop(c))}
@@ -71,7 +71,7 @@ def test_what_is_read_by_whoever_writes_the_output_does_not():
 
 
 @pytest.mark.parametrize("result", ["d, b", "b, d", "d, a, b, c"])
-def test_outputs_that_are_written_early_are_no_room_for_what_comes_later(result):
+def test_outputs_written_early_are_not_reused_by_later_values(result):
     plan = plan_of(result)
     assert not clashes(plan) and "b" not in lodgers(plan)
 
@@ -81,7 +81,7 @@ def test_an_output_of_another_shape_holds_as_much_as_it_has_bytes():
     assert not plan.lodged
 
 
-def test_a_printed_plan_tells_what_lies_in_an_output_and_is_read_back():
+def test_a_printed_plan_shows_reused_output_buffers_and_is_read_back():
     plan = plan_of()
     assert str(plan).splitlines()[-1] == "in d before it is written: b at 0"
     assert kernels_in(str(plan)) == [step.kernel for step in plan.steps]

@@ -111,7 +111,7 @@ def test_long_sums_are_made_in_parts():
     check(with_residual(replace(spec, bias=None)), *EPILOGUES["silu"])
 
 
-def test_rows_of_x_may_lie_apart():
+def test_rows_of_x_may_have_gaps():
     check(LinearSpec(strided((20, 30), (50, 1)), f32(24, 30), is_frozen=True))
 
 
@@ -235,7 +235,7 @@ def test_refusals_say_why():
     assert why_not_convolution(beside) == "some windows lie beside the image"
 
 
-def test_own_kernels_are_offered_beside_the_libraries():
+def test_own_kernels_are_candidates_with_the_libraries():
     assert OWN in [candidate.name for candidate in candidates(linear(64, 64, 64))]
     assert OWN in [candidate.name for candidate in candidates(CONVOLUTIONS["3 by 3"])]
 

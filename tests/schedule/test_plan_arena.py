@@ -80,7 +80,7 @@ def of_size(*steps):
     return [Span(first, last, SIZE) for first, last in steps]
 
 
-def test_what_there_is_no_place_for_lies_where_others_will_be_written():
+def test_values_use_output_buffers_that_are_written_later():
     chain = of_size((0, 1), (1, 2), (2, 3))
     assert with_rooms(chain, [Room(2, SIZE)], [True] * 3, []) == ([0, 0, 0], SIZE, {1: 0})
 

@@ -62,7 +62,7 @@ def test_a_longer_one_is_cut_and_work_grows_with_its_length():
         assert len(work[2 * length]) == pytest.approx(2 * len(work[length]), abs=1)
 
 
-def test_it_is_told_why_a_chain_was_cut():
+def test_an_event_says_why_a_chain_was_cut():
     assert f"{MOST} are as many as a kernel takes" in compiled(chain(600), torch.rand(64))[2]
 
 

@@ -39,11 +39,11 @@ def loops(text):
 
 
 @pytest.mark.parametrize("rows,count", [(256, 2), (4, 1)])
-def test_a_turned_copy_is_made_beside_sums_only_where_it_is_small(rows, count):
+def test_a_transposed_copy_is_fused_with_sums_only_if_it_is_small(rows, count):
     assert len(loops(COPY_AND_SUM.format(rows=rows))) == count
 
 
-def test_what_is_turned_waits_for_the_sums_it_reads():
+def test_a_transposed_copy_waits_for_the_sums_it_reads():
     assert len(loops(SUM_OF_WHAT_IS_TURNED)) == 2
 
 

@@ -36,7 +36,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_each_number_lies_where_the_kernels_look_for_it(name, parts):
+def test_each_number_is_where_the_kernels_read_it(name, parts):
     weight, full, last = WEIGHTS[name]
     depth = weight[0].numel()
     cuts = [depth * k // parts for k in range(parts + 1)]

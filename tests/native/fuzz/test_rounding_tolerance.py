@@ -65,7 +65,7 @@ def test_what_cancels_in_a_norm_is_known_to_half_a_unit_of_the_largest():
 
 
 @pytest.mark.parametrize("units", [2, -3, 100])
-def test_a_norm_that_is_wrong_beside_its_mean_is_noticed(units):
+def test_a_norm_that_is_wrong_near_its_mean_is_detected(units):
     assert judged(GROUP_NORM, off(units, of_largest=True)) is not None
 
 
@@ -133,7 +133,7 @@ def test_noise_of_a_norm_is_followed_through_what_is_computed_of_it():
     assert judged(CENTRED_EXP, off(15)) is not None
 
 
-def test_two_elements_that_changed_places_are_noticed():
+def test_two_swapped_elements_are_detected():
     def swap(x):
         x.view(-1)[[0, -1]] = x.view(-1)[[-1, 0]]
 
