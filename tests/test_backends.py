@@ -181,7 +181,7 @@ def test_backend_that_runs_python_runs_an_opaque_callable_in_the_graph():
     assert seen == ["anything"]
 
 
-def test_list_names_ours_and_what_is_registered():
+def test_list_names_ours_and_registered_backends():
     register_backend(as_is, name="mine")
     assert set(NAMES) | {"mine"} <= set(list_backends())
     assert list_backends() == sorted(list_backends())

@@ -144,7 +144,7 @@ RULES = {
 
 @has_users
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_what_another_user_may_have_written_is_compiled_again(rule, shelf, happened, monkeypatch):
+def test_entries_writable_by_another_user_are_compiled_again(rule, shelf, happened, monkeypatch):
     said = []
     run(FUNCTIONS[0], happened)
     assert "cache.program" in run(FUNCTIONS[0], happened)
@@ -173,7 +173,7 @@ def test_a_folder_of_another_user_is_not_used_and_says_so(shelf, happened, monke
 
 
 @has_users
-def test_what_root_wrote_is_loaded(shelf, happened, monkeypatch):
+def test_entries_written_by_root_are_loaded(shelf, happened, monkeypatch):
     """Root can do everything anyway: a cache that came with a container is used."""
     run(FUNCTIONS[0], happened)
     owner = shelf.folder.stat().st_uid
@@ -293,7 +293,7 @@ def test_duplicate_names_and_another_compression_are_refused(shelf, tmp_path, ca
     assert "packed in another way" in imported(path, capsys)[1]
 
 
-def test_what_a_file_says_of_itself_does_not_steer_the_terminal(shelf, tmp_path, capsys):
+def test_printed_file_contents_contain_no_terminal_control_codes(shelf, tmp_path, capsys):
     contents = [written_entry(f"kind\x1b[2J{n}", f"made\x1b[2J{n} {'x' * 1000}", b"") for n in range(40)]
     status, said = imported(archive_of(tmp_path / "cache.zip", [(named(c), c) for c in contents]), capsys)
     assert status == 0 and "\x1b" not in said and len(said.splitlines()) < 12 and "others do not fit either" in said

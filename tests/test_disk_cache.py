@@ -27,7 +27,7 @@ def shelf(tmp_path):
     return DiskCache(tmp_path / "cache")
 
 
-def test_what_was_put_is_got_by_kind_and_key(shelf):
+def test_entries_are_read_back_by_kind_and_key(shelf):
     shelf.put("a", "key", b"1")
     shelf.put("b", "key", b"")
     assert (shelf.get("a", "key"), shelf.get("b", "key"), shelf.get("a", "other")) == (b"1", b"", None)
@@ -58,7 +58,7 @@ def test_a_corrupt_file_is_ignored_and_written_again(shelf, spoil):
     assert shelf.get("kind", "key") == b"content"
 
 
-def test_what_was_used_least_lately_goes_first(shelf):
+def test_least_recently_used_entries_are_evicted_first(shelf):
     shelf.limit = 10_000
     for number in range(20):
         shelf.put("kind", str(number), bytes(1000))
@@ -227,7 +227,7 @@ def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
     assert found == {path.relative_to(filled): path.read_bytes() for _, _, path in DiskCache(filled).entries()}
 
 
-def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, monkeypatch):
+def test_incompatible_entries_are_skipped_with_a_reason(filled, tmp_path, capsys, monkeypatch):
     command_line.main(["cache", "export", str(tmp_path / "cache.zip")])
     here = compile_graph.made_here()
     there = {**here, "program": here["program"].replace("torch", "tor")}

@@ -96,7 +96,7 @@ def test_interrupt_in_a_subscriber_passes_through():
         emit("graph")
 
 
-def test_what_a_subscriber_does_to_tensors_is_not_recorded():
+def test_tensor_operations_of_a_subscriber_are_not_recorded():
     class Recorder(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             recorded.append(func)

@@ -105,7 +105,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("make, args", CASES.values(), ids=CASES)
-def test_a_later_program_runs_what_was_compiled_before(make, args, shelf, happened, monkeypatch):
+def test_a_later_program_runs_cached_code(make, args, shelf, happened, monkeypatch):
     with torch.no_grad():
         want = make()(*args())
         first, second = run_twice(make, args, happened)
@@ -221,7 +221,7 @@ OTHERS = {
 }
 
 
-def test_what_differs_in_anything_has_another_key():
+def test_any_difference_gives_another_key():
     plain = key_of(lambda x: x.sin(), X)
     keys = [plain, *(make() for make in OTHERS.values())]
     assert None not in keys and len(set(keys)) == len(keys), [name for name, make in OTHERS.items() if make() == plain]
@@ -261,7 +261,7 @@ def test_settings_that_the_compiler_reads_make_another_key():
             assert graph_cache_key.surroundings() != before
 
 
-def test_what_belongs_to_the_user_has_no_key(monkeypatch):
+def test_user_defined_operators_have_no_key(monkeypatch):
     @torch.library.custom_op("kept_tests::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2

@@ -232,7 +232,7 @@ class Uncallable:
 @pytest.mark.parametrize(
     "use", [burnish.compile, burnish.explain, lambda fn: burnish.export(fn, (X,))], ids=["compile", "explain", "export"]
 )
-def test_what_cannot_be_compiled_is_a_user_error_that_says_what_to_do(use, model, said):
+def test_uncompilable_objects_raise_a_user_error_with_advice(use, model, said):
     with pytest.raises(
         UserError,
         match=said.replace("burnish\\.compile", "burnish\\.[a-z]+").replace("burnish.compile", "burnish.[a-z]+"),
@@ -316,7 +316,7 @@ def closing_over(weight):
         pytest.param(burnish.compile(torch.sin, backend="eager"), id="builtin"),
     ],
 )
-def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
+def test_compiled_code_is_part_of_its_callers_graph(inner):
     recording = Recording()
     same_three_times(
         burnish.compile(lambda x: inner(x) + 1, backend=recording, fullgraph=True), lambda x: inner(x) + 1, X

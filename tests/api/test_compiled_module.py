@@ -104,7 +104,7 @@ def test_a_new_forward_is_compiled_too(net, compiled):
         torch.testing.assert_close(compiled(X), X * 10)
 
 
-def test_what_is_put_around_forward_and_written_back_is_compiled_with_the_module(net, compiled):
+def test_a_wrapper_written_back_to_forward_is_compiled_with_the_module(net, compiled):
     plain = compiled.forward
     want = net(X)
     around = {
@@ -130,7 +130,7 @@ def plus_one(forward):
     return around
 
 
-def test_writing_the_same_original_keeps_what_is_compiled(net):
+def test_writing_the_same_original_keeps_compiled_code(net):
     recording = Recording()
     compiled = burnish.compile(net, backend=recording)
     for _ in range(3):
@@ -371,7 +371,7 @@ def test_the_warning_of_abandoned_compilation_points_at_the_users_line(net, kind
     assert [(Path(warning.filename).name, warning.lineno) for warning in told] == [(Path(__file__).name, line)]
 
 
-def test_was_compiled_finds_what_is_compiled_inside(net):
+def test_was_compiled_finds_compiled_submodules(net):
     outer = nn.Sequential(burnish.compile(net, backend="eager"), nn.ReLU())
     outer(X)
     assert burnish.was_compiled(outer) and not burnish.was_compiled(nn.Sequential(net))
@@ -414,7 +414,7 @@ for compiled in (early, late):
 """)
 
 
-def test_dynamo_sees_the_original_through_what_is_compiled():
+def test_dynamo_sees_the_original_through_the_compiled_module():
     beside_dynamo("""
 graphs = []
 def backend(gm, inputs):

@@ -98,7 +98,7 @@ def test_the_life_of_a_call_has_all_its_hops():
 
 
 @each_developer_page
-def test_tables_of_developer_pages_name_what_there_is(page):
+def test_tables_of_developer_pages_name_existing_things(page):
     for hop in HOP.findall(page.read_text(encoding="utf-8")):
         pkgutil.resolve_name(f"burnish.{hop}")
 

@@ -109,7 +109,7 @@ def test_disabled_function_is_reported_to_run_eagerly():
     assert "Not compiled" in str(output) and "for a reason" in str(output)
 
 
-def test_stance_does_not_change_what_is_explained():
+def test_stance_does_not_change_the_explanation():
     with burnish.set_stance("force_eager"):
         assert burnish.explain(branching)(X).graph_count == 2
 

@@ -52,7 +52,7 @@ def test_module_becomes_one_graph_over_its_own_parameters():
     agrees(exported, net, torch.randn(5, 3))
 
 
-def test_training_the_module_changes_what_the_exported_graph_computes():
+def test_training_the_module_changes_the_results_of_the_exported_graph():
     net = Net().eval()
     exported = burnish.export(net, (X,))
     exported(X).sum().backward()
@@ -158,7 +158,7 @@ def test_registered_result_types_come_back_as_they_are():
         exported.save("never-written")
 
 
-def test_printing_shows_inputs_operations_guards_and_what_was_left_out():
+def test_printing_shows_inputs_operations_guards_and_omissions():
     def fn(x, n):
         print("never again")
         return x.sin() * n

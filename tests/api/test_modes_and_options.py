@@ -21,7 +21,7 @@ def noisy(x):
     return torch.rand_like(x) + x
 
 
-def test_the_lists_name_what_compile_takes():
+def test_the_lists_name_the_accepted_modes_and_options():
     with settings.patch(never_slower=True):
         assert burnish.list_options() == {
             "cuda_graphs": False,
@@ -105,7 +105,7 @@ def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
     assert told[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
 
 
-def test_what_has_no_effect_here_says_so_and_why():
+def test_options_without_effect_say_so_and_why():
     seen = []
     stop = events.subscribe(lambda event: seen.append(event.data.get("text")) if "option" in event.data else None)
     ignored = {"triton.unique_kernel_names": True, "epilogue_fusion": True}

@@ -143,7 +143,7 @@ def test_other_arguments_are_refused(path):
                 call()
 
 
-def test_what_was_exported_before_can_be_saved_compiled(path, happened):
+def test_an_exported_graph_can_be_saved_compiled(path, happened):
     with torch.no_grad():
         exported = burnish.export(Model().eval(), (X,))
         assert burnish.save(exported, path, (X,)) is exported

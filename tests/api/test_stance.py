@@ -42,7 +42,7 @@ def test_force_eager_holds_for_modules(recording):
     assert not recording.graphs
 
 
-def test_eager_on_recompile_uses_what_there_is(recording, scaled):
+def test_eager_on_recompile_uses_existing_code(recording, scaled):
     scaled(X, 2)
     with burnish.set_stance("eager_on_recompile"):
         assert torch.equal(scaled(X, 2), X * 2)

@@ -207,7 +207,7 @@ def test_strings_stay_strings(path, ran):
     assert not ran
 
 
-def test_what_is_printed_for_people_does_not_steer_their_terminal(path):
+def test_printed_text_contains_no_terminal_control_codes(path):
     saved(path)
     rewritten(path, lambda d: (d.update(name="a\x1b[2Jb"), d.update(guards=["\x1b]0;title\x07"])))
     assert "\x1b" not in str(burnish.load(path, trust=False))
@@ -284,7 +284,7 @@ def test_a_file_of_this_users_may_call_operators_of_other_libraries(path, tmp_pa
         burnish.load(path)
 
 
-def test_pure_is_what_takes_and_gives_tensors():
+def test_pure_operators_take_and_return_tensors():
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
     pure = []
     for name in names:
@@ -493,7 +493,7 @@ def test_a_strangers_graph_does_not_leave_torchs_switches_set(trust, left_on, pa
     ],
     ids=["empty", "two letters", "no entries", "half a header", "pickle", "zeros", "an end that claims much"],
 )
-def test_what_is_no_archive_is_refused(content, path):
+def test_non_archives_are_refused(content, path):
     path.write_bytes(content)
     refused(path, "is not a file|not one that|is damaged")
 

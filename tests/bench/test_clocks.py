@@ -42,7 +42,7 @@ def test_launches_count_where_they_are_slower_than_the_kernels(gpu):
     assert clock.sample(call) == pytest.approx(10e-4 + 1e-6)
 
 
-def test_what_was_queued_before_does_not_count(gpu):
+def test_earlier_queued_work_does_not_count(gpu):
     clock = EventClock("cuda", gpu.now)
     gpu.launch(cpu=0, kernel=5.0)
     assert clock.sample(lambda: gpu.launch(cpu=1e-6, kernel=1e-3)) == pytest.approx(1e-3 + 1e-6)

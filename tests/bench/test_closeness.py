@@ -42,7 +42,7 @@ def test_noise_takes_the_place_of_the_one_unit():
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf])
-def test_no_noise_hides_what_is_no_number(special):
+def test_no_noise_hides_nan_or_infinity(special):
     truth = numbers(50)
     wrong = truth.clone()
     wrong[3] = special

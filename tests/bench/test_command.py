@@ -187,7 +187,7 @@ def test_run_is_written_printed_and_read_again(capsys, monkeypatch, tmp_path):
     assert again.startswith(printed.split("\n\n")[0]) and "Burnish then and now" in again
 
 
-def test_interrupted_run_keeps_what_it_had(capsys, monkeypatch, tmp_path):
+def test_interrupted_run_keeps_its_results(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.command.Conductor", OneRow)
     path = tmp_path / "run.json"
     assert command_line.main(["bench", "bert", "gpt2", "--json", str(path)]) == 130

@@ -194,7 +194,7 @@ def test_progress_is_for_terminals_only(is_terminal):
     assert bool(stream.text) == is_terminal
 
 
-def test_progress_fills_with_what_is_done():
+def test_progress_fills_with_finished_work():
     progress = Progress(2, Terminal(False))
     progress.begin("bert")
     assert progress.line().startswith("░" * 20)

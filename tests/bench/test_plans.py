@@ -93,7 +93,7 @@ def test_missing_record_is_a_difference(tmp_path):
     assert list(differences(tmp_path / "before", tmp_path / "after", "program")) == ["program: not in the record"]
 
 
-def test_command_compares_with_what_it_recorded(tmp_path, capfd):
+def test_command_compares_with_its_records(tmp_path, capfd):
     assert main(["record", str(tmp_path), "--only", "pointwise", "--processes", "1"]) == 0
     assert {path.stem for path in tmp_path.glob("*.txt")} == {f"pointwise-{a}-{b}" for a, b in programs("pointwise")}
     path = tmp_path / f"pointwise-{OPEN}-first.txt"

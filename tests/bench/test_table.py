@@ -29,7 +29,7 @@ def cells(table, first):
     return next(found for found in [*table.rows, *table.summary] if found[0] == first)
 
 
-def test_geometric_mean_is_of_what_is_known():
+def test_geometric_mean_covers_the_known_ratios():
     assert geomean([2.0, None, 8.0]) == pytest.approx(4.0)
     assert geomean([None]) is None and geomean([]) is None
 

@@ -24,7 +24,7 @@ def markers(monkeypatch):
     torch.set_num_threads(threads)
 
 
-def test_docs_breaks_md_is_what_the_catalog_says():
+def test_docs_breaks_md_equals_the_catalog():
     stale = "stale: run python -m burnish.capture.breaks.pages"
     assert pages.PAGES.read_text(encoding="utf-8") == pages.write_pages(), stale
 

@@ -89,7 +89,7 @@ PROGRAMS = (branch, either, call, named_arguments, spread_arguments, read, value
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
-def test_programs_give_what_they_give_in_eager(fn):
+def test_programs_give_eagers_results(fn):
     compiled = burnish.compile(fn, backend="eager")
     for turn in range(5):
         for x in (torch.ones(2), -torch.ones(2), torch.full((2,), turn / 2)):
@@ -101,7 +101,7 @@ def test_programs_give_what_they_give_in_eager(fn):
     assert has_simple == (fn is not spread_arguments)  # whose operands are inside of others
 
 
-def test_errors_of_what_is_called_are_raised_in_the_program():
+def test_errors_of_called_functions_are_raised_in_the_program():
     @burnish.disable
     def check(value):
         if value < 0:
@@ -146,7 +146,7 @@ def test_errors_that_leave_have_the_programs_lines():
         assert caught.traceback[-2].lineno + 1 == fn.__code__.co_firstlineno + 2
 
 
-def test_what_the_program_drops_goes_when_eager_lets_it_go():
+def test_dropped_objects_are_freed_when_eager_frees_them():
     class Held:
         pass
 

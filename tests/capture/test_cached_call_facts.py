@@ -90,7 +90,7 @@ def test_defaults_are_those_of_the_moment():
         argument_binding.bind(fn, (1,), {})
 
 
-def test_what_is_left_for_keywords_is_another_dictionary_each_time():
+def test_remaining_keywords_are_a_new_dictionary_in_each_call():
     def fn(**more):
         return more
 

@@ -376,7 +376,7 @@ def test_namedtuple_result_keeps_its_type():
 
 
 @program
-def test_set_algebra_decides_what_runs():
+def test_set_algebra_decides_the_branch():
     def fn(x, wanted):
         have = {"relu", "sin"}
         for name in sorted(have & wanted | {"always"}):

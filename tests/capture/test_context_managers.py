@@ -296,7 +296,7 @@ def test_attribute_set_for_the_length_of_a_block():
 
 
 @program
-def test_exit_stack_unwinds_what_was_entered():
+def test_exit_stack_unwinds_entered_contexts():
     def fn(x, n):
         log = []
         with contextlib.ExitStack() as stack:

@@ -187,7 +187,7 @@ def test_deep_copies_of_plain_structures_break_nothing():
 
 
 @program(breaks=0)
-def test_a_deep_copy_keeps_what_is_shared_and_goes_in_circles():
+def test_a_deep_copy_preserves_sharing_and_cycles():
     def fn(x):
         ring, part = [1], {"a": [2]}
         ring += [ring, part, part]
@@ -285,7 +285,7 @@ def test_copies_by_the_hooks_of_a_class():
 
 
 @program
-def test_copies_of_what_is_more_than_its_attributes():
+def test_copies_of_objects_with_state_besides_attributes():
     class Number(float):
         pass
 

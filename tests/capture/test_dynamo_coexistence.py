@@ -53,7 +53,7 @@ assert output.graph_break_count == 1, output
 """
 
 
-def test_what_dynamo_disables_in_torch_optim_is_no_break():
+def test_functions_that_dynamo_disables_in_torch_optim_cause_no_break():
     subprocess.run([sys.executable, "-c", STEP], check=True)
 
 
@@ -77,7 +77,7 @@ for _ in range(3):
 """
 
 
-def test_a_break_asked_for_by_dynamos_name_is_one():
+def test_a_break_requested_through_dynamos_name_is_one():
     subprocess.run([sys.executable, "-c", BREAK], check=True)
 
 
@@ -114,5 +114,5 @@ assert not counters["frames"], "Dynamo has traced nothing"
 """
 
 
-def test_what_torch_compile_made_is_compiled_from_its_original():
+def test_results_of_torch_compile_are_compiled_from_their_original():
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

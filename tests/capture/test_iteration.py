@@ -364,7 +364,7 @@ def test_objects_with_rules_of_their_own_come_out_of_iterators_and_views():
 
 
 @program(breaks=0)
-def test_groups_are_of_what_is_the_same_or_equal():
+def test_groups_join_identical_or_equal_keys():
     def fn(x):
         nothing = float("nan")
         return x, [len(list(group)) for _, group in itertools.groupby([nothing, nothing, 1.0])]

@@ -235,7 +235,7 @@ def test_copies_of_one_iterator_go_on_by_themselves():
     return fn, ordinary
 
 
-def test_iterators_over_python_code_are_what_they_are_in_eager():
+def test_iterators_over_python_code_equal_eagers():
     def fn(x):
         def parts():
             yield x

@@ -370,7 +370,7 @@ def test_defaults_code_and_keyword_defaults_are_seen():
     sees(compiled, fn, X)
 
 
-def test_method_and_partial_hold_what_they_hold():
+def test_method_and_partial_are_guarded_by_their_contents():
     class Scaled:
         def __init__(self, factor):
             self.factor = factor
@@ -671,7 +671,7 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         same(compiled(X), twin(X))
 
 
-def test_what_the_segment_writes_to_does_not_spoil_the_watch():
+def test_own_writes_of_a_segment_do_not_fail_its_watch():
     class Layer:
         def __init__(self):
             self.kept = torch.zeros(2, 3)
@@ -835,7 +835,7 @@ def test_value_at_the_address_of_a_freed_one_is_detected_after_a_watch_failed(mo
 
 
 @pytest.mark.parametrize("place", ["dictionary", "members", "list", "cell"])
-def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, monkeypatch):
+def test_writes_of_another_thread_while_a_watch_is_made_are_detected(place, monkeypatch):
     """The watch must not hand out the tensor that was there before: it may be gone."""
     from burnish.runtime.state_watch.native_watch import Watch
 

@@ -27,7 +27,7 @@ def test_an_argument_goes_after_the_call_that_traced(backend):
     assert reference() is None
 
 
-def test_what_was_dropped_is_gone_while_the_call_at_a_break_runs():
+def test_dropped_objects_are_freed_before_the_call_at_a_break():
     seen = []
 
     @burnish.disable
@@ -97,7 +97,7 @@ def test_a_class_inside_a_function_is_not_held_with_what_its_methods_know():
     assert reference() is None
 
 
-def test_what_an_error_held_goes_when_it_has_been_handled():
+def test_objects_held_by_an_error_are_freed_once_it_is_handled():
     """By counting alone, as in eager: code may wait for its end, as torch's checkpoint does to put hooks back."""
     gone = []
 

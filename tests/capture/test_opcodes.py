@@ -96,7 +96,7 @@ def runs() -> list:
 
 @pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
 @pytest.mark.parametrize("function, args", runs())
-def test_interpreted_programs_do_what_python_does(function, args, machine):
+def test_interpreted_programs_behave_as_in_python(function, args, machine):
     expected = outcome(lambda: function(*fresh(args)))
     assert outcome(lambda: machine(start(function, fresh(args), {})).run()) == expected
 
@@ -162,7 +162,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [function for function, _ in CASES])
-def test_what_an_instruction_reads_is_alive_before_it(function):
+def test_operands_of_an_instruction_are_alive_before_it(function):
     code = decode(function.__code__)
     live = live_locals(code)
     for i, (name, (_, arg)) in enumerate(zip(code.opnames, code.instructions, strict=True)):

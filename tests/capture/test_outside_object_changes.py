@@ -70,7 +70,7 @@ READS = {  # what makes an object, what changes it, and what is read of it
 
 
 @pytest.mark.parametrize("what", READS)
-def test_what_is_read_of_an_object_is_what_it_has_then(what):
+def test_reads_of_an_object_give_its_current_state(what):
     make, change, read = READS[what]
 
     @program

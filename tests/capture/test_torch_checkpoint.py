@@ -244,7 +244,7 @@ def test_a_buffer_written_after_all_is_saved_is_not_written_again():
 
 
 @program_with_caller(breaks=0)
-def test_what_is_computed_again_sees_the_buffers_as_they_are_then():
+def test_recomputation_sees_the_current_buffers():
     model = Counts(False)
     return trained(lambda x: checkpoint(model, checkpoint(model, x, use_reentrant=False), use_reentrant=False), model)
 

@@ -203,7 +203,7 @@ def test_transforms_of_functions_written_in_c():
 
 
 @program(breaks=0)
-def test_a_local_function_closes_over_what_was_computed():
+def test_a_local_function_closes_over_computed_values():
     model = nn.Linear(3, 1)
 
     def fn(x, k):
@@ -279,7 +279,7 @@ def test_a_function_of_the_callers_is_another_one_each_time():
 
 
 @program
-def test_gradients_flow_through_what_is_closed_over():
+def test_gradients_flow_through_closures():
     def fn(x, w):
         y = w * 2
         out = vmap(lambda t: (t * y).sum())(x)

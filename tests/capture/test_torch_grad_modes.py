@@ -304,7 +304,7 @@ def test_gradient_flows_only_through_the_recorded_part():
 
 
 @program
-def test_saved_tensors_hooks_see_what_is_saved():
+def test_saved_tensors_hooks_see_saved_tensors():
     packed = []
 
     def pack(t):

@@ -97,7 +97,7 @@ def test_custom_call_wraps_forward():
 
 
 @program
-def test_custom_getattr_finds_what_is_not_there():
+def test_custom_getattr_computes_missing_attributes():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()

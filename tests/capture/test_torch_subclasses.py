@@ -404,7 +404,7 @@ def through_the_dictionary(x):
     [append_to_the_log, replace_the_log, note_in_between, replace_in_between, through_the_dictionary],
     ids=lambda fn: fn.__name__,
 )
-def test_rules_that_read_what_the_program_wrote(fn, backend):
+def test_rules_that_read_writes_of_the_program(fn, backend):
     compiled = burnish.compile(fn, backend=backend)
     for _ in range(3):
         x = chronicle()

@@ -88,7 +88,7 @@ def test_a_hook_sees_the_gradient_of_earlier_uses_too():
 
 
 @program_with_caller
-def test_a_hook_on_what_was_written_to():
+def test_a_hook_on_a_written_tensor():
     def fn(x):
         y = x * 2
         z = y.exp()
@@ -101,7 +101,7 @@ def test_a_hook_on_what_was_written_to():
 
 @pytest.mark.falls_back("refused")
 @in_one_graph
-def test_a_hook_on_what_is_written_to_later():
+def test_a_hook_on_a_tensor_that_is_written_later():
     def fn(x):
         y = x * 2
         y.register_hook(lambda grad: grad + 10)
@@ -261,7 +261,7 @@ def test_a_hook_before_a_backward_pass_in_the_function_itself():
 
 
 @program_with_caller
-def test_a_hook_on_what_needs_no_gradient_is_an_error():
+def test_a_hook_on_a_tensor_without_gradient_is_an_error():
     def fn(x, grad):
         y = x * 2
         try:

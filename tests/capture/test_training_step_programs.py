@@ -339,7 +339,7 @@ def test_gradients_that_share_memory_share_it_as_in_eager():
     trained_alike(build, rows)
 
 
-def test_an_error_in_the_step_leaves_what_eager_leaves():
+def test_an_error_in_the_step_leaves_eagers_state():
     def build():
         model = small_model()
         optimizer = SGD(model.parameters(), lr=0.1)

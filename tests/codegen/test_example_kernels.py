@@ -139,7 +139,7 @@ def test_every_bf16_comes_out_of_f32_as_in_eager(machine):
 
 
 @on_each_machine
-def test_an_update_in_place_reads_what_was_there(machine):
+def test_an_in_place_update_reads_the_old_values(machine):
     x, y = torch.randn(1000), torch.randn(1000)
     a, b = (load("f32", Access(n, 0, (1,))) for n in (0, 1))
     stage = Stage(stores=(Store(Access(0, 0, (1,)), b), Store(Access(1, 0, (1,)), a)))
@@ -150,7 +150,7 @@ def test_an_update_in_place_reads_what_was_there(machine):
 
 
 @on_each_machine
-def test_a_later_stage_reads_what_an_earlier_one_stored(machine):
+def test_a_later_stage_reads_stores_of_an_earlier_one(machine):
     x, out = torch.rand(9, 50) + 1, torch.empty(9, 50)
     square = load("f32", Access(0, 0, (50, 1))) * 3
     stored = load("f32", Access(1, 0, (50, 1)))

@@ -206,7 +206,7 @@ def test_f32_takes_few_operations(op, length):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("op", sorted(EXPANSIONS))
-def test_what_is_expandable_is_made_of_base_operations(op, dtype):
+def test_expandable_operations_expand_to_base_operations(op, dtype):
     x, y = operand(dtype), operand(dtype, 1)
     node = binary(op, x, y) if op in ("pow", "atan2", "copysign", "fmod", "remainder", "floor_div") else unary(op, x)
     left = {x.op for x in walk(expand(node))} - BASE

@@ -122,7 +122,7 @@ def test_a_frozen_model_of_own_kernels_is_one_native_call(model, x, own_kernels_
     assert main.count("launch") == 1, main
 
 
-def test_what_torch_computes_in_between_is_read_and_written_in_order(sources):
+def test_intermediate_torch_calls_read_and_write_in_order(sources):
     def f(x):
         y = torch.linalg.inv(x.exp() + 3 * torch.eye(4))
         return (y * 2).sin() + torch.linalg.inv(y), y
@@ -205,7 +205,7 @@ def test_threads_with_layers_of_their_own_do_not_mix_them_up(compiled_linear):
             done.result()
 
 
-def test_what_was_packed_goes_with_its_weight(compiled_linear):
+def test_packed_memory_is_freed_with_its_weight(compiled_linear):
     compiled, x = compiled_linear
     (layer,) = layers(1)
     right(compiled, x, layer)

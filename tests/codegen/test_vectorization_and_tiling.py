@@ -36,7 +36,7 @@ def test_channels_last_on_both_sides_becomes_one_long_loop():
 
 
 @pytest.mark.parametrize("value, lanes", [("sin", 16), ("cos", 16), ("tan", 8)])
-def test_what_is_rarely_computed_in_doubles_does_not_halve_the_lanes(value, lanes):
+def test_rare_float64_operations_do_not_halve_the_lanes(value, lanes):
     """Sines of large numbers need doubles, tangents all of them."""
     x = expand(getattr(load("f32", Access(0, 0, (1,))), value)())
     stage = Stage(stores=(Store(Access(1, 0, (1,)), x),))

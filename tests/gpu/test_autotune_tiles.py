@@ -102,7 +102,7 @@ def test_where_memory_is_short_nothing_is_measured_and_it_may_be_later(gpu, monk
     assert tuned_by([3.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0]) == print_kernel(KERNEL, variant=VARIANTS[1])
 
 
-def test_other_processes_find_what_was_measured(gpu, monkeypatch):
+def test_other_processes_find_the_measurements(gpu, monkeypatch):
     kept = {}
     monkeypatch.setattr(autotune_tiles.memory, "shelf", SimpleNamespace(get=kept.get, put=kept.__setitem__))
     found = tuned_by([3.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0])

@@ -114,7 +114,7 @@ def test_without_max_autotune_nothing_is_measured(workshop):
     assert not workshop.measured and "matrix" not in ran[0]
 
 
-def test_what_is_computed_of_an_operand_is_computed_as_it_is_loaded_where_that_is_faster(workshop):
+def test_prologues_are_fused_into_loads_where_that_is_faster(workshop):
     def f(x, w):
         return F.linear(torch.exp(x), w.to(torch.float16))
 
@@ -161,7 +161,7 @@ def test_values_with_other_readers_are_stored(workshop):
     assert len(ran) == 2 and ran[0] == "matrix_linear"
 
 
-def test_what_depends_on_where_it_stands_is_computed_afterwards(workshop):
+def test_index_dependent_epilogues_are_computed_afterwards(workshop):
     def f(x, w):
         return torch.relu(F.linear(x, w)).tril(), F.linear(x, w * 2).softmax(-1)
 
@@ -219,7 +219,7 @@ def test_a_configuration_that_cannot_be_made_leaves_the_others(workshop):
     assert "matrix" not in "".join(ran)
 
 
-def test_what_was_measured_is_remembered_and_equal_layers_are_measured_once(workshop):
+def test_measurements_are_cached_and_equal_layers_are_measured_once(workshop):
     def f(x, w):
         return torch.relu(F.linear(torch.relu(F.linear(x, w)), w))
 

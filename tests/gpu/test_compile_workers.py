@@ -173,7 +173,7 @@ def test_a_silent_worker_times_out(monkeypatch, told, made_here):
     until(lambda: told and not compile_worker_pool._workers.processes)
 
 
-def test_where_no_process_can_be_started_threads_compile(monkeypatch, told, made_here):
+def test_threads_compile_if_no_process_can_be_started(monkeypatch, told, made_here):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     compiled(printed(3), printed(4))
     assert len(made_here) == 2
@@ -305,7 +305,7 @@ def test_two_threads_that_want_the_same_kernel_compile_it_once(monkeypatch):
     assert sum(job.text == printed().text for job in asked) == 1
 
 
-def test_what_one_thread_fails_to_compile_the_others_try_themselves(monkeypatch):
+def test_kernels_that_one_thread_fails_to_compile_are_retried_by_others(monkeypatch):
     def interrupted(jobs):
         time.sleep(0.3)
         raise KeyboardInterrupt

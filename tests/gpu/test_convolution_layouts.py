@@ -118,7 +118,7 @@ def test_all_take_the_faster_layout(watch, last, training):
     assert watch.measured == (16 if training else 8), "each in two ways, forward and backward"
 
 
-def test_what_was_measured_is_remembered(watch):
+def test_measurements_are_cached(watch):
     model = network().requires_grad_(False).eval()
     same(model, torch.randn(2, 3, 12, 12))
     before = watch.measured

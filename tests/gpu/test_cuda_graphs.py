@@ -122,7 +122,7 @@ def test_overlapping_inputs_run_without_a_cuda_graph():
         (lambda x: ([x * 2],), "lists of tensors"),
     ],
 )
-def test_what_cannot_be_copied_out_runs_without(program, why, told):
+def test_results_that_cannot_be_copied_run_without_a_cuda_graph(program, why, told):
     call = Graphed(program, [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.randn(4))

@@ -49,7 +49,7 @@ def trained(wrap, steps=12):
     return losses, dict(model.state_dict()), torch.cuda.get_rng_state()
 
 
-def test_training_with_dropout_is_what_it_is_without_graphs(told):
+def test_training_with_dropout_is_the_same_without_graphs(told):
     got = trained(lambda model: burnish.compile(model, mode="reduce-overhead"))
     burnish.reset()
     want = trained(burnish.compile)

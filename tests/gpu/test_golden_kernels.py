@@ -46,7 +46,7 @@ def test_there_are_golden_kernels():
 
 
 @each_kernel
-def test_a_golden_kernel_computes_on_a_gpu_what_it_does_on_a_cpu(text):
+def test_a_golden_kernel_gives_equal_results_on_gpu_and_cpu(text):
     kernel = parse_kernel(text)
     buffers = buffers_of(kernel)
     with_llvm, with_triton = run(kernel, buffers), run(kernel, buffers, "triton")

@@ -64,7 +64,7 @@ def test_a_long_vocabulary_is_padded_in_the_weight_and_the_bias_and_cut_from_the
         (4091, 4096, 4096, "rows may be as many as they like"),
     ],
 )
-def test_what_gains_nothing_is_left_alone(m, n, k, why):
+def test_operands_that_gain_nothing_are_not_padded(m, n, k, why):
     assert "pad" not in padded(layer(m, n, k)), why
 
 
@@ -81,7 +81,7 @@ def test_float32_is_padded_where_it_is_multiplied_in_tensor_cores(tf32):
     assert "pad" not in padded(text)
 
 
-def test_what_is_turned_over_is_padded_as_it_lies_and_once_for_all_readers():
+def test_transposed_operands_are_padded_in_their_layout_once_for_all_readers():
     text = padded("""graph(x: bf16[4096, 4090], w: bf16[4096, 4090], g: bf16[4096, 4096])
   y = linear x, w, None, None, None : bf16[4096, 4096]
   t = view w, permute[1, 0] : bf16[4090, 4096]{1, 4090}
@@ -108,7 +108,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_forward_and_backward_with_padding_give_what_eager_gives(dtype, worth_it, tf32):
+def test_forward_and_backward_with_padding_equal_eager(dtype, worth_it, tf32):
     net, x = Net().to(dtype), torch.randn(2, 5, 18, dtype=dtype)
     want = net(x)
     gradients = torch.autograd.grad(want.float().sum(), net.parameters())

@@ -287,7 +287,7 @@ def test_examples_of_sizes_that_find_no_room_take_none():
 
 
 @pytest.mark.falls_back("sizes")
-def test_where_cuda_graphs_are_wanted_each_size_is_compiled_by_itself(monkeypatch):
+def test_with_cuda_graphs_each_size_is_compiled_separately(monkeypatch):
     monkeypatch.setattr(driver, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
     with watching() as seen, burnish.settings.patch(cuda_graphs=True):
         compiled = burnish.compile(lambda x: x * 2)

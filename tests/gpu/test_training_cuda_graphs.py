@@ -101,7 +101,7 @@ def test_kernels_for_a_gpu_are_recorded_as_well(engine):
     assert ran and engine.captures == 2 and engine.replays == 4 + 3
 
 
-def test_what_a_call_saved_outlives_later_calls(engine, told):
+def test_saved_tensors_outlive_later_calls(engine, told):
     net, other = twins()
     run = compiled(net)
     warm(run, net)
@@ -180,7 +180,7 @@ def test_results_and_gradients_are_the_users(engine):
     torch.testing.assert_close(list(zip(gradients, out, strict=True)), want)
 
 
-def test_to_write_to_what_was_saved_is_the_error_that_it_is_in_eager(engine):
+def test_writing_to_saved_tensors_is_the_error_of_eager(engine):
     net, _ = twins()
     run = compiled(net)
     warm(run, net)
@@ -369,7 +369,7 @@ def test_random_numbers_equal_those_of_calls_without_a_cuda_graph(engine):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_what_cannot_be_recorded_runs_on(engine, told, which):
+def test_unrecordable_programs_run_without_a_cuda_graph(engine, told, which):
     original, captures = engine.capture, []
 
     def capture(run, memory=None):

@@ -175,7 +175,7 @@ def test_a_kernel_started_by_itself_makes_random_bits_as_the_cpus_does():
     assert torch.equal(made, random_bits(torch.tensor(42), (1256,))[1000:])
 
 
-def test_what_indices_pick_is_fetched_by_the_kernel_that_computes_with_it():
+def test_gathers_are_fused_into_the_kernel_that_uses_them():
     words, places = torch.randn(50, 24), torch.randn(10, 24)
     at = torch.randint(0, 50, (2, 10))
 

@@ -158,7 +158,7 @@ def test_replaced_blocks_are_freed():
     assert is_captured(model) and not any(reference() for reference in old)
 
 
-def test_what_the_code_around_reads_is_guarded():
+def test_reads_of_the_surrounding_code_are_guarded():
     model = settled(Net(), X)
     model.factor = 0.5
     check(model, X)

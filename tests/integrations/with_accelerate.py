@@ -156,7 +156,7 @@ def test_training_gives_eagers_weights(regional, options):
     assert is_compiled_module(model) is not regional and has_compiled_regions(model)
 
 
-def test_mixed_precision_is_part_of_what_is_compiled():
+def test_mixed_precision_is_part_of_the_compiled_code():
     from burnish import events
 
     graphs = []
@@ -175,7 +175,7 @@ def test_mixed_precision_is_part_of_what_is_compiled():
     stop()
 
 
-def test_prepare_does_not_compile_what_is_compiled():
+def test_prepare_does_not_compile_compiled_modules_again():
     compiled = burnish.compile(Net(), fullgraph=True)
     model = accelerator().prepare(compiled)
     assert model is compiled and accelerator().prepare(model) is model

@@ -64,7 +64,7 @@ def check(stages: list[tuple[str, Graph]], inputs: list, constants: list) -> Non
 
 
 @pytest.mark.parametrize("case", PYTHON, ids=lambda case: f"{case.stage}-{case.name}")
-def test_passes_keep_what_a_golden_program_computes(case: Case):
+def test_passes_preserve_results_of_a_golden_program(case: Case):
     try:
         made = lowered(in_double(case.program))
     except Untraceable:
@@ -73,7 +73,7 @@ def test_passes_keep_what_a_golden_program_computes(case: Case):
 
 
 @pytest.mark.parametrize("case", PYTHON, ids=lambda case: f"{case.stage}-{case.name}")
-def test_trace_computes_what_the_program_does(case: Case):
+def test_trace_preserves_results_of_the_program(case: Case):
     fn, types = function(case.program)
     args = [example(text, k) for k, text in enumerate(types.values())]
     try:
@@ -88,7 +88,7 @@ def test_trace_computes_what_the_program_does(case: Case):
 
 
 @pytest.mark.parametrize("case", GRAPHS, ids=lambda case: f"{case.stage}-{case.name}")
-def test_pass_keeps_what_a_golden_graph_computes(case: Case):
+def test_pass_preserves_results_of_a_golden_graph(case: Case):
     graph = parse_graph(in_double(case.program))
     inputs = [example(str(value.type), k) for k, value in enumerate(graph.inputs)]
     if case.stage == "fold_constants":
@@ -118,7 +118,7 @@ def test_chosen_library_calls_compute_the_product():
 
 
 @pytest.mark.parametrize("seed", range(FUZZED))
-def test_passes_keep_what_a_program_by_chance_computes(seed: int):
+def test_passes_preserve_results_of_a_random_program(seed: int):
     program = generate(seed)
     fn, args = program.function(torch.float64), in_doubles(program.arguments())
     try:

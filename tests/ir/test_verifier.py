@@ -179,7 +179,7 @@ def test_ends_of_the_graph_are_checked(change, why):
         (lambda g: g.inputs.append(Value(F32, "more")), "the inputs were changed: 2 became 3"),
     ],
 )
-def test_pass_may_not_change_what_a_caller_sees(change, why):
+def test_pass_may_not_change_observable_results(change, why):
     graph = example()
     change(graph)
     verify(graph, "some pass")

@@ -56,7 +56,7 @@ def test_others_stay_sums_of_matrices(model):
     assert any("embedding_dense_backward" in step for step in steps)
 
 
-def test_what_others_read_too_keeps_its_numbers():
+def test_gradients_with_other_readers_are_not_overwritten():
     def fn(x):
         there = x.t() @ x
         rows = torch.ops.aten.embedding_dense_backward(x, torch.arange(8), WIDTH, -1, False)

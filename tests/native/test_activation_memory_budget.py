@@ -98,7 +98,7 @@ def test_a_whole_step_takes_a_budget():
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, "half", True, None])
-def test_what_is_no_share_is_an_error(value):
+def test_a_budget_outside_zero_to_one_is_an_error(value):
     with pytest.raises(UserError, match="0.0 to 1.0"):
         burnish.compile(nn.Linear(2, 2), options={"memory_budget": value})
 

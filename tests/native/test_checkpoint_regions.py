@@ -118,7 +118,7 @@ def test_checkpointed_training_is_eager_s_in_one_graph(name, is_whole):
 
 @pytest.mark.falls_back("refused", only=r"dropout|batch norm|a counter that is read")
 @pytest.mark.parametrize("name", ["dropout", "batch norm", "a counter that is read"])
-def test_what_runs_eagerly_computes_again_too(name):
+def test_eager_regions_recompute_too(name):
     """Where the compiler cannot take the graph, and in the contest."""
 
     def build(compiler):
@@ -163,7 +163,7 @@ def saved_bytes(loss, *known):
 
 
 @pytest.mark.parametrize("eager_random", [False, True])
-def test_only_what_went_into_regions_is_saved(eager_random):
+def test_only_inputs_of_regions_are_saved(eager_random):
     model = nn.ModuleList(
         nn.Sequential(nn.Linear(8, 256), nn.GELU(), nn.Dropout(0.1 * (not eager_random)), nn.Linear(256, 8))
         for _ in range(4)
@@ -340,7 +340,7 @@ def test_other_backends_get_a_right_graph(backend):
         torch.testing.assert_close(found, torch.autograd.grad(fn(x), [x, *model.parameters()]))
 
 
-def test_only_what_is_computed_again_waits_for_backward():
+def test_only_recomputed_values_wait_for_backward():
     graph = parse_graph("""
         graph(x: f32[4, 4], w: f32[4, 4])
           y = aten.sin.default x : f32[4, 4]

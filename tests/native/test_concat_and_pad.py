@@ -64,7 +64,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_gives_what_eager_gives(name):
+def test_program_equals_eager(name):
     equal_calls(PROGRAMS[name], sample(4, 6), sample(4, 6).flip(0))
 
 
@@ -81,7 +81,7 @@ def test_program_gives_what_eager_gives(name):
         "turned round and joined",
     ],
 )
-def test_program_gives_what_eager_gives_in_other_dtypes(name, dtype):
+def test_program_equals_eager_in_other_dtypes(name, dtype):
     def program(x, y):
         if dtype is torch.bool:
             return torch.cat([~x, torch.roll(y, 1, 1)], 1), torch.stack([x, y], 1), F.pad(x, (1, 1), value=1)

@@ -500,14 +500,14 @@ NATIVE = {
     ),
 )
 @pytest.mark.parametrize("name", NATIVE)
-def test_what_cannot_be_looked_into_runs_as_it_is_and_says_why(name):
+def test_untraceable_functions_run_in_python_and_say_why(name):
     build, why = NATIVE[name]
     seen = alike(build, one(4))
     assert seen.planned == 0 and why in seen.refused[0]
 
 
 @pytest.mark.falls_back("refused")
-def test_what_it_prints_is_printed_each_time(capsys):
+def test_its_output_is_printed_each_time(capsys):
     class Prints(Function):
         @staticmethod
         def forward(ctx, x):

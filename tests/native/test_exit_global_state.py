@@ -34,7 +34,7 @@ def rows(i):
     return (torch.randn(6, 8),)
 
 
-def test_a_break_inside_of_autocast_leaves_what_is_before_it_compiled():
+def test_a_break_inside_autocast_keeps_the_code_before_it_compiled():
     def build(compiler):
         model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -79,7 +79,7 @@ def test_work_of_weights_alone_may_need_memory_meanwhile():
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_made_of_constants_alone_is_made_once():
+def test_values_of_constants_alone_are_computed_once():
     def fn():
         return torch.arange(6.0).reshape(2, 3) @ torch.ones(3, 2) + 1
 

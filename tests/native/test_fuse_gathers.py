@@ -88,7 +88,7 @@ def test_places_and_constants_are_eagers(name):
     ],
     ids=["embedding", "index_select", "gather", "index"],
 )
-def test_index_out_of_range_raises_what_eager_raises(pick, index):
+def test_index_out_of_range_raises_eagers_error(pick, index):
     equal_calls(pick, torch.randn(10, 8), torch.tensor([1, index, 2]))
 
 

@@ -115,11 +115,11 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_is_still_needed_stays(name):
+def test_values_with_later_readers_are_not_overwritten(name):
     equal_calls(KEPT[name], numbers(5, 4), numbers(5, 4))
 
 
-def test_wrong_index_raises_what_eager_raises_and_writes_nothing():
+def test_wrong_index_raises_eagers_error_and_writes_nothing():
     def fn(x, i, y):
         x.index_copy_(0, i, y)
         return x + 1

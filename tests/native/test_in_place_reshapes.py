@@ -16,7 +16,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_reshaped_in_place_is_compiled(name):
+def test_in_place_reshapes_are_compiled(name):
     equal_calls(PROGRAMS[name], torch.randn(4, 5), ways=("native", "library"))
 
 

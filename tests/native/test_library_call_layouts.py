@@ -44,7 +44,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if "LSTM" not in name])
-def test_a_kernel_is_given_what_eager_gives_it(name):
+def test_a_kernel_gets_the_strides_of_eager(name):
     fn, shape = PROGRAMS[name]
     equal_calls(fn, transposed(*shape), ways=("native",))
 

@@ -158,7 +158,7 @@ NOT_YET = ("_foreach_mm", "_foreach_powsum")
 
 
 @pytest.mark.slow
-def test_all_operators_over_lists_do_what_eager_does():
+def test_all_operators_over_lists_equal_eager():
     count = 0
     for operator in overloads():
         if operator._schema.name.split("::")[1] in NOT_YET or (

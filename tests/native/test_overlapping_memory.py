@@ -31,7 +31,7 @@ INSIDE = ("masked inside",)
 
 @pytest.mark.falls_back("refused")
 @pytest.mark.parametrize("name", ORDERED)
-def test_what_depends_on_the_order_of_elements_is_eagers(name):
+def test_results_that_depend_on_element_order_are_eagers(name):
     equal_calls(ORDERED[name], torch.arange(16.0), ways=("native", "library") if name in INSIDE else ("refused",))
 
 
@@ -46,7 +46,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_no_order_changes_is_compiled(name):
+def test_results_independent_of_element_order_are_compiled(name):
     equal_calls(PLAIN[name], torch.arange(16.0) / 8, ways=("native", "library"))
 
 

@@ -42,7 +42,7 @@ def same_bits(fn, x, ways=("native", "library")):
 
 @pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_is_what_eager_gives(name, format):
+def test_pooling_equals_eager(name, format):
     same_bits(POOLS[name], image(format=format), ways=("library",) if name in BY_THE_LIBRARY else ("native", "library"))
 
 

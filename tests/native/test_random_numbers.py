@@ -225,7 +225,7 @@ def test_equal_layers_share_a_kernel():
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def test_backward_drops_what_forward_dropped():
+def test_backward_uses_the_dropout_mask_of_forward():
     compiled = burnish.compile(lambda x: F.dropout(x, 0.5) * 1.0)
     for _ in range(RUNS):
         x = torch.ones(6, 50, requires_grad=True)

@@ -150,7 +150,7 @@ def with_a_stride_of_its_own(x, t):
     ],
     ids=lambda fn: fn.__name__,
 )
-def test_where_a_copy_would_show_the_graph_runs_eagerly(fn, gradients, refused):
+def test_the_graph_runs_eagerly_if_a_copy_is_observable(fn, gradients, refused):
     same(burnish.compile(fn), fn, gradients)
     assert refused and all("runs eagerly" in text for text in refused)
 

@@ -69,7 +69,7 @@ def test_group_norm_with_infinite_weights_is_infinite_where_eager_is(with_bias):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_gives_what_eager_gives(name):
+def test_program_equals_eager(name):
     seed(0)
     (wanted, wanted_inputs), (found, found_inputs) = both(PROGRAMS[name], torch.randn(4, 6), torch.randn(4, 6))
     torch.testing.assert_close(found, wanted, check_stride=True)

@@ -150,7 +150,7 @@ def test_an_order_that_changes_is_seen():
     assert seen.is_open
 
 
-def test_what_a_tensor_is_besides_its_sizes_is_guarded():
+def test_metadata_besides_sizes_is_guarded():
     """Each of these is another tensor than the one that is compiled for, and gets eager's result."""
     others = [
         torch.randn(6, 4).to_sparse().coalesce(),
@@ -206,7 +206,7 @@ def test_sizes_thought_to_be_equal_that_are_not():
     }.items(),
 )
 @pytest.mark.falls_back("numbers", "sizes", only=r"a half-<lambda>|filled up to eight-<lambda>")
-def test_what_is_no_formula_is_compiled_for_each_size(name, fn):
+def test_sizes_without_a_formula_are_compiled_for_each_value(name, fn):
     seen = called_with(fn, rows(16, sizes=(8, 9, 10, 20, 31)))
     assert seen.why_apiece and not seen.is_open
     assert seen.segments == 2  # the program is one, its graph is compiled for each size

@@ -38,7 +38,7 @@ def test_leaves_that_are_made_in_a_function_are_leaves(name):
             torch.testing.assert_close(made, expected)
 
 
-def test_a_parameter_shows_what_is_written_to_its_source():
+def test_a_parameter_shows_writes_to_its_source():
     def fn(x):
         y = x.sigmoid()
         made = nn.Parameter(y)

@@ -216,7 +216,7 @@ def test_the_setting_gives_eagers_numbers():
         (torch.nn.functional.dropout, (torch.ones(3), 1.5)),
     ],
 )
-def test_what_eager_refuses_is_refused_in_its_words(function, args):
+def test_refused_calls_raise_eagers_errors(function, args):
     kwargs = {"dtype": torch.uint8} if function is torch.randint and args[1] == 1000 else {}
     with pytest.raises(Exception) as wanted:
         function(*args, **kwargs)

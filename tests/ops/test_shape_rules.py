@@ -341,7 +341,7 @@ def test_maps_are_the_shortest(name, args, chain):
         ("aten.select.int", ((2, 3), 0, 2)),
     ],
 )
-def test_rules_decline_what_they_cannot_know(name, args):
+def test_rules_decline_unknown_result_types(name, args):
     def typed(arg):
         if isinstance(arg, tuple):
             return TensorType.contiguous(arg, torch.bool if "index" in name else torch.float32)

@@ -51,7 +51,7 @@ def test_pages_go_and_come_back(compiled):
     assert resident() > before - LARGE // 2
 
 
-def test_an_arena_in_use_keeps_what_is_in_it(compiled):
+def test_an_arena_in_use_keeps_its_contents(compiled):
     fn, x = compiled
     expected, wrong = fn(x), []
 

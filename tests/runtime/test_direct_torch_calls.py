@@ -21,7 +21,7 @@ def operator(name):
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_they_do_what_the_operator_does(name):
+def test_direct_calls_equal_the_operator(name):
     made = called({"call": operator(name)})["call"]
     assert made is not operator(name)
     function = name.split(".")[1]

@@ -69,7 +69,7 @@ def called(linked):
     return [function(*case) for case in CASES]
 
 
-def test_linked_code_computes_what_it_does_linked_by_llvm():
+def test_linked_code_equals_code_linked_by_llvm():
     ours = elf_linker.link(code(), "entry", OUTSIDE)
     assert ours is not None
     assert called(ours) == called(llvm_linker.link(code(), "entry", OUTSIDE)) == [7, 17, 15, 109, 4, 1, -1]
@@ -87,7 +87,7 @@ def test_code_cannot_be_written_to():
     assert line.split()[1].startswith("r-x")
 
 
-def test_what_is_not_there_is_left_to_llvm():
+def test_missing_symbols_are_left_to_llvm():
     assert elf_linker.link(code(), "missing", OUTSIDE) is None
     assert elf_linker.link(code().replace(b"labs\0", b"lbas\0"), "entry", OUTSIDE) is None
     assert (

@@ -216,7 +216,7 @@ def test_a_program_that_catches_the_interrupt_goes_on():
         torch.testing.assert_close(compiled(x), torch.sin(x * 2 + 1))
 
 
-def test_what_a_program_did_when_interrupted_is_not_what_it_does():
+def test_an_interrupted_trace_is_not_used_by_later_calls():
     """The trace saw the handler run. Other calls must not."""
 
     class Sized:

@@ -46,7 +46,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_is_seen(tensors, change):
+def test_changes_are_detected(tensors, change):
     same = watch_of(*tensors)
     with torch.no_grad():
         CHANGES[change](tensors[0])
@@ -73,7 +73,7 @@ def test_a_tensor_at_the_address_of_a_freed_one():
         del y, z
 
 
-def test_what_changes_again_stays_changed(tensors):
+def test_reverted_changes_stay_detected(tensors):
     same = watch_of(*tensors)
     with torch.no_grad():
         tensors[0].add_(1).sub_(1)

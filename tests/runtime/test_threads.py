@@ -62,7 +62,7 @@ def model():
 
 @pytest.mark.parametrize("fn", [chain, broken, looping])
 @pytest.mark.parametrize("round", range(3))
-def test_first_calls_at_once_give_what_eager_gives(fn, round, hasty):
+def test_simultaneous_first_calls_equal_eager(fn, round, hasty):
     agree(fn, burnish.compile(fn), [(torch.randn(4, 8), torch.randn(4, 8)) for _ in range(THREADS)])
 
 

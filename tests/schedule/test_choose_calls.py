@@ -67,7 +67,7 @@ def test_difference_within_noise_leaves_the_earlier_candidate():
     assert choose(SPEC, seconds=0, memory=timed({"addmm": 1.0, "onednn": enough})).candidate.name == "onednn"
 
 
-def test_only_what_is_accepted_is_chosen():
+def test_only_accepted_candidates_are_chosen():
     memory = timed({"addmm": 3e-4, "onednn": 2e-4, "onednn packed": 1e-4})
     choice = choose(SPEC, seconds=0, memory=memory, accept=lambda c: c.prepare is None)
     assert choice.candidate.name == "onednn" and choice.seconds == 2e-4

@@ -137,7 +137,7 @@ def test_functions_that_call_others_can_be_part_of_it(function):
     assert len(runs(compiled_calls(After(), torch.randn(20, 24)))) == 1
 
 
-def test_what_others_read_stays():
+def test_values_with_other_readers_are_stored():
     torch.manual_seed(0)
     linear = nn.Linear(24, 24).eval()
 

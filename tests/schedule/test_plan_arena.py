@@ -39,7 +39,7 @@ def most_at_once(spans):
     return max(sum(s.size for s in spans if s.first <= step <= s.last) for step in range(40))
 
 
-def test_what_is_needed_at_the_same_time_does_not_overlap():
+def test_live_values_do_not_overlap():
     for seed in range(100):
         spans = drawn(seed)
         for way in (in_order, by_size, places):
@@ -61,7 +61,7 @@ def test_the_better_of_both_ways_is_taken():
     assert len({first < second for first, second, _ in both}) == 2
 
 
-def test_what_is_needed_for_long_is_placed_before_what_is_larger():
+def test_long_lived_values_are_placed_before_larger_ones():
     """Behind the two large ones, which lie beside each other for a moment, it would lie behind the small one too."""
     spans = [Span(0, 5, 640), Span(1, 1, 768), Span(4, 6, 1280), Span(6, 7, 1344)]
     assert one_by_one(spans, largest_first(spans))[1] > most_at_once(spans) == 2624

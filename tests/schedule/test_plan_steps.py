@@ -47,7 +47,7 @@ graph(x: f32[64, 48], w: f32[48, 32], v: f32[32, 48])
 """
 
 
-def test_what_is_summed_up_does_not_wait_for_a_library_call():
+def test_reductions_do_not_wait_for_a_library_call():
     graph = parse_graph(SUMMED_LATE.replace("e = aten.exp.default y : f32[64, 32]\n", "").replace("z, e, s", "z, s"))
     kinds = [
         "".join(step.kernel.name) if isinstance(step, Launch) else "call"
@@ -109,7 +109,7 @@ def test_two_concatenated_values_have_no_shared_buffer():
     assert concat_in_place(graph) is graph
 
 
-def test_what_leaves_the_graph_has_memory_of_its_own():
+def test_outputs_have_their_own_memory():
     graph = concat_in_place(parse_graph(GROWN.replace("return e", "return e, cat_2, cat_1")))
     assert not assembled(graph)
 

@@ -23,7 +23,7 @@ def test_one_that_is_slower_so_is_taken_along_or_left_out():
     assert chain((2.0, 1.0), (1.0, 9.0), (2.0, 1.0), copy=0.2) == [True, False, True]
 
 
-def test_what_comes_from_outside_lies_as_it_does():
+def test_inputs_keep_their_layout():
     assert chain((1.0, 1.1), copy=0.2, source=LAST) == [True]
     assert chain((1.0, 1.1), copy=0.2, source=CONTIGUOUS) == [False]
 

@@ -154,7 +154,7 @@ def test_nothing_is_moved_that_decides():
     assert movable_lines(tested) >= {3, 4}
 
 
-def test_what_shares_memory_is_not_moved():
+def test_values_that_share_memory_are_not_perturbed():
     tested = program(
         [Input((4, 9), "f32")], "v0 = x0.view(-1)", "v1 = v0.exp()", "v2 = v1.expand(3, 36)", "v3 = v2.sum()"
     )
