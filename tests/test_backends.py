@@ -1,4 +1,4 @@
-"""Backends are found by name, and whichever runs a graph, it computes what eager computes."""
+"""Backends are found by name, and each computes what eager computes."""
 
 import functools
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What of the cache on disk is believed: entries under their own keys, that no other user can have written."""
+"""Trust in the disk cache: entries must match their keys and must not be writable by other users."""
 
 import hashlib
 import json
@@ -123,7 +123,7 @@ has_users = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="another syste
 
 
 def another_user(monkeypatch, shelf, path):
-    """The files stay, and this is somebody else."""
+    """The files stay, and the current user becomes another one."""
     monkeypatch.setattr(os, "geteuid", lambda owner=path.stat().st_uid: owner + 1)
     monkeypatch.setattr(file_trust, "ROOT", -1)
 

@@ -1,4 +1,4 @@
-"""What is kept on disk: read back by later processes, and never in the way whatever happens to the files."""
+"""The disk cache: read back by later processes; damaged files and full disks cause no errors."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""An error says what happened and what to do, and survives the way out of a worker process."""
+"""Errors say what happened and what to do, and survive pickling from a worker process."""
 
 import inspect
 import pickle

@@ -1,4 +1,4 @@
-"""What compiled functions hold on to: no more after many calls, nothing after they are gone."""
+"""Memory held by compiled functions: constant after many calls, none after they are deleted."""
 
 import gc
 import linecache

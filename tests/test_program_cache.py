@@ -1,4 +1,4 @@
-"""Compiled graphs on disk: a later process runs what an earlier one compiled, and only that."""
+"""The cache of compiled programs on disk: a later process runs exactly what an earlier one compiled."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_inputs_that_are_written_to_are_written_to(shelf, happened):
 
         results = [add(x, total).clone() for _ in range(3)]
         both = torch.ones(6)
-        add(both, both)  # they lie in one place: eager's rules hold
+        add(both, both)  # both are one tensor: eager's rules hold
         return [*results, x, total, both]
 
     first = run()

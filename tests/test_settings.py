@@ -1,4 +1,4 @@
-"""Settings come from defaults, the environment and code, and a value that cannot be used is refused with a remedy."""
+"""Settings come from defaults, the environment and code; an invalid value is refused with a remedy."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""A backend of the user's own: it keeps the graphs it is given, and runs them as they are."""
+"""A custom backend for tests: it stores the graphs that it is given and runs them as they are."""
 
 
 class Recording:

@@ -1,4 +1,4 @@
-"""What can be compiled, what the result looks like, and what is said of the rest."""
+"""burnish.compile: what can be compiled, what the result looks like, and which errors are raised."""
 
 import asyncio
 import functools

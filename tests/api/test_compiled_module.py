@@ -1,4 +1,4 @@
-"""A compiled module is the module in everything but how it computes."""
+"""A compiled module behaves like the original module in everything but how it computes."""
 
 import copy
 import functools

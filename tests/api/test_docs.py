@@ -1,4 +1,4 @@
-"""The documentation names only what exists, and its examples give what it says they give."""
+"""Documentation against code: names, settings, links and paths exist, and examples give what the pages show."""
 
 import pkgutil
 import re

@@ -1,4 +1,4 @@
-"""``explain``: one real run, and an account of it."""
+"""`explain`: one real run of a function and the report of it."""
 
 import contextlib
 import io

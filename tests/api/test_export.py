@@ -1,4 +1,4 @@
-"""``export``: one graph that computes what the function does, and a program that is afterwards as it was before."""
+"""`export`: one graph that computes what the function does, and a program whose state is unchanged afterwards."""
 
 import collections
 import copy

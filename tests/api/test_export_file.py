@@ -1,4 +1,4 @@
-"""The file of an exported graph: it computes the same, holds nothing that could run, and is refused if unsound."""
+"""Files of exported graphs: loading restores the same graph, no code runs, and unsound files are refused."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""Marks: what is kept out of graphs, what is put into them unseen, what is replaced."""
+"""Marks on functions: disable, allow_in_graph, substitute, constant results, graph_break and is_compiling."""
 
 import copy
 import functools

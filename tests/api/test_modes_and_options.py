@@ -1,4 +1,4 @@
-"""Modes and options: what they set, what other backends get, and what is said about wrong ones."""
+"""Modes and options: which settings they set, what other backends get, and errors for wrong ones."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""`burnish.save` and `burnish.load`: a compiled graph in a file, which runs without capture and compilation."""
+"""`burnish.save` and `burnish.load`: a compiled graph in a file, which runs without capture or compilation."""
 
 import json
 import os

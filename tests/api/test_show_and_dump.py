@@ -1,4 +1,4 @@
-"""BURNISH_SHOW and BURNISH_DUMP: what happened, as it happens and as files."""
+"""BURNISH_SHOW and BURNISH_DUMP: stages printed as they happen, or written as files."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Stances: what compiled functions do for a while."""
+"""Stances: how compiled functions run inside a block or until the next call of set_stance."""
 
 import pytest
 import torch

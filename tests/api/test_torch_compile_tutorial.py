@@ -1,4 +1,4 @@
-"""The programs by which people meet torch.compile, written anew: each gives eager's results, through every backend."""
+"""The programs of PyTorch's torch.compile tutorial, rewritten: each gives eager's results through every backend."""
 
 import contextlib
 import io

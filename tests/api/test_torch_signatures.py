@@ -1,4 +1,4 @@
-"""Swapping the import is all a user does: names, order and defaults of the parameters are torch's."""
+"""The API has the parameter names, order and defaults of torch.compile's API, so that swapping the import is enough."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""A file from a stranger: nothing in it becomes code, nothing it claims takes memory, and what is wrong is named."""
+"""Untrusted files: loading runs no code, allocates no claimed memory, and names what is wrong."""
 
 import json
 import struct

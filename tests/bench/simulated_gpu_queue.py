@@ -1,8 +1,8 @@
-"""A GPU that is none: a queue in which kernels take time, and events that note it.
+"""A simulated GPU queue: kernels take time, and events record when they finish.
 
     gpu = Queue()
     gpu.instead_of_cuda(monkeypatch)
-    gpu.launch(cpu=1e-5, kernel=1e-3)           a call: so long on the CPU, so long on the GPU
+    gpu.launch(cpu=1e-5, kernel=1e-3)           a call: seconds on the CPU, seconds on the GPU
     EventClock("cuda").sample(…)
 
 There are two clocks, as there are in truth: the CPU's goes on while it launches and while it waits, the GPU's work

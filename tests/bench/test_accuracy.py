@@ -1,4 +1,4 @@
-"""Errors against float64, in eager's own."""
+"""Errors against float64, as multiples of eager's error."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The rule by which arithmetic is judged: as near to float64 as eager, no nearer, no further."""
+"""The accuracy rule: a result must be as near to float64 as eager's."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from bench.operators import Judge
 
 
 def off(x, units):
-    """Every number so many rounding units from where it was."""
+    """Every number, moved by this many rounding units."""
     return (x.double() + units * rounding_unit(x.double(), x.dtype)).to(x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Processes: their answers, their deaths and their silence. The processes here are small scripts."""
+"""Benchmark processes: results, crashes and timeouts. The processes here are small scripts."""
 
 import json
 import os

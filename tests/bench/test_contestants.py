@@ -1,4 +1,4 @@
-"""Names of contestants, and what each one takes no part in."""
+"""Names of contestants, and the benchmarks that each one does not take part in."""
 
 import pytest
 from bench.contestants import UnknownContestant, contestant_of

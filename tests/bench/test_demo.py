@@ -1,4 +1,4 @@
-"""What a newcomer runs first."""
+"""The demo that a newcomer runs first."""
 
 from bench import demo
 

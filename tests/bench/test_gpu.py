@@ -1,4 +1,4 @@
-"""The driver of a machine with a GPU: it is there for minutes, so its commands have to be right beforehand."""
+"""The GPU benchmark driver. GPU time is short, so its commands are checked without one."""
 
 import importlib
 import json

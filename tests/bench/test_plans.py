@@ -1,4 +1,4 @@
-"""Golden plans: the same in every run, and a change of what is compiled is reported at its stage."""
+"""Golden plans: equal in every run; a changed plan is reported at the stage where it differs."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""python -m bench.regions: what it prints and draws is what was measured."""
+"""python -m bench.regions: what it prints and plots is what was measured."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The catalog is complete, its pages are fresh, and its examples are programs that run."""
+"""The break catalog is complete, its pages are up to date, and its examples are programs that run."""
 
 import re
 

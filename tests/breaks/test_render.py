@@ -1,4 +1,4 @@
-"""What a break tells its reader."""
+"""How a graph break is rendered as text."""
 
 import dataclasses
 import linecache

@@ -1,4 +1,4 @@
-"""What the calls of a program are made of: data that changes sides, and things that happen between two calls.
+"""Sequences of calls for programs: data of either sign, and actions between two calls.
 
 return fn, [(x,), (x, Before(lambda: setattr(config, "scale", 3.0))), (x, Before(lambda: made[-1](x)))]
 """

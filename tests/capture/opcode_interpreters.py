@@ -1,4 +1,4 @@
-"""Interpreters for the tests of the instruction set: plain ones, and one that runs every Python callee itself.
+"""Interpreters for the tests of the instruction set: plain ones, and one that interprets every Python callee.
 
 ``Machine`` calls Python functions natively, so on its own it never has more than one frame. ``Pushing`` pushes a frame
 for every one of them, also where an operator, an attribute or a loop reaches a user's method: the state between two

@@ -1,4 +1,4 @@
-"""Guards of many tensors and switches compared in one go, and checks of large models, notice what single ones do."""
+"""Batched guards on many tensors and switches, and checks of large models, detect what single guards detect."""
 
 import pytest
 import torch

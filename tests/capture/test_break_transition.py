@@ -1,4 +1,4 @@
-"""Breaks that are crossed without frames give what the interpreter gives."""
+"""Transitions at graph breaks without rebuilt frames give the interpreter's results."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""A break inside a loop: each round may be another case, and what one call brings is no change from call to call."""
+"""Graph breaks in loops: iterations may branch differently, and changes within a call are no changes between calls."""
 
 import warnings
 

@@ -1,5 +1,6 @@
-"""Calls of which something is known from an earlier one: how arguments are bound, how a function is called, how torch
-shows it. What was decided then must not be taken for another call."""
+"""Facts cached about earlier calls: how arguments are bound, how a function is called, how torch shows it.
+
+They must not be applied to other calls."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""A class that is given a name later: it comes before the classes that had it when the function was captured."""
+"""Class attributes added later: they shadow those of base classes that were captured."""
 
 import pytest
 import torch

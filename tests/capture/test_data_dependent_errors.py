@@ -1,4 +1,4 @@
-"""Operators that raise for some data: their errors, and what happened before them, are eager's."""
+"""Operators that raise for some data: their errors, and the effects before them, are eager's."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Decimals: what is computed with them depends on the context of the thread, which changes between calls."""
+"""Decimal arithmetic depends on the thread's decimal context, which changes between calls."""
 
 import decimal
 import sys

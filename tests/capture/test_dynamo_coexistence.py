@@ -1,4 +1,4 @@
-"""In a process where torch.compile has been at work as well."""
+"""Burnish in a process where torch.compile has been used as well."""
 
 import subprocess
 import sys

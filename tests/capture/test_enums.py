@@ -1,4 +1,4 @@
-"""Enum members that are numbers or texts as well: each is one object, so what C code sees of it is fixed."""
+"""Enum members that are also numbers or strings are single objects, so what C code reads of them is constant."""
 
 import enum
 

@@ -1,4 +1,4 @@
-"""How torch rounds float32, told in the older way or the newer, is looked at and never in the way."""
+"""Float32 matmul precision, set through torch's old or new interface, is guarded and causes no break."""
 
 import warnings
 

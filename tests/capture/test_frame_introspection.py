@@ -1,4 +1,4 @@
-"""Functions that look at the interpreter's frames, and helpers that look at their caller's."""
+"""Functions that read interpreter frames, and helpers that read their caller's frame."""
 
 import inspect
 import sys

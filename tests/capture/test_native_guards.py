@@ -1,4 +1,4 @@
-"""Whatever a watch stands for, the next call sees it change.
+"""Native guards: every change of a watched value is detected by the next call.
 
 Each program below is compiled and called until its guards are watched natively. Then one thing is changed, and the
 next call must compute what eager computes. The watch is on its own here: with the setting ``check`` it would be caught
@@ -197,7 +197,7 @@ def reorder(m):
 
 
 def at_the_same_address(m):
-    """An object goes, and another one comes to lie where it lay, where the allocator wants it so."""
+    """An object is freed, and another one may get its address."""
     for value in (2.5, 3.5, 4.5):
         m.blocks[0].list[1] = None
         m.blocks[0].list[1] = value * 2
@@ -418,7 +418,7 @@ def test_slots_are_seen():
 
 
 class Plain:
-    """Its attributes lie in the object, until somebody asks for its dictionary."""
+    """Its attributes are stored inline until its dictionary is read."""
 
     def __init__(self, factor):
         self.factor, self.other = factor, None
@@ -469,7 +469,7 @@ def test_argument_that_is_recreated_at_the_same_address_is_detected():
         same(compiled(Plain(factor), X), X * factor)
 
 
-# -- tensors that are handed in ----------------------------------------------------------------------------------------
+# -- tensor arguments -------------------------------------------------------------------------------------------------
 
 OTHERS = {
     "dtype": lambda: X.double(),

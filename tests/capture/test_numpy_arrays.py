@@ -1,4 +1,4 @@
-"""Arrays that NumPy makes of constants, in captured functions: known while nobody can have written to them."""
+"""NumPy arrays made from constants in captured functions: constants until something may have written to them."""
 
 import numpy as np
 import pytest

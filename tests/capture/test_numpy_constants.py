@@ -1,4 +1,4 @@
-"""NumPy's functions and numbers where all is constant: no break. Where it is not, the break stays."""
+"""NumPy functions and numbers on constants cause no break; on other values the break remains."""
 
 import warnings
 

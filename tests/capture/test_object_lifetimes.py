@@ -1,4 +1,4 @@
-"""What compiled code was given is not kept: it goes when the program drops it, as in eager, without a collection."""
+"""Compiled code does not keep its inputs alive: they are freed as in eager, without garbage collection."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""The instruction set on this version of CPython: complete, as CPython's, and whole between any two instructions."""
+"""This CPython version's instruction set: complete, equal to CPython, resumable between any two instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects from outside that change between two calls: whatever is read of them is read again, or guarded."""
+"""Outside objects that change between two calls: every read is repeated or guarded."""
 
 import array
 import ctypes

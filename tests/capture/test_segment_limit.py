@@ -1,4 +1,4 @@
-"""The segment limit, internal failures and what is left behind of them."""
+"""The segment limit, internal failures, and the state that they leave."""
 
 import re
 import warnings

@@ -1,4 +1,4 @@
-"""torch.cond: a question about data inside a graph. Both branches are captured; what cannot be is called for real."""
+"""torch.cond: data-dependent branches inside a graph. Both branches are captured, or the call runs in Python."""
 
 import pytest
 import torch

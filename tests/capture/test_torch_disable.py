@@ -1,4 +1,4 @@
-"""Functions that are to run as plain Python in the middle of compiled code."""
+"""Disabled functions, which run as plain Python in the middle of compiled code."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Factory calls: constants made anew on each call, default dtype and device, numbers and lists as content."""
+"""Tensor factories: new tensors on each call, default dtype and device, numbers and lists as content."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""What calls of a higher order hold is guarded, an input, or read in each call: modules, objects, closures."""
+"""State read by higher-order functions (modules, objects, closures) is guarded, an input, or read in each call."""
 
 import copy
 import functools

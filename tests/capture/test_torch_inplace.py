@@ -1,4 +1,4 @@
-"""In-place operators: whom they change, in which order, and what autograd says about it."""
+"""In-place operators: which tensors they change, in which order, and the errors of autograd."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Lazy modules and other things made by the first call: later calls find them ready."""
+"""Lazy modules and other objects initialized by the first call."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Python that a graph runs as it is may return other tensors than before: the call runs again, and nothing twice."""
+"""Opaque Python calls in a graph whose results change: the call runs again, and no effect is repeated."""
 
 import pytest
 import torch

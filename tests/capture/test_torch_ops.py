@@ -1,4 +1,4 @@
-"""Operators with their own calling habits: einsum, scatter, embedding, one-hot, reductions, convolution, symbols."""
+"""Operators with special call forms: einsum, scatter, embedding, one-hot, reductions, convolution, custom operators."""
 
 import torch
 from torch import nn

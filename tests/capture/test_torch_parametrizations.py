@@ -1,4 +1,4 @@
-"""Parametrized weights: computed anew on each access, set through an inverse, put on and taken off between calls."""
+"""Parametrized weights: computed on each access, set through an inverse, added and removed between calls."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Random numbers of torch, Python and NumPy: drawn anew on every call, in the same order as in eager."""
+"""Random numbers of torch, Python and NumPy: new on every call, in the same order as in eager."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tensors that are more than tensors: parameters, subclasses, user attributes, objects and modes with own behaviour."""
+"""Parameters, tensor subclasses, user attributes on tensors, and torch function modes."""
 
 import pytest
 import torch

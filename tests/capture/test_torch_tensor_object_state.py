@@ -1,4 +1,4 @@
-"""Hooks on tensors, kept gradients and ``.data``, inside of captured functions: each at its place, in one graph."""
+"""Tensor object state in captured functions: hooks, retained gradients and ``.data``, in order and in one graph."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""With CUDA graphs asked for, optimizers count their steps where their parameters are."""
+"""Capturable optimizers: with CUDA graphs, steps are counted on the device of the parameters."""
 
 import sys
 

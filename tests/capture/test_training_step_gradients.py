@@ -558,7 +558,7 @@ def test_loss_of_a_regression_with_targets():
 
 
 def test_gradients_that_are_dropped_leave_before_the_graph_runs():
-    """As in eager, where zero_grad frees their memory: they must not lie beside the new ones."""
+    """As in eager, where zero_grad frees their memory: old and new gradients must not coexist."""
     model = small_model()
     optimizer = SGD(model.parameters(), lr=0.1)
     held = []

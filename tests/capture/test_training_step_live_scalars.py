@@ -1,4 +1,4 @@
-"""Numbers in programs that train: those torch reads from tensors stay in the graph, those that change are live."""
+"""Live scalars in training programs: numbers read from tensors stay in the graph, changing numbers are inputs."""
 
 import collections
 

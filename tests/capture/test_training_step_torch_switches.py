@@ -1,4 +1,4 @@
-"""Whole training steps through the default backend: what it does not compile leaves torch's switches as eager does."""
+"""Training steps through the default backend: uncompiled parts leave torch's switches as eager does."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The frame of the tests of whole training steps: one world trains eagerly, one compiled, and all must be equal.
+"""The harness of training step tests: one copy trains eagerly, one compiled, and all state must be equal.
 
     def build():
         model = ...

@@ -1,4 +1,4 @@
-"""What functions are, more exactly than they are computed, and how far a result is from that.
+"""Exact values of functions, in higher precision than the result, and errors in units in the last place.
 
     last_places(exp_of_f32, EXACT["exp"](x.astype(float64)), "f32")     errors in units in the last place
 
@@ -82,7 +82,7 @@ def last_places(found: np.ndarray, right: np.ndarray, dtype: str, low: np.ndarra
     """|found - (right + low)| in units in the last place of `right`. Infinity where one alone is NaN."""
     digits, smallest, largest = (24, -126, 128) if dtype == "f32" else (53, -1022, 1024)
     if dtype == "f32":
-        # What lies beyond the largest float may be rounded to infinity: infinity counts as the next power of two.
+        # Values beyond the largest float may be rounded to infinity: infinity counts as the next power of two.
         with np.errstate(invalid="ignore"):
             found = np.clip(found.astype(np.float64), -(2.0**largest), 2.0**largest)
         right = np.clip(right, -(2.0**largest), 2.0**largest)

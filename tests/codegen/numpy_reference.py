@@ -1,4 +1,4 @@
-"""What a kernel computes, evaluated with numpy and without haste: what the printers are compared with.
+"""The NumPy reference evaluator of kernels, which tests compare the printers with.
 
     results = evaluate(kernel, buffers)      copies of the buffers, after the kernel
 

@@ -1,4 +1,4 @@
-"""Runs a scalar expression of base operations over whole arrays, by the plainest LLVM code there is.
+"""Evaluates a scalar expression of base operations over whole arrays, with plain LLVM code.
 
 A stand-in for the printer in tests of expressions: one loop, one instruction an operation, nothing relaxed. What a
 printer need not know (a transcendental operation that was left) is an error here.

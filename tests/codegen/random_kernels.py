@@ -1,4 +1,4 @@
-"""Small kernels by chance, for hypothesis: any strides, masks, indirections, dtypes, stages."""
+"""Random kernels for hypothesis: any strides, masks, indirections, dtypes, stages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST = 6000
 
 @dataclass
 class Draft:
-    """A kernel in the making: its buffers grow as accesses to them are drawn."""
+    """A kernel under construction: its buffers grow as accesses to them are generated."""
 
     draw: st.DrawFn
     seed: int
@@ -48,7 +48,7 @@ class Draft:
     dtypes: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     ranges: dict[int, int] = field(default_factory=dict)
-    """Buffers of indices, and what they must lie below."""
+    """Buffers of indices, and the upper bound of each."""
 
     def buffer(self, dtype: str, size: int) -> int:
         self.dtypes.append(dtype)

@@ -1,4 +1,4 @@
-"""Runs a kernel on numpy buffers, as this machine or as an older one that it can stand in for."""
+"""Runs a kernel on NumPy buffers, compiled for this processor or for an older one that it can emulate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel says of its buffers to LLVM: none that is stored to shares a byte with another."""
+"""LLVM alias scopes of a kernel's buffers: a stored buffer aliases no other."""
 
 import re
 

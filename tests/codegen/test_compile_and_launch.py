@@ -1,4 +1,4 @@
-"""Compiling, keeping, launching: each kernel once, on torch's threads, without any compiler but LLVM."""
+"""Compiling and launching kernels: each is compiled once, by LLVM alone, and runs on torch's threads."""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""Kernels of every kind against torch, as this machine and as older ones."""
+"""Kernels of every kind against torch, for this processor and for older ones."""
 
 import pytest
 import torch

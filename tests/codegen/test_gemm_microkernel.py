@@ -1,4 +1,4 @@
-"""Tiles for machines other than this one: what is printed for them is what they have."""
+"""GEMM microkernels for other processors use only the registers and instructions of their target."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Expansions of the transcendental operations: how far their results are from the exact ones, over the whole range."""
+"""Accuracy of the expansions of transcendental functions over the whole range."""
 
 import numpy as np
 import pytest

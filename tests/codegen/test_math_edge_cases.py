@@ -111,7 +111,7 @@ def test_reasons_name_the_operation():
 
 
 def exact_remainders(x, y):
-    """fmod, remainder and floor_div of f32, of which numpy's fmod is exact and the rest follows as eager does it."""
+    """fmod, remainder and floor_div of f32: NumPy's fmod is exact, and the others follow from it as in eager."""
     with np.errstate(all="ignore"):
         rest = np.fmod(x, y)
         opposed = (rest != 0) & ((rest < 0) != (y < 0))

@@ -1,4 +1,4 @@
-"""Native functions that follow one another are one call of the driver."""
+"""Consecutive native calls become one call of the driver."""
 
 import ctypes
 import weakref
@@ -139,7 +139,7 @@ def test_intermediate_torch_calls_read_and_write_in_order(sources):
 
 
 def linear_graph():
-    """A linear layer of which the weight is some module's state, whichever is passed."""
+    """A linear layer whose weight belongs to the module that is passed."""
     graph = torch.fx.Graph()
     x, weight, bias = (graph.placeholder(name) for name in ("x", "weight", "bias"))
     weight.meta[INPUT] = bias.meta[INPUT] = InputFacts(is_module_state=True)

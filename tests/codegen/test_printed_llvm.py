@@ -1,4 +1,4 @@
-"""The printed text: readable, for the machine that was named, and proportional to the kernel."""
+"""The printed LLVM text: readable, for the requested target, and of a length proportional to the kernel."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Running reductions against torch, as this machine and as older ones: what comes before each element, in order."""
+"""Running reductions (cumulative sums and others) against torch, for this processor and for older ones."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ TORCH = {
 
 
 def along(op, extents, strides, dtype):
-    """Over the last of two variables; x and the result lie alike."""
+    """Over the last of two variables; x and the result have equal strides."""
     access = Access(0, 0, strides)
     made = Reduction(f"running_{op}", load(dtype, access))
     store = Store(Access(1, 0, strides), reduced(0, made.dtype))

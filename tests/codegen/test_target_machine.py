@@ -1,4 +1,4 @@
-"""The machine that code is generated for: this processor, or the level of it that the setting `cpu` names."""
+"""The target processor of generated code: this one, or the level that the setting `cpu` names."""
 
 import inspect
 

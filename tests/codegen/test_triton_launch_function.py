@@ -1,4 +1,4 @@
-"""The launcher of GPU kernels, with a driver that only writes down what it is told: no GPU is needed."""
+"""The launch function of GPU kernels, with a fake driver that records its arguments: no GPU is needed."""
 
 import ctypes
 

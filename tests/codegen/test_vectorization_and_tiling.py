@@ -1,4 +1,4 @@
-"""How boxes are made simple and cut: which variable becomes lanes, what merges, what a thread gets."""
+"""Vectorization and tiling: which variable becomes lanes, which loops coalesce, what each thread computes."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_expensive_columns_are_computed_in_strips(target):
     "kernel",
     [
         examples.column_sum(256, 2048),  # its turns are wide without
-        examples.column_gradient(256, 128),  # several elements of a column lie in one page
+        examples.column_gradient(256, 128),  # several elements of a column share a page
         examples.column_gradient(4, 2048),
         examples.column_gradient(256, 2048 + 7),
     ],
@@ -91,7 +91,7 @@ def test_other_columns_are_computed_one_after_the_other(kernel):
 
 
 def test_where_sums_are_stored_says_nothing_about_lanes():
-    # [parts, pixels, channels], summed over the pixels of each part; the sums of a channel lie side by side.
+    # [parts, pixels, channels], summed over the pixels of each part; the sums of a channel are adjacent.
     box, plan = planned(examples.reduction("sum", (64, 8, 784), 2, (1, 50176, 64)))
     assert (plan.kind, box.extents[plan.lane]) == ("rows", 64)
 

@@ -1,4 +1,4 @@
-"""The site says what is there: its links resolve, its tables name all names, its menu all pages."""
+"""The documentation site is complete: links resolve, tables list all names, the menu lists all pages."""
 
 import dataclasses
 import importlib.util

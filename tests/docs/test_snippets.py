@@ -36,7 +36,7 @@ NEEDS = {
     "diffusers": "diffusers",
 }
 NEWER = {"from-torch-compile": (2, 15)}  # the torch that a page uses names of
-LONGEST = 600  # seconds: pages that hang are to be told apart from a busy machine
+LONGEST = 600  # seconds: distinguishes pages that hang from a busy machine
 RUN = Path(__file__).with_name("run_page.py")
 each_page = pytest.mark.parametrize("name", HERE)
 

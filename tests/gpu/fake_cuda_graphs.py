@@ -1,4 +1,4 @@
-"""CUDA graphs on a CPU: an engine that records nothing. A replay runs the program again, into the same memory.
+"""Fake CUDA graphs on a CPU: nothing is recorded. A replay runs the program again, into the same memory.
 
     engine = Engine()
     call = Graphed(program, [], [], engine, "a graph")
@@ -45,7 +45,7 @@ class Engine:
             if isinstance(x, torch.Tensor) and x.data_ptr() != y.data_ptr()
         ]
         for x, old in zip(self.fixed, kept, strict=True):
-            x.data.copy_(old)  # of which no version tells
+            x.data.copy_(old)  # does not change the version counter
         torch.set_rng_state(random)
         spoil(own)
 

@@ -1,4 +1,4 @@
-"""A GPU that is none: CPU tensors, and kernels printed, launched and passed their arguments as on a GPU.
+"""A simulated GPU: CPU tensors, and kernels printed, launched and passed their arguments as on a GPU.
 
     with interpreted() as ran:
         burnish.compile(fn)(x)           lowered, scheduled and launched as on a GPU; ran: the names of the kernels
@@ -37,7 +37,7 @@ ran: list[str] = []
 texts: list[str] = []
 """Of the kernels that have run, as they did."""
 forms: list[str] = []
-"""The texts of kernels that are told sizes: one for each form that was made."""
+"""The texts of symbolic kernels, one for each compiled form."""
 failures: list[BaseException] = []
 
 
@@ -101,7 +101,7 @@ def elsewhere(index, run, *arguments):
 
 
 def compiled_open(alike, space):
-    """Kernels that are told sizes. Each form of one is a function of its own."""
+    """Kernels with symbolic sizes. Each form of a kernel is a separate function."""
     return [open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.opened(alike, space)]
 
 

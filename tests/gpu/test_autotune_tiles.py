@@ -1,4 +1,4 @@
-"""Tiles of other sizes: they compute the same, and the fastest is taken and remembered."""
+"""Autotuning of tile sizes: all compute the same, and the fastest is chosen and cached."""
 
 import contextlib
 from types import SimpleNamespace
@@ -65,7 +65,7 @@ LAUNCH = Launch(KERNEL, tuple(SimpleNamespace(type=TensorType.contiguous((40, 70
 
 
 def tuned_by(times, load=lambda printed: list(map(placed, printed))):
-    """As if the variants took so many seconds, in the order in which they are tried."""
+    """Simulates the seconds of the variants, in the order in which they are tried."""
     left = iter(times)
 
     def seconds_of(run):

@@ -1,4 +1,4 @@
-"""Products by kernels of our own, where they win: whole programs against eager, with a clock that says who is fast."""
+"""Own GPU matrix products, chosen where they are faster: whole programs against eager, with simulated times."""
 
 import contextlib
 from dataclasses import replace
@@ -140,7 +140,7 @@ def test_prologues_are_fused_into_loads_where_that_is_faster(workshop):
 )
 def test_products_of_all_kinds(workshop, f):
     a, b = random(3, 37, 18), random(3, 21, 18).add(0.5)
-    ran = same(f, a, b, rtol=1e-3, atol=1e-5)  # half's: a sum that lies between two halves is rounded to either
+    ran = same(f, a, b, rtol=1e-3, atol=1e-5)  # half's: a sum between two float16 values is rounded to either
     assert len(ran) == 1 and ran[0].startswith("matrix"), ran
 
 

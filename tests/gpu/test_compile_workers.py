@@ -1,4 +1,4 @@
-"""Kernels compiled in processes of their own: the same machine code, and processes that always end."""
+"""Kernel compilation in worker processes: the same machine code, and processes that always end."""
 
 import os
 import signal
@@ -89,7 +89,7 @@ def until(condition):
 
 
 def is_over(pid):
-    """One that nobody has waited for yet has ended, too."""
+    """A worker that has not been waited for has ended, too."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

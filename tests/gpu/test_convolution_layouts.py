@@ -1,4 +1,4 @@
-"""Convolutions on a GPU lie as is faster there: whole programs against eager, with a clock that says who is fast."""
+"""Convolutions on a GPU take the faster layout: whole programs against eager, with simulated times."""
 
 import contextlib
 import copy
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpret
 
 
 class Watch:
-    """Says how long a convolution takes, by how what it makes lies."""
+    """The simulated seconds of a convolution, by the layout of its result."""
 
     def __init__(self):
         self.last, self.contiguous, self.copy = 1e-3, 2e-3, 1e-12
@@ -66,7 +66,7 @@ def network():
 
 
 def lying(run):
-    """How what convolutions read lies, in the plans made: True for channels-last."""
+    """The layouts of the inputs of convolutions in the plans: True for channels-last."""
     found = []
 
     def note(event):

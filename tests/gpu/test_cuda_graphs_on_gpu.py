@@ -1,4 +1,4 @@
-"""What only a GPU can tell of CUDA graphs: skipped where there is none."""
+"""CUDA graphs on a real GPU; skipped without one."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is added at indices, by kernels that compute it: interpreted, against eager."""
+"""Scatter-add kernels for GPUs, in Triton's interpreter, against eager."""
 
 import pytest
 import torch

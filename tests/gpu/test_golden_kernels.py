@@ -1,4 +1,4 @@
-"""Every kernel of the golden plans: on a GPU as on a CPU, and accepted by Triton for Hopper."""
+"""Every kernel of the golden plans: equal results from GPU and CPU code, and compiled by Triton for Hopper."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Products of matrices as they are printed for a GPU: the numbers of the same kernel on a CPU, and machine code."""
+"""GPU matrix product kernels: equal to the CPU kernel, and compiled to machine code."""
 
 import numpy as np
 import pytest

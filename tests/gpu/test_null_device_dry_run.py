@@ -1,4 +1,4 @@
-"""Kernels for a GPU that is not there: made and shown, while the program runs eagerly."""
+"""A dry run for an absent GPU: kernels are compiled and shown, while the program runs eagerly."""
 
 import pytest
 import torch

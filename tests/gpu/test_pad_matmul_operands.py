@@ -1,4 +1,4 @@
-"""Products whose rows begin at odd places: padded where it is asked for and pays, with eager's results."""
+"""Matrix products with unaligned rows: padded if the setting asks for it and it is faster, with eager's results."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What torch and Burnish do with tensors on a GPU, short of computing: `bench.pretend` says how."""
+"""GPU tensors without a GPU: what torch and Burnish do with them, apart from computing; see `bench.pretend`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kernels for GPUs that are told sizes: one compilation for all of them, and eager's results for each."""
+"""GPU kernels with symbolic sizes: one compilation for all sizes, and eager's results for each."""
 
 import ctypes
 

@@ -295,7 +295,7 @@ def test_buffers_are_written_where_they_are(engine):
         run(x).square().sum().backward()
         other(x).square().sum().backward()
         same_gradients(net, other)
-        # Torch counts the batches by a write that autograd is told of, and the statistics by one that it is not.
+        # Torch counts batches by a write that autograd sees, and updates statistics by one that it does not see.
         assert [buffer._version > old for buffer, old in zip(net.buffers(), before, strict=True)] == [
             False,
             False,
@@ -326,7 +326,7 @@ def test_other_parameters_are_recorded_again_and_backward_uses_those_of_its_forw
         plain(x)
     replays, results = engine.replays, [run(x).square().sum(), plain(x).square().sum()]
     for p in (*net.parameters(), *other.parameters()):
-        p.data = p.data * 2  # other numbers elsewhere, before backward, of which autograd is not told
+        p.data = p.data * 2  # new memory before backward, unseen by autograd
     for y in results:
         y.backward()
     same_gradients(net, other)
@@ -344,7 +344,7 @@ def test_every_size_has_its_graphs_up_to_a_number(engine):
                 run(x).square().sum().backward()
                 other(x).square().sum().backward()
     same_gradients(net, other)
-    # The first size is compiled anew when the second one comes, before backward's turn to be recorded.
+    # The first size is compiled again at the second one, before backward is recorded.
     assert engine.captures == 1 + 2 * 2
 
 

@@ -1,4 +1,4 @@
-"""Whole programs with kernels as a GPU would get them, against eager: forward, backward, and steps of training."""
+"""Whole programs with GPU kernels in Triton's interpreter, against eager: forward, backward and training steps."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from .simulated_gpu import failures, interpreted, kernel_of
 
 
 def same(fn, *args, fewest=1):
-    """Compiled with interpreted kernels, at least so many of them, it gives what eager gives."""
+    """Compiles with interpreted kernels, at least as many as given, and compares with eager."""
     want = fn(*args)
     with interpreted() as ran:
         compiled = burnish.compile(fn, fullgraph=True)

@@ -1,4 +1,4 @@
-"""burnish.compile_regions: one capture serves all blocks of a kind, and each computes with its own parameters."""
+"""burnish.compile_regions: one capture serves all equal blocks, and each computes with its own parameters."""
 
 import copy
 import gc

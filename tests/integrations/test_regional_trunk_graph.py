@@ -1,4 +1,4 @@
-"""The code around blocks that are compiled by regions: captured with the blocks as calls, or left as it is."""
+"""The code around regionally compiled blocks: captured with the blocks as calls, or left as it is."""
 
 import contextvars
 import gc

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint and torch.save: what a compiled module leaves behind is a checkpoint of the module."""
+"""torch.distributed.checkpoint and torch.save: the checkpoint of a compiled module is one of the original module."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Lightning's Trainer with compiled modules: the steps are compiled, and everything it reports is eager's."""
+"""Lightning's Trainer with compiled modules: the steps are compiled, and all metrics are eager's."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""torch.compile as the door: what comes to us, what is handed on, and what stands in torch.compile before and after."""
+"""Burnish installed in torch.compile: the calls that it takes or passes on, and uninstalling."""
 
 import functools
 import importlib.metadata
@@ -25,7 +25,7 @@ class Net(nn.Module):
         return self.last(torch.relu(self.first(x))) * scale
 
 
-# Dynamo finds the name by what an installed package says of itself; on the Python path alone there is nobody to ask.
+# Dynamo finds the name in the metadata of an installed package, which a path on PYTHONPATH lacks.
 is_installed = bool(list(importlib.metadata.Distribution.discover(name="burnish")))
 behind_dynamo = pytest.mark.skipif(not is_installed, reason="burnish is not installed, and Dynamo does not know it")
 

@@ -1,4 +1,4 @@
-"""Graphs that have become other ones go at once, not when the collector comes."""
+"""Replaced graphs are freed at once, without garbage collection."""
 
 import gc
 

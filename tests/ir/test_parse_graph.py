@@ -1,4 +1,4 @@
-"""What is printed is read back without loss: graphs, types, constants, kernels."""
+"""Printed graphs, types, constants and kernels are parsed back without loss."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Every pass keeps what a graph computes: outputs, and what inputs hold afterwards.
+"""Every pass preserves what a graph computes: outputs and writes to inputs.
 
 Graphs are run node by node with eager kernels before and after each pass. Results are equal to the last bit, but for
 passes that compute the same in another way: decompositions, and folded weights. Those run in float64 and must agree to

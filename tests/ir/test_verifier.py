@@ -1,4 +1,4 @@
-"""The verifier lets sound graphs through and says of each unsound one what is wrong, where, and after which pass."""
+"""The verifier accepts sound graphs and reports for unsound ones what is wrong, where, and after which pass."""
 
 import pytest
 import torch

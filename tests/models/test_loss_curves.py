@@ -1,4 +1,4 @@
-"""Ten steps of training of the benchmark's models: the curve of losses is as near to double precision as eager's is."""
+"""Ten training steps of the benchmark's models: the loss curve is as near to float64 as eager's."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from burnish.settings import patch
 
 STEPS = 10
 NEAR = 1e-6
-"""Of the loss: where eager is nearer to the reference than rounding of the loss itself can be told from luck."""
+"""A tolerance of the loss: below it, eager's error is indistinguishable from the rounding of the loss."""
 
 BATCHES = 2
 """Times the usual batch: batch norm cannot learn from one sample."""

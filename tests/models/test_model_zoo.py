@@ -69,7 +69,7 @@ def to_train(name):
         inputs = {
             key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in inputs.items()
         }
-    for part in module.modules():  # what is dropped is drawn from another stream
+    for part in module.modules():  # dropout uses another random stream
         if isinstance(part, torch.nn.Dropout) or type(part).__name__ in ("StochasticDepth", "DropPath"):
             vars(part).update(DROPS)
     return module.train(), inputs

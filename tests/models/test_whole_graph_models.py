@@ -1,4 +1,4 @@
-"""Real models in one graph each: three calls, each on other data, equal to eager; training with its gradients."""
+"""Real models in one graph each: three calls on different data, equal to eager; training with gradients."""
 
 from __future__ import annotations
 

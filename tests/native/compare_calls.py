@@ -1,4 +1,4 @@
-"""Calls of compiled code beside eager's: what comes out, what becomes of the inputs, what shares memory."""
+"""Compares calls of compiled code with eager: results, written inputs, shared memory."""
 
 from __future__ import annotations
 

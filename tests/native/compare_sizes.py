@@ -1,4 +1,4 @@
-"""Programs called with inputs of many sizes, beside eager."""
+"""Compares calls at many input sizes with eager."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ ATOL = {torch.float32: 2e-5, torch.float64: 1e-10, torch.bfloat16: 2e-2, torch.f
 
 
 class Seen:
-    """What was compiled meanwhile: how many segments, and what was said of sizes."""
+    """What was compiled: the number of segments, and the events about sizes."""
 
     def __init__(self):
         self.segments, self.words, self.programs = 0, [], []

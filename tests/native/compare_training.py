@@ -1,4 +1,4 @@
-"""Two worlds train side by side, one eagerly, one compiled by Burnish's own backend: they must stay close.
+"""Trains two copies of a program, one eagerly and one compiled by Burnish's own backend, and compares them.
 
     def build(compiler):
         model = ...

@@ -1,4 +1,4 @@
-"""Rows of embeddings' gradients, added in place to a gradient that is there."""
+"""Row gradients of embeddings, added in place to an existing gradient."""
 
 import pytest
 import torch

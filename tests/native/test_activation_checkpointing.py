@@ -1,4 +1,4 @@
-"""Activation checkpointing inside compiled functions: eager's results, and what is saved for backward is as little."""
+"""Activation checkpointing inside compiled functions: eager's results, and no more saved for backward than in eager."""
 
 import contextlib
 import functools

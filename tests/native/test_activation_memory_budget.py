@@ -1,4 +1,4 @@
-"""With a memory budget less is kept from forward to backward, and gradients are the same."""
+"""With an activation memory budget less is saved for backward, and gradients are the same."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ BUDGETS = (1.0, 0.7, 0.4, 0.0)
 
 
 class Dropping(nn.Module):
-    """What is drawn cannot be drawn again."""
+    """Random numbers cannot be recomputed."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ NETS = {
     "convolutions": (lambda: convolutions(nn.SiLU), (2, 3, 32, 32), 0),
     "dropout": (lambda: nn.Sequential(Dropping(), Dropping()), (64, 128), 2 * 64 * 512 * 4),
 }
-"""The last is how many bytes are drawn."""
+"""The last is the number of bytes of random numbers."""
 
 
 def outcome(net, x, fn) -> list[torch.Tensor]:

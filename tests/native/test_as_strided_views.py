@@ -1,4 +1,4 @@
-"""`as_strided`: of what is made inside, whose place in memory is eager's as far as anybody can tell."""
+"""`as_strided` of intermediates: their memory is laid out as in eager as far as the view shows it."""
 
 import itertools
 

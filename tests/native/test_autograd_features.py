@@ -78,7 +78,7 @@ def test_a_view_beside_a_parameter_may_be_written_to_in_grad_mode():
     ids=["linear", "convolution"],
 )
 def test_batch_norms_that_run_twice_before_backward_go_backward(make):
-    """Real and generated samples in one loss: running statistics are written to in between, and nobody minds."""
+    """Real and generated samples in one loss: running statistics are written in between, without an error."""
 
     def build(compiler):
         model = make()
@@ -171,7 +171,7 @@ def test_anomaly_detection_names_the_function_of_the_program():
 
     with pytest.warns(UserWarning, match="SqrtBackward0"):
         seen = alike(build, lambda i: (*rows(i), i in (0, 4)), steps=7)
-    assert seen.refused == [] and seen.planned == 2  # compiled for when nobody watches
+    assert seen.refused == [] and seen.planned == 2  # compiled for calls without anomaly mode
 
 
 def test_a_penalty_on_gradients_from_outside():

@@ -1,4 +1,4 @@
-"""Attention whose masks leave weights that are denormal: what products read of them, and what others do."""
+"""Attention with masks that give subnormal weights: products avoid them, other readers see them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Batch norm in training: statistics are as exact as eager's, whatever the numbers, and little is kept for backward."""
+"""Batch norm in training: statistics as exact as eager's for all inputs, and little saved for backward."""
 
 import copy
 
@@ -103,7 +103,7 @@ def test_only_the_result_of_the_convolution_is_saved_not_the_normalized_one():
         run = burnish.compile(module)
         run(x)  # recorded, by eager's kernels
         y = run(x)
-        node = y.grad_fn  # torch 2.11 frees what a node has saved as soon as nobody has its result
+        node = y.grad_fn  # torch 2.11 frees saved tensors with the node's result
     large = [part for part in (*node.kept, *node.saved_tensors) if part.numel() >= x.numel()]
     assert len(large) == 3, "the input, perhaps laid out anew, the convolution's result and the rectified one"
     assert any(torch.allclose(part, module[0](x), atol=1e-5) for part in large if part.shape == x.shape)

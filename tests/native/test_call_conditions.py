@@ -1,4 +1,4 @@
-"""What may change around a call: errors, threads, their number, modes, what the inputs are."""
+"""Conditions around a call: errors, threads, their number, modes, kinds of inputs."""
 
 import threading
 

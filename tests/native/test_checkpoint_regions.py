@@ -1,4 +1,4 @@
-"""Checkpointed calls that are part of a compiled graph: little is saved, the rest is computed again as eager does."""
+"""Checkpoint regions inside compiled graphs: little is saved, the rest is recomputed as in eager."""
 
 import functools
 

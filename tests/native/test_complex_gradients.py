@@ -1,4 +1,4 @@
-"""Gradients through complex numbers: torch's own formulas, conjugates and all, around kernels for what is real."""
+"""Gradients through complex numbers: torch's formulas and conjugates, between kernels for the real parts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is laid together from parts: joined, padded, rolled, written into; read and written where it lies."""
+"""Concatenated, padded, rolled and sliced tensors: read and written in place."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The contest between compiled code and eager: who stays, what it costs, and that nobody notices but by the speed."""
+"""The contest between compiled code and eager: which side is kept, its cost, and that only speed differs."""
 
 import gc
 import threading
@@ -97,7 +97,7 @@ def test_one_disturbed_call_changes_nothing(disturbed, compiled, eager, kept):
 
 
 def test_a_machine_that_is_slow_for_a_while_does_not_decide():
-    """Slower by half for a number of calls, wherever they lie: both are measured there, or neither."""
+    """Slower by half for a number of calls, at any position: both sides are measured there, or neither."""
     for start in range(LAST):
         slow = range(start, start + 5)
         match = Match(lambda n: 1.0 * (1.5 if n in slow else 1), lambda n: 1.25 * (1.5 if n in slow else 1))

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes: loops of our own, to the bit what eager computes."""
+"""Cumulative sums, products and extrema by own loops: equal to eager to the bit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Custom autograd functions are part of compiled graphs where they are tensor code, and run as they are where not."""
+"""Custom autograd functions: part of compiled graphs if they are tensor code, called as they are otherwise."""
 
 import math
 

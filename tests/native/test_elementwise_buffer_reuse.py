@@ -1,4 +1,4 @@
-"""Values over what they are computed from: results are eager's, whoever made what lies below, call after call."""
+"""Elementwise results that reuse their operand's buffer: eager's results in every call."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_results_are_eagers(monkeypatch, fn, into, gradients):
             wanted, found = (torch.autograd.grad(total, leaves, allow_unused=True) for total in sums)
             torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
     stop()
-    assert any(plan.over for plan in plans) or gradients and fn is steps  # of which each result is saved
+    assert any(plan.over for plan in plans) or gradients and fn is steps  # each of its results is saved
 
 
 def test_the_reused_buffer_may_belong_to_a_library_call(monkeypatch):

@@ -1,4 +1,4 @@
-"""Graphs that end under other switches of torch than they begin with: compiled, and they leave what eager leaves."""
+"""Graphs that change torch's switches: compiled, and the switches afterwards are eager's."""
 
 import pytest
 import torch

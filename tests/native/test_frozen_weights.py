@@ -1,4 +1,4 @@
-"""Weights are packed once. Whatever changes them is seen by the very next call."""
+"""Frozen weights are packed once. The next call detects every change."""
 
 import copy
 from math import isnan
@@ -16,7 +16,7 @@ from burnish.tensors.tensor_types import TensorType
 
 @pytest.fixture(autouse=True, params=[8, 1], ids=["looked up", "watched"])
 def watched_after(request, monkeypatch):
-    """A watch of the state is made after so many calls."""
+    """The number of calls after which a watch of the state is made."""
     monkeypatch.setattr(frozen_prologue, "WATCHED_AFTER", request.param)
     return request.param
 
@@ -236,7 +236,7 @@ def test_an_infinite_weight_reaches_no_further_than_in_eager(special, own_kernel
         for _ in range(3):
             torch.testing.assert_close(compiled(x), model(x))
         usual = model[0].weight[3, 2, 0, 0].item()
-        # A corner of the window: at the upper and left border it lies on nothing, and nothing is no number's product.
+        # A corner of the window: at the upper and left border it covers padding, which is not multiplied.
         model[0].weight[3, 2, 0, 0] = special
         want = model(x)
         assert not want.isfinite().all() and (want[0, 3].isfinite().any() or isnan(special))
@@ -248,7 +248,7 @@ def test_an_infinite_weight_reaches_no_further_than_in_eager(special, own_kernel
 
 
 def test_a_rest_that_reads_no_input():
-    """All that is left behind what is made once: numbers drawn, and what was made."""
+    """What remains to be computed behind the frozen prologue: random numbers, and the frozen values."""
     made = torch.tensor([1.0, 2.0, 1.0])
 
     class Filter(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""What indices pick, and what follows from where an element stands: fetched and computed where it is used."""
+"""Fused gathers and values computed from indices: computed where they are used."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is written by index goes straight into the tensor, where nobody misses what was there."""
+"""Indexed writes are fused and go into the tensor in place if its old value is unused."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Gradients through compiled code are eager's: whatever is differentiated, written, kept, hooked or asked for twice."""
+"""Gradients through compiled code are eager's: after writes, with retained graphs, hooks and double backward."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""What changes its own guards comes once with the same objects: it is compiled when others come to that point."""
+"""State that grows in the first call (caches, optimizer state): compiled once later objects come to the same point."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Torch's own code gives tensors another shape in place here and there: they are other views of their memory then."""
+"""Tensors that torch's own code reshapes in place become views of their memory."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Library calls that read memory without a look at strides: inside a graph a value lies otherwise than in eager."""
+"""Library calls that ignore strides: a value inside a graph may have other strides than in eager."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def transposed(*shape):
 
 
 def normed(x):
-    """Contiguous in eager. Our kernel leaves it as x lies."""
+    """Contiguous in eager. An own kernel keeps the strides of x."""
     return F.layer_norm(x, x.shape[-1:])
 
 

@@ -1,4 +1,4 @@
-"""What a library would copy row after row while it runs is copied in the graph, where it can be planned."""
+"""Operands that a library would copy row by row are copied in the graph, where the copy is planned."""
 
 import pytest
 import torch

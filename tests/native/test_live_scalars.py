@@ -1,4 +1,4 @@
-"""Numbers that differ from call to call: one compilation takes them all, and what they do is what Python numbers do."""
+"""Live scalars: one compilation serves all values of a Python number, with Python's arithmetic."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Two hundred training steps with all that belongs to them follow eager's curve, and are compiled four times.
+"""Two hundred training steps follow eager's loss curve and are compiled four times.
 
 A step accumulates gradients; every fourth clips them, steps the optimizer and the schedule, and clears them. Every
 fifty steps the model is evaluated, midway everything is saved to a file and loaded from it. The reference trains in
@@ -80,7 +80,7 @@ def test_two_hundred_steps_follow_eagers_curve_and_each_compile_says_why():
     segments = [segment for point in points for segment in point.segments]
     assert len(segments) <= 4 and not any(point.given_up for point in points)
     assert all(segment.break_ is None for segment in segments)
-    # Each compile but the first is told of, with what has changed, in the user's words.
+    # Each recompile is reported with its reason, in the user's names.
     reasons = [str(source) for miss in misses for _, source, *_ in miss["failures"]]
     assert len(misses) == len(segments) - 1 and all(miss["failures"] for miss in misses)
     assert any("is_last" in reason for reason in reasons) and any(".grad" in reason for reason in reasons), reasons

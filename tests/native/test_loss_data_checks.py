@@ -1,4 +1,4 @@
-"""A loss whose Python looks at its data before it computes: the check is part of the graph."""
+"""Losses whose Python checks its data first: the check is part of the graph."""
 
 import pytest
 import torch

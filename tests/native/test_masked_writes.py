@@ -1,4 +1,4 @@
-"""A row that learns, written where a mask says, as speech and image models put their mask token."""
+"""A learned row written under a mask, like the mask token of speech and image models."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layer and group norms: how near to nought a result is told, and rows of equal numbers."""
+"""Layer and group norms: accuracy of results near zero, and rows of equal numbers."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ NORMS = {"layer norm": lambda x: F.layer_norm(x, x.shape[1:]), "group norm": lam
 
 
 def error_near_nought(fn, run, x):
-    """Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all.
+    """Results near zero show the accuracy of the mean: the mean error of each row, squared, of all.
     Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all."""
     truth, found = fn(x.double()), run(x)
     near = truth.abs() < 0.03

@@ -1,4 +1,4 @@
-"""Optimizers of torch.optim through Burnish's own backend: compiled with every flag, for twenty steps as eager goes."""
+"""Optimizers of torch.optim compiled with every flag: twenty steps equal eager's."""
 
 import io
 

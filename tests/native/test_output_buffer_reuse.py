@@ -1,4 +1,4 @@
-"""Intermediates in an output before it is written: results are eager's, call after call, whoever holds them."""
+"""Intermediates that reuse an output's buffer before it is written: results are eager's in every call."""
 
 import threading
 from dataclasses import replace
@@ -17,7 +17,7 @@ WHOLE = SIDE * SIDE * 4
 
 
 def steps(x, count=4):
-    """None can be computed with the next, nor lie over the one before: each needs all of that, and from elsewhere."""
+    """None can be fused with the next, nor reuse the previous buffer: each reads all of it, at other indices."""
     for step in range(count):
         x = torch.softmax(x.t() * 2, step % 2)
     return x
@@ -78,7 +78,7 @@ def test_products_read_and_write_there(own_kernels_only):
 
 
 def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_only):
-    """Windows that reach over the edge read a copy. When the result is written, nobody needs the image any more."""
+    """Windows that reach over the edge read a copy. When the result is written, the image is dead."""
     model = torch.nn.Sequential(*[torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)]).eval()
     made, plans, stop = compiled(model)
     with torch.no_grad():

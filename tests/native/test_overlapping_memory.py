@@ -1,4 +1,4 @@
-"""Operators that read what they write: left to eager's kernel where its order of elements tells, and else compiled."""
+"""Operators whose operands overlap what they write: eager's kernel if its element order matters, compiled otherwise."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Of several sizes that are to be open, only those that cannot be another one become constants."""
+"""Of several symbolic sizes, only those that cannot vary are specialized."""
 
 import pytest
 import torch

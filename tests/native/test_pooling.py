@@ -1,4 +1,4 @@
-"""Pooling as loops: to the bit what eager gives, in both memory formats, with borders, gaps, overhanging windows."""
+"""Pooling as loops: equal to eager to the bit, in both memory formats, with padding, dilation and ceil mode."""
 
 import pytest
 import torch

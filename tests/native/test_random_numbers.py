@@ -1,4 +1,4 @@
-"""Random numbers in compiled programs: a seed repeats them, however often and in whatever way a program is run."""
+"""Random numbers in compiled programs: a seed repeats them in every kind of run."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Recurrent layers in training: forward and backward of eager's kernels, and the rest of the step fused around them."""
+"""Recurrent layers in training: eager's kernels forward and backward, with the rest of the step fused."""
 
 import pytest
 import torch

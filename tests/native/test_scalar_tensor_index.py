@@ -1,4 +1,4 @@
-"""Parts of a tensor that lie where another tensor's value says: compiled where nobody can tell a copy from the view."""
+"""Indexing with scalar tensors: compiled where a copy in place of the view is not observable."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Gradients of windows of one pixel that skip some, of few channels."""
+"""Gradients of strided 1x1 convolutions with few channels."""
 
 import pytest
 import torch

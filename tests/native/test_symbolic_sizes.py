@@ -1,4 +1,4 @@
-"""Sizes that change: one compilation for all of them, forward and backward, and eager's results for each."""
+"""Symbolic sizes: one compilation for all of them, forward and backward, and eager's results for each."""
 
 import re
 
@@ -316,7 +316,7 @@ def test_sizes_of_parameters_are_always_static():
 
 
 class Placed(nn.Module):
-    """What is added depends on the module's state, and on a size for where in it that lies."""
+    """The summand is a part of the module's state, at a position that depends on a size."""
 
     def __init__(self, pick):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Python does with the size of a tensor: right for every size, whether the size stays open or not."""
+"""Python code on tensor sizes: right for every size, whether the size stays symbolic or is specialized."""
 
 import math
 import warnings

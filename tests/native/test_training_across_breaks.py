@@ -1,4 +1,4 @@
-"""Steps that stand alone: leaves that are made between two pieces, and gradients that go back through all pieces."""
+"""Training across graph breaks: leaves created between segments, and gradients through all segments."""
 
 import pytest
 import torch

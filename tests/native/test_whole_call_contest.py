@@ -1,5 +1,4 @@
-"""The contest of whole calls, for programs with breaks: who stays, when it begins, and that nobody notices but by the
-speed."""
+"""The contest of whole calls with graph breaks: when it begins, which side is kept, and that only speed differs."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Calls for tests of operators: torch's own samples of operators and modules, on tensors laid out in many ways."""
+"""Sample calls for operator tests: torch's samples of operators and modules, on tensors in many layouts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def in_layouts(args: tuple, kwargs: dict[str, Any], times: int, seed: int) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    """The arguments as they are, then each tensor in a layout drawn at random, so many times."""
+    """The arguments as they are, then with each tensor in a random layout, the given number of times."""
     yield args, kwargs
     drawn = random.Random(seed)
     for _ in range(times):

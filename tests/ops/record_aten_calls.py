@@ -1,4 +1,4 @@
-"""Every ATen call that a piece of code makes, in eager, and what the operator records say of each.
+"""Records every ATen call of eager code, and what the operator records say about each.
 
     with Dispatched(seen):
         F.linear(x, w, b)             # seen(func, args, kwargs): t, addmm

@@ -1,4 +1,4 @@
-"""Eager kernels that are said to take any layout are called on operands that lie otherwise."""
+"""Eager kernels that are listed as taking any layout are called on operands with other strides."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A choice of operators on torch's own samples: traced, replayed, equal to eager. `bench/operators.py` runs all."""
+"""A selection of operators on torch's samples: traced, replayed, equal to eager. `bench/operators.py` runs all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of random operators: the bits are Philox's, distributions are what their names say, errors stay eager's."""
+"""Rules of random operators: Philox's bits, the named distributions, and eager's errors."""
 
 import math
 

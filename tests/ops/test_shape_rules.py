@@ -278,7 +278,7 @@ def test_batch_norms_that_return_new_statistics_have_eagers_types():
         for dtype, kept in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16,) * 2):
             for layout in (torch.contiguous_format, torch.channels_last):
                 x = torch.randn(2, 3, 4, 5).to(dtype).to(memory_format=layout)
-                # Every second element of something longer: what comes out lies densely.
+                # Every second element of a longer tensor: the result is dense.
                 mean, var = torch.zeros(6).to(kept)[::2], torch.ones(3).to(kept)
                 for trains in (True, False):
                     given = x, var, None, mean, var, trains, 0.1, 1e-5

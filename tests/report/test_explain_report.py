@@ -1,4 +1,4 @@
-"""What ``explain`` shows, and that it reads like torch's."""
+"""The report of `explain`, which reads like torch's."""
 
 import ast
 import html.parser

@@ -1,4 +1,4 @@
-"""The profiler: what it counts, what it tells apart, and that nothing of it is left behind."""
+"""The profiler: what it counts and distinguishes, and that it leaves nothing behind."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Running things in threads that begin at the same moment.
+"""Runs functions in threads that start at the same moment.
 
 at_once(lambda: compiled(x), lambda: compiled(y))      the results in order; an error of any thread is raised
 """

@@ -1,4 +1,4 @@
-"""Large arenas lose their pages between calls, never during one, and results stay what they were."""
+"""Large arenas release their pages between calls, never during one, and results do not change."""
 
 import gc
 import mmap
@@ -19,7 +19,7 @@ ROWS = 2200
 
 
 def steps(x):
-    """None can be computed with the next, nor lie over the one before: each needs all of that, and from elsewhere."""
+    """None can be fused with the next, nor reuse the previous buffer: each reads all of it, at other indices."""
     for step in range(6):
         x = torch.softmax(x.t() * 2, step % 2)
     return x.sum()

@@ -1,4 +1,4 @@
-"""`once`: what native code knows by its address is one object, whichever threads ask for it first."""
+"""`once`: an object whose address native code holds is created once, for all threads."""
 
 import ast
 import functools

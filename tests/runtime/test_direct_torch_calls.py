@@ -1,4 +1,4 @@
-"""Operators that a driver calls by torch's own functions."""
+"""Operators that a driver calls directly through torch's functions."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The linker for object files: what it puts in memory does what LLVM's does; what it does not know it leaves alone."""
+"""The linker for ELF object files: linked code equals LLVM's, and unknown relocations are left to LLVM."""
 
 import ctypes
 import functools

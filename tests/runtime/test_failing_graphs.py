@@ -1,4 +1,4 @@
-"""A graph that raises where plain Python does not is given up, with its error; errors of the data are not counted."""
+"""A graph that raises where plain Python does not is abandoned, with its error; data-dependent errors do not count."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Garbage is looked for whenever the program's own code runs, and not while ours makes its objects."""
+"""Garbage collection runs when the program's own code runs, and not while Burnish creates its objects."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ X = torch.ones(4)
 
 @pytest.fixture
 def eager_collector():
-    """One that looks after every few objects, and what it was told to do afterwards."""
+    """A collector with the lowest thresholds; gives the list of its phases, and restores the thresholds."""
     before, found = gc.get_threshold(), []
 
     def note(phase, info):
@@ -100,7 +100,7 @@ def test_it_goes_on_after_a_refusal():
 
 
 def test_a_refusal_leaves_nothing_for_the_collector():
-    """What the trace had met goes with the error, and not when somebody looks for garbage."""
+    """Objects of the trace are freed with the error, without a garbage collection."""
 
     def fn(x):
         y = x * 2

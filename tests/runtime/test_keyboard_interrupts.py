@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a first call, at many moments: the program cleans up after itself, the next call compiles."""
+"""Ctrl-C at many moments of a first call: the program cleans up after itself, and the next call compiles."""
 
 import os
 import signal
@@ -111,7 +111,7 @@ def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
 
 
 class Interrupting:
-    """Native code in which Ctrl-C is pressed, on the calls that it is told of."""
+    """Native code that receives Ctrl-C, in the given calls."""
 
     def __init__(self, *at):
         self.at, self.calls = at, 0

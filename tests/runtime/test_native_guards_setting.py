@@ -1,4 +1,4 @@
-"""The setting `native_guards`: off, no memory of another object is read, and programs are compiled and right."""
+"""The setting `native_guards`: without it no object's memory is read, and programs are compiled and right."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A watch passes while memory is as it was, says no once it is not, and hands out what lies there."""
+"""A native watch passes while memory is unchanged, fails after a change, and returns the watched objects."""
 
 import collections
 import gc

@@ -1,4 +1,4 @@
-"""Compiled code in forked and spawned processes, in pickles and copies, and in a process that is about to end."""
+"""Compiled code in forked and spawned processes, in pickles and copies, and in an exiting process."""
 
 import copy
 import os

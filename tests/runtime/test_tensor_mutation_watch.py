@@ -1,4 +1,4 @@
-"""One native call tells whether tensors are as they were."""
+"""One native call detects whether tensors were mutated."""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""One compiled function, called from eight threads: each gets what eager gives it, and compiling is done once."""
+"""One compiled function, called from eight threads: each gets eager's result, and compilation happens once."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Another thread changes an object between two reads of a trace: no segment is made of what was read half and half."""
+"""Another thread changes an object between two reads of a trace: no segment mixes the old and the new state."""
 
 import functools
 import subprocess

@@ -1,4 +1,4 @@
-"""Choosing: what is measured, what is remembered, what is dropped. The times themselves are not tested."""
+"""Choosing library calls: what is measured, cached and dropped. The times themselves are not tested."""
 
 import sys
 import threading
@@ -170,7 +170,7 @@ def test_what_was_disturbed_stands_against_what_is_likely_only_by_much(measureme
 
 
 def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
-    """What is likely the fastest is taken meanwhile, and remembered by nobody."""
+    """The probably fastest candidate is taken for now, and is not cached."""
     now = [0.0]
     monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "perf_counter", lambda: now[0])
     others = [replace(SPEC, x=f32(rows, 64)) for rows in range(40, 60)]

@@ -1,4 +1,4 @@
-"""Forward and backward of a convolution lie alike, as is faster together, and are eager's either way."""
+"""Forward and backward of a convolution share the layout that is faster in total; results are eager's in both."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What lies over what: only what is computed from the very element below it, which nobody reads again."""
+"""Elementwise buffer reuse: a result overwrites only the same element of an operand without other readers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What follows a product is computed by our own kernel where nobody else wants what lies between."""
+"""Epilogues of products are computed by own kernels if the intermediate has no other reader."""
 
 import pytest
 import torch

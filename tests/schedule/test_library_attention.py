@@ -1,4 +1,4 @@
-"""Attention: every candidate equals eager, with masks, causal, grouped heads, and heads that lie apart."""
+"""Attention: every candidate equals eager, with masks, causal, grouped heads, and strided heads."""
 
 import pytest
 import torch

@@ -217,7 +217,7 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
 
 @has_mkl
 def test_a_bound_call_does_not_need_its_candidate_alive():
-    """Its table has addresses in it; what lies there must not go."""
+    """Its table holds addresses; the memory there must not be freed."""
     spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24))
     inputs = make_inputs(spec)
     runs = []

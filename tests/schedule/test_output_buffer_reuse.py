@@ -1,4 +1,4 @@
-"""Intermediates in the memory of outputs that are not written yet: no step finds there what another one put there."""
+"""Intermediates in the buffers of outputs that are not written yet: no step reads another step's value there."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
 
 
 def test_what_one_call_needs_takes_turns():
-    """The example in `lodgers`; nothing that is needed at the same time overlaps."""
+    """The example in `lodgers`; live values do not overlap."""
     a, b, c, out = "abco"
     needed = {a: Span(0, 2, 3), b: Span(2, 4, 4), c: Span(5, 6, 4)}
     assert lodge([needed], [{out: Span(7, 9, 4)}]) == {b: (out, 0), c: (out, 0)}

@@ -1,4 +1,4 @@
-"""Attention by our own kernel: sizes around those of tiles and vectors, and what other threads do."""
+"""Attention by own kernels: sizes around those of tiles and vectors, and threads."""
 
 import sys
 
@@ -75,7 +75,7 @@ def test_special_scores_are_as_in_eager(special):
 
 
 def test_masked_elements_are_not_read():
-    """A mask may end where its memory ends, and scores that nobody sees may be no numbers."""
+    """A mask may end at the end of its memory, and masked scores may be NaN."""
     q, k, v = heads(1, 2, 5, 8), heads(1, 2, 19, 8), heads(1, 2, 19, 8)
     mask = torch.zeros(1, 1, 5, 19)
     mask[..., 11:] = -torch.inf

@@ -1,4 +1,4 @@
-"""Products by kernels of our own: right on every way an image or a matrix can be cut up, with every epilogue."""
+"""Own kernels for products: right for every tiling of an image or a matrix, with every epilogue."""
 
 import threading
 from dataclasses import replace
@@ -175,7 +175,7 @@ def test_nan_and_infinity_come_out_where_eager_has_them():
 
 
 def test_border_meets_no_weight():
-    """What lies beyond the edge of the image is no zero that infinite weights turn into NaN: but in eager it is."""
+    """Padding is not a zero that infinite weights turn into NaN, as it is in eager."""
     spec = replace(CONVOLUTIONS["depthwise"], bias=None)
     inputs = make_inputs(spec)
     inputs["weight"][0, 0, 0, 0] = torch.inf

@@ -1,4 +1,4 @@
-"""Recurrent layers by our own kernels: sizes around those of tiles and vectors, threads, states; what stays eager's."""
+"""Recurrent layers by own kernels: sizes around tiles and vectors, threads, states, and cases left to eager."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Places in the arena: nothing that is needed at the same time overlaps, and little is wasted."""
+"""Arena planning: live values never overlap, and little memory is wasted."""
 
 import random
 
@@ -62,7 +62,7 @@ def test_the_better_of_both_ways_is_taken():
 
 
 def test_long_lived_values_are_placed_before_larger_ones():
-    """Behind the two large ones, which lie beside each other for a moment, it would lie behind the small one too."""
+    """Placed after the two large ones, which overlap in time, it would be placed behind the small one, too."""
     spans = [Span(0, 5, 640), Span(1, 1, 768), Span(4, 6, 1280), Span(6, 7, 1344)]
     assert one_by_one(spans, largest_first(spans))[1] > most_at_once(spans) == 2624
     assert by_size(spans)[1] == 2624

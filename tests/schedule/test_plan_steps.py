@@ -1,4 +1,4 @@
-"""Plans: homes that joined values share, kernels that start together, long rows that are cut."""
+"""Plans: shared buffers of concatenations, kernels launched together, split reductions."""
 
 import pytest
 

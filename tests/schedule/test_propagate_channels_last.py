@@ -1,4 +1,4 @@
-"""Convolutions that hang together are laid out together, at the least sum of all."""
+"""Channels-last propagation: connected convolutions get layouts together, at the least total time."""
 
 import itertools
 import random

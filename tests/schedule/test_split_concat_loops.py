@@ -1,4 +1,4 @@
-"""Boxes cut where parts meet: every element falls into one box, and there into one part."""
+"""Loops over concatenations are split where parts meet: each element belongs to one box and one part."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Chains of element-wise operators that are longer than Python's stack is deep, and than a kernel may be."""
+"""Chains of elementwise operators that are longer than Python's recursion limit or a kernel's limit."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from burnish.schedule.fusion.split_long_chains import MOST
 
 
 def compiled(fn, *inputs):
-    """What it gives, how many operations each of its kernels has, and what is told about its loops."""
+    """The result, the number of operations of each kernel, and the events about loops."""
     texts, sizes = [], []
 
     def note(event):

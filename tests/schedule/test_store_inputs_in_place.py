@@ -1,4 +1,4 @@
-"""Kernels that store into what they read: only where every element is read before it is overwritten."""
+"""Kernels that store into their inputs: only if every element is read before it is overwritten."""
 
 import pytest
 import torch

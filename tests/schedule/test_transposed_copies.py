@@ -1,4 +1,4 @@
-"""What is laid out along another dimension goes tile by tile, in loops without sums."""
+"""Transposed copies are tiled, in loops without reductions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every step from graph to graph is followed by the verifier: those of `lower`, and those of the schedule."""
+"""The verifier runs after every step of `lower` and of the schedule."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A plan whose steps are given what they do not take is refused, with the node's name."""
+"""A plan whose steps get layouts that they do not accept is refused, with the node's name."""
 
 from dataclasses import replace
 

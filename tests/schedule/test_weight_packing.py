@@ -1,4 +1,4 @@
-"""Weights packed for our own kernels: where each number comes to lie, and that nothing is copied on the way."""
+"""Weights packed for own kernels: the position of each number, and packing without further copies."""
 
 import pytest
 import torch

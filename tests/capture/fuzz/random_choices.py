@@ -1,4 +1,4 @@
-"""Where a program's random decisions come from: a seed (long runs) or hypothesis (the normal suite)."""
+"""The source of random decisions of a program: a seed (long runs) or hypothesis (the normal suite)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 
 class Choose:
-    """Decisions drawn from ``integer(low, high)``, both ends included."""
+    """Decisions made by ``integer(low, high)``, both ends included."""
 
     def __init__(self, integer: Callable[[int, int], int]):
         self.integer = integer

@@ -1,4 +1,4 @@
-"""A random program from a seed: lines added one after the other, each chosen by what is there."""
+"""Generates a random program from a seed: lines are added one by one, each chosen from the values at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as it grows: each line is run as it is added, so that the next one can be chosen by what is there.
+"""Builds a random program: each line is run as it is added, so that the next one can be chosen by its results.
 
 A value is exact as long as every number in it comes from single operations that IEEE 754 rounds (or from none): then
 compiled code has no freedom. Sums and functions make it inexact; what jumps (floor, a comparison, argmax) is never

@@ -1,4 +1,4 @@
-"""What a line of a random program may be. Each function here adds one to the program, or raises Rejected."""
+"""The operators of random programs. Each function adds a line to the program, or raises Rejected."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def one_dim(m: Maker) -> object:
         case "argmax all":
             return m.add(f"{x}.argmax()")
         case "median":
-            # Eager's median of what is expanded along the dimension reads memory that nobody wrote.
+            # Eager's median over an expanded dimension reads uninitialized memory.
             return m.add(f"{x}.contiguous().median(dim={d}).values")
     return m.add(f"{x}.clamp(-2, 2).prod(dim={d}, keepdim={keep})", exact=not m.values[x].is_floating_point())
 

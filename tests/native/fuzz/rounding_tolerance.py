@@ -1,4 +1,4 @@
-"""What rounding within a program may do to its results. For `check`: the inputs' neighbours do not show all of it.
+"""The error that rounding may cause in a program's results. Varying the inputs, as `check` does, does not show all.
 
     v0 = x0.to(F32).mean(0)         x0 is boolean: it has no neighbours, but v0 has
     v1 = torch.softmax(v0, 0)

@@ -36,7 +36,7 @@ from .program import Program
 
 STEPS = (lambda n: n, lambda n: n + 1, lambda n: n + 3, lambda n: 2 * n + 5, lambda n: n, lambda n: max(n - 1, 2))
 INDEX = "out of bounds|out of range|smaller than num_classes"
-"""Errors of values that may be of no consequence: what nobody reads is not computed."""
+"""Errors of values that may be missing: unused values are not computed."""
 
 SMALLEST = 3
 """Smaller numbers stand for dimensions in the lines, as often as for sizes."""

@@ -1,4 +1,4 @@
-"""A few random graphs on every run, and whether the fuzzer sees what is wrong. The long run is `run.py`."""
+"""A few random graphs on every run, and a check that the fuzzer detects errors. The long run is `run.py`."""
 
 import pytest
 import torch

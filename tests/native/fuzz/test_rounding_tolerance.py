@@ -1,4 +1,4 @@
-"""The judge: what it lets pass is what eager's own rounding explains, and a wrong value is none of it."""
+"""The tolerance of the fuzzer: it accepts what eager's rounding explains, and no wrong value."""
 
 import math
 import re
