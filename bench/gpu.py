@@ -56,7 +56,7 @@ PARTS = (
         2.5,
         "pytest xdist",
         ("-m pytest tests/gpu -q -n 8 --dist loadfile -p no:cacheprovider",),
-        ("-m pytest tests/gpu/test_null_device.py -q -p no:cacheprovider",),
+        ("-m pytest tests/gpu/test_null_device_dry_run.py -q -p no:cacheprovider",),
     ),
     Part(
         "sweep",

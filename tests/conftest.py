@@ -1,5 +1,5 @@
-"""Tests run with internal errors raised, not swallowed into a fallback, and with the tripwire of capture on. Each
-begins with nothing compiled, the default stance, the same random numbers, and torch's threads out of its way."""
+"""Settings and fixtures of all tests: internal errors are raised instead of falling back to eager, and
+untraced calls are detected. Each begins with nothing compiled, the default stance, one random seed and one thread."""
 
 import os
 import re

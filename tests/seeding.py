@@ -1,4 +1,4 @@
-"""Random numbers that begin again.
+"""Resets the random number generators.
 
 `torch.manual_seed` keeps the stack for each kind of device that the process has not used: it reads the time of every
 file in it, three times, which takes 3 ms in a test. Here it is only called where there is a device to seed.

@@ -93,7 +93,7 @@ def test_module_is_named_after_its_subject(path):
     assert not EMPTY_NAMES & {part.strip("_") for part in path.relative_to(SOURCE).with_suffix("").parts}
 
 
-def test_every_part_stands_in_the_table_of_directions():
+def test_every_part_is_in_the_table_of_directions():
     parts = {part_of(module_name(path)) for path in FILES}
     unlisted = parts - set(MAY_IMPORT)
     assert not unlisted, f"say in MAY_IMPORT, in {Path(__file__).name}, what {sorted(unlisted)} may import"

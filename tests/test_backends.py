@@ -1,4 +1,4 @@
-"""Backends are found by name, and whichever runs a graph, it computes what eager computes."""
+"""Backends are found by name, and each computes what eager computes."""
 
 import functools
 import importlib.metadata
@@ -92,7 +92,7 @@ def test_backend_computes_sin_plus_cos_like_eager(name):
 
 
 @every_backend
-def test_backend_hands_gradients_to_the_inputs(name):
+def test_backend_passes_gradients_to_the_inputs(name):
     def inputs():
         return [torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)]
 
@@ -181,7 +181,7 @@ def test_backend_that_runs_python_runs_an_opaque_callable_in_the_graph():
     assert seen == ["anything"]
 
 
-def test_list_names_ours_and_what_is_registered():
+def test_list_names_ours_and_registered_backends():
     register_backend(as_is, name="mine")
     assert set(NAMES) | {"mine"} <= set(list_backends())
     assert list_backends() == sorted(list_backends())
@@ -327,7 +327,7 @@ def test_each_number_compiles_once():
     assert backend.compiled_for == [[2], [3]]
 
 
-def test_numbers_that_are_equal_but_not_the_same_compile_apart():
+def test_numbers_equal_but_not_identical_compile_separately():
     backend = FirstNumbersForever()
     compiled = lookup(backend)(graph_of(lambda x, n: (torch.atan2(x, x * n),), 2), [torch.zeros(1), 0.0])
     assert compiled(torch.ones(1) * 0, 0.0)[0].item() == 0.0

@@ -1,4 +1,4 @@
-"""`burnish bisect` finds the rewrite that makes a command fail, and says so where none does."""
+"""`burnish bisect` finds the rewrite that makes a command fail, or reports that none does."""
 
 import sys
 

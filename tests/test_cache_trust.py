@@ -1,4 +1,4 @@
-"""What of the cache on disk is believed: entries under their own keys, that no other user can have written."""
+"""Trust in the disk cache: entries must match their keys and must not be writable by other users."""
 
 import hashlib
 import json
@@ -110,7 +110,7 @@ def test_a_program_in_a_file_is_bound_to_its_graph(shelf, happened, tmp_path):
     [b"", b"[]", b"7", b"null", b'["a", "b"]', b'["a", "b", 3]', b'{"a": 1}', b"[" * 100_000, b"\xff"],
     ids=range(9),
 )
-def test_an_entry_with_a_malformed_head_is_none(head, shelf):
+def test_an_entry_with_a_malformed_head_is_ignored(head, shelf):
     shelf.put("kind", "key", b"1")
     body = head + b"\ndata"
     shelf.path("kind", "key").write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
@@ -123,7 +123,7 @@ has_users = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="another syste
 
 
 def another_user(monkeypatch, shelf, path):
-    """The files stay, and this is somebody else."""
+    """The files stay, and the current user becomes another one."""
     monkeypatch.setattr(os, "geteuid", lambda owner=path.stat().st_uid: owner + 1)
     monkeypatch.setattr(file_trust, "ROOT", -1)
 
@@ -144,7 +144,7 @@ RULES = {
 
 @has_users
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_what_another_user_may_have_written_is_compiled_again(rule, shelf, happened, monkeypatch):
+def test_entries_writable_by_another_user_are_compiled_again(rule, shelf, happened, monkeypatch):
     said = []
     run(FUNCTIONS[0], happened)
     assert "cache.program" in run(FUNCTIONS[0], happened)
@@ -173,7 +173,7 @@ def test_a_folder_of_another_user_is_not_used_and_says_so(shelf, happened, monke
 
 
 @has_users
-def test_what_root_wrote_is_loaded(shelf, happened, monkeypatch):
+def test_entries_written_by_root_are_loaded(shelf, happened, monkeypatch):
     """Root can do everything anyway: a cache that came with a container is used."""
     run(FUNCTIONS[0], happened)
     owner = shelf.folder.stat().st_uid
@@ -200,7 +200,7 @@ def test_a_secret_that_others_know_signs_nothing(mode, shelf):
 
 
 @has_users
-def test_entries_of_another_user_are_not_handed_on(shelf, happened, tmp_path):
+def test_entries_of_another_user_are_not_archived(shelf, happened, tmp_path):
     run(FUNCTIONS[0], happened)
     (path,) = programs_of(shelf)
     path.chmod(0o666)
@@ -284,7 +284,7 @@ def test_an_archive_that_is_damaged_is_refused(shelf, tmp_path, capsys):
         assert status == 2 and "cannot be read" in said, said
 
 
-def test_a_name_that_stands_twice_and_another_packing_are_refused(shelf, tmp_path, capsys):
+def test_duplicate_names_and_another_compression_are_refused(shelf, tmp_path, capsys):
     name = "00/" + "0" * 62
     with pytest.warns(UserWarning, match="Duplicate"):
         path = archive_of(tmp_path / "cache.zip", [(name, b"1"), (name, b"2")])
@@ -293,7 +293,7 @@ def test_a_name_that_stands_twice_and_another_packing_are_refused(shelf, tmp_pat
     assert "packed in another way" in imported(path, capsys)[1]
 
 
-def test_what_a_file_says_of_itself_does_not_steer_the_terminal(shelf, tmp_path, capsys):
+def test_printed_file_contents_contain_no_terminal_control_codes(shelf, tmp_path, capsys):
     contents = [written_entry(f"kind\x1b[2J{n}", f"made\x1b[2J{n} {'x' * 1000}", b"") for n in range(40)]
     status, said = imported(archive_of(tmp_path / "cache.zip", [(named(c), c) for c in contents]), capsys)
     assert status == 0 and "\x1b" not in said and len(said.splitlines()) < 12 and "others do not fit either" in said

@@ -111,7 +111,7 @@ def test_inputs_are_written_once_and_views_stay_views():
 
 
 @pytest.mark.parametrize("eager_random", [False, True])
-def test_random_numbers_are_drawn_once(eager_random):
+def test_random_numbers_are_generated_once(eager_random):
     def f(x):
         return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x)
 

@@ -1,4 +1,4 @@
-"""What is kept on disk: read back by later processes, and never in the way whatever happens to the files."""
+"""The disk cache: read back by later processes; damaged files and full disks cause no errors."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def shelf(tmp_path):
     return DiskCache(tmp_path / "cache")
 
 
-def test_what_was_put_is_got_by_kind_and_key(shelf):
+def test_entries_are_read_back_by_kind_and_key(shelf):
     shelf.put("a", "key", b"1")
     shelf.put("b", "key", b"")
     assert (shelf.get("a", "key"), shelf.get("b", "key"), shelf.get("a", "other")) == (b"1", b"", None)
@@ -49,7 +49,7 @@ def test_what_was_put_is_got_by_kind_and_key(shelf):
     ],
     ids=["empty", "cut by one byte", "cut in the head", "longer", "foreign", "one bit turned", "another version"],
 )
-def test_a_file_that_was_spoilt_is_no_entry_and_is_written_anew(shelf, spoil):
+def test_a_corrupt_file_is_ignored_and_written_again(shelf, spoil):
     shelf.put("kind", "key", b"content")
     path = shelf.path("kind", "key")
     path.write_bytes(spoil(path.read_bytes()))
@@ -58,7 +58,7 @@ def test_a_file_that_was_spoilt_is_no_entry_and_is_written_anew(shelf, spoil):
     assert shelf.get("kind", "key") == b"content"
 
 
-def test_what_was_used_least_lately_goes_first(shelf):
+def test_least_recently_used_entries_are_evicted_first(shelf):
     shelf.limit = 10_000
     for number in range(20):
         shelf.put("kind", str(number), bytes(1000))
@@ -176,7 +176,7 @@ def test_code_is_generated_once_for_all_processes(tmp_path, emitted):
         assert len(emitted) > first
 
 
-def test_with_the_setting_off_nothing_is_kept(tmp_path):
+def test_with_the_setting_off_nothing_is_cached(tmp_path):
     with settings.patch(cache=False, cache_dir=tmp_path):
         compile_to_machine_code._known.clear()
         burnish.compile(lambda x: (x * 3.75).cos())(torch.randn(31))
@@ -227,7 +227,7 @@ def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
     assert found == {path.relative_to(filled): path.read_bytes() for _, _, path in DiskCache(filled).entries()}
 
 
-def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, monkeypatch):
+def test_incompatible_entries_are_skipped_with_a_reason(filled, tmp_path, capsys, monkeypatch):
     command_line.main(["cache", "export", str(tmp_path / "cache.zip")])
     here = compile_graph.entry_versions()
     there = {**here, "program": here["program"].replace("torch", "tor")}
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_left_out_and_says_why(filled, tmp_path, capsys, mo
     ],
     ids=["no name", "a name too many", "no such file", "no such folder"],
 )
-def test_mistakes_are_told(filled, arguments, says, capsys, monkeypatch, tmp_path):
+def test_mistakes_are_reported(filled, arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["cache", *arguments]) == 2 and says in capsys.readouterr().err
 

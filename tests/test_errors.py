@@ -1,4 +1,4 @@
-"""An error says what happened and what to do, and survives the way out of a worker process."""
+"""Errors say what happened and what to do, and survive pickling from a worker process."""
 
 import inspect
 import pickle
@@ -43,7 +43,7 @@ def test_docstring_shows_a_broken_and_a_fixed_example(error):
     assert "Broken" in type(error).__doc__ and "Fixed" in type(error).__doc__
 
 
-def test_families_can_be_told_apart():
+def test_families_can_be_distinguished():
     assert issubclass(BackendError, UserError)
     assert not issubclass(Unsupported, UserError) and not issubclass(InternalError, UserError)
 

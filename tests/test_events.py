@@ -35,7 +35,7 @@ def test_without_subscriber_no_event_is_made(monkeypatch):
     emit("graph")
 
 
-def test_ended_subscription_hears_no_more_and_may_be_ended_twice():
+def test_ended_subscription_gets_no_events_and_may_be_ended_twice():
     seen = []
     stop = subscribe(seen.append)
     assert is_watched()
@@ -72,7 +72,7 @@ def test_subscriber_that_ends_itself_does_not_skip_the_next():
     assert seen == ["first", "second", "second"]
 
 
-def test_subscriber_that_raises_is_dropped_with_a_warning_and_the_others_hear_on():
+def test_subscriber_that_raises_is_dropped_with_a_warning_and_the_others_continue():
     seen = []
 
     def faulty(event):
@@ -96,7 +96,7 @@ def test_interrupt_in_a_subscriber_passes_through():
         emit("graph")
 
 
-def test_what_a_subscriber_does_to_tensors_is_not_recorded():
+def test_tensor_operations_of_a_subscriber_are_not_recorded():
     class Recorder(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             recorded.append(func)

@@ -1,4 +1,4 @@
-"""Fuel: optimizing stops after so many rewrites, always the same ones. Programs are right wherever it stops."""
+"""Fuel: optimization stops after a number of rewrites, deterministically. Programs are right wherever it stops."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What importing and using burnish brings into a process."""
+"""Modules that are imported by importing and using burnish."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Settings come from defaults, the environment and code, and a value that cannot be used is refused with a remedy."""
+"""Settings come from defaults, the environment and code; an invalid value is refused with a remedy."""
 
 import dataclasses
 import os
@@ -249,7 +249,7 @@ def test_bad_environment_is_reported_at_first_use_every_time(monkeypatch):
             settings.current()
 
 
-def test_watcher_hears_what_is_in_force_and_every_change():
+def test_watcher_receives_the_current_settings_and_every_change():
     heard = []
     stop = on_change(lambda active: heard.append(active.segment_limit))
     with patch(segment_limit=2):

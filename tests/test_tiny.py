@@ -52,7 +52,7 @@ def test_backend_sees_the_graph():
     assert [node.name for node in graph.graph.nodes] == ["x", "relu", "add", "output"]
 
 
-def test_guards_notice_what_changed_and_compile_once_more():
+def test_guards_detect_changes_and_compile_again():
     class Scale:
         factor = 2.0
 

@@ -1,4 +1,4 @@
-"""Programs that run by themselves."""
+"""Fixtures that run programs in processes of their own."""
 
 import os
 import subprocess

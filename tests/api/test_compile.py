@@ -1,4 +1,4 @@
-"""What can be compiled, what the result looks like, and what is said of the rest."""
+"""burnish.compile: what can be compiled, what the result looks like, and which errors are raised."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ import torch
 import burnish
 from burnish.errors import UserError
 
-from .recording import Recording
+from .recording_backend import Recording
 
 
 def same_three_times(compiled, plain, *args):
@@ -167,7 +167,7 @@ def test_compiling_again_starts_from_the_original():
     assert (len(first.graphs), len(second.graphs)) == (0, 1)
 
 
-def test_disable_gives_the_very_object_back():
+def test_disable_returns_the_same_object():
     module = torch.nn.Linear(2, 2)
     assert burnish.compile(double, disable=True) is double
     assert burnish.compile(module, disable=True) is module
@@ -232,7 +232,7 @@ class Uncallable:
 @pytest.mark.parametrize(
     "use", [burnish.compile, burnish.explain, lambda fn: burnish.export(fn, (X,))], ids=["compile", "explain", "export"]
 )
-def test_what_cannot_be_compiled_is_a_user_error_that_says_what_to_do(use, model, said):
+def test_uncompilable_objects_raise_a_user_error_with_advice(use, model, said):
     with pytest.raises(
         UserError,
         match=said.replace("burnish\\.compile", "burnish\\.[a-z]+").replace("burnish.compile", "burnish.[a-z]+"),
@@ -316,7 +316,7 @@ def closing_over(weight):
         pytest.param(burnish.compile(torch.sin, backend="eager"), id="builtin"),
     ],
 )
-def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
+def test_compiled_code_is_part_of_its_callers_graph(inner):
     recording = Recording()
     same_three_times(
         burnish.compile(lambda x: inner(x) + 1, backend=recording, fullgraph=True), lambda x: inner(x) + 1, X
@@ -324,7 +324,7 @@ def test_compiled_code_is_part_of_the_graph_of_what_calls_it(inner):
     assert len(recording.graphs) == 1
 
 
-def test_compiled_functions_passed_in_are_told_apart():
+def test_compiled_functions_passed_in_are_distinguished():
     compiled = burnish.compile(lambda f, x: f(x) + 1, backend="eager", fullgraph=True)
     both = [closing_over(torch.full((4,), 3.0)), closing_over(torch.full((4,), 5.0))]
     for f in (*both, *both):

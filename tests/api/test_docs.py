@@ -1,4 +1,4 @@
-"""The documentation names only what exists, and its examples give what it says they give."""
+"""Documentation against code: names, settings, links and paths exist, and examples give what the pages show."""
 
 import pkgutil
 import re
@@ -75,7 +75,7 @@ def step(x):
     return -y
 
 
-def test_worked_example_of_capture_goes_as_told():
+def test_worked_example_of_capture_runs_as_documented():
     compiled = burnish.compile(step, backend="eager")
     for x in (torch.ones(3), -torch.ones(3)):
         torch.testing.assert_close(compiled(x), (torch.sin(x) * 2).abs())
@@ -98,7 +98,7 @@ def test_the_life_of_a_call_has_all_its_hops():
 
 
 @each_developer_page
-def test_tables_of_developer_pages_name_what_there_is(page):
+def test_tables_of_developer_pages_name_existing_things(page):
     for hop in HOP.findall(page.read_text(encoding="utf-8")):
         pkgutil.resolve_name(f"burnish.{hop}")
 

@@ -1,4 +1,4 @@
-"""``export``: one graph that computes what the function does, and a program that is afterwards as it was before."""
+"""`export`: one graph that computes what the function does, and a program whose state is unchanged afterwards."""
 
 import collections
 import copy
@@ -12,7 +12,7 @@ from torch import nn
 import burnish
 from burnish.errors import UserError
 
-from .recording import operations
+from .recording_backend import operations
 
 X = torch.randn(5, 3)
 
@@ -52,7 +52,7 @@ def test_module_becomes_one_graph_over_its_own_parameters():
     agrees(exported, net, torch.randn(5, 3))
 
 
-def test_training_the_module_changes_what_the_exported_graph_computes():
+def test_training_the_module_changes_the_results_of_the_exported_graph():
     net = Net().eval()
     exported = burnish.export(net, (X,))
     exported(X).sum().backward()
@@ -105,7 +105,7 @@ def test_inputs_are_the_tensors_in_the_order_of_the_arguments():
     assert [str(i.name) for i in exported.inputs] == ["unused", "table['y']", "args[2]"]
 
 
-def test_outside_tensors_are_attributes_with_names_that_tell():
+def test_outside_tensors_are_attributes_with_descriptive_names():
     scales = [torch.tensor(2.0), torch.tensor(3.0)]
     exported = burnish.export(lambda x: x * scales[0] + scales[1], (X,))
     names = [node.target for node in exported.graph_module.graph.nodes if node.op == "get_attr"]
@@ -158,7 +158,7 @@ def test_registered_result_types_come_back_as_they_are():
         exported.save("never-written")
 
 
-def test_printing_shows_inputs_operations_guards_and_what_was_left_out():
+def test_printing_shows_inputs_operations_guards_and_omissions():
     def fn(x, n):
         print("never again")
         return x.sin() * n
@@ -325,7 +325,7 @@ def test_writes_to_python_objects_are_an_error_and_are_taken_back(make, named):
     assert "What to do" in str(caught.value)
 
 
-def test_write_that_is_undone_by_the_function_is_none():
+def test_write_that_the_function_undoes_is_allowed():
     class Flag:
         value = False
 

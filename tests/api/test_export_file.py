@@ -1,4 +1,4 @@
-"""The file of an exported graph: it computes the same, holds nothing that could run, and is refused if unsound."""
+"""Files of exported graphs: loading restores the same graph, no code runs, and unsound files are refused."""
 
 import collections
 import json
@@ -100,7 +100,7 @@ def test_random_operations_draw_as_eager_does(path):
     assert torch.equal(loaded(X), want)
 
 
-def test_attributes_keep_names_kinds_strides_and_what_they_share(path):
+def test_attributes_keep_names_kinds_strides_and_sharing(path):
     module = Trained().eval()
     loaded = reloaded(module, (torch.randn(2, 3, 6, 6), torch.arange(4).view(2, 2)), path).graph_module
     held = dict(loaded.named_parameters())
@@ -144,7 +144,7 @@ def test_loaded_graph_can_be_trained_and_compiled(path):
         torch.testing.assert_close(compiled(X)[0], loaded(X))
 
 
-def test_what_is_known_of_the_export_is_kept(path):
+def test_metadata_of_the_export_is_saved(path):
     def fn(x, n):
         print("left out")
         return x * n
@@ -205,7 +205,7 @@ class Twice(torch.autograd.Function):
         (lambda x: Twice.apply(x), "the operation"),
     ],
 )
-def test_what_is_not_torchs_own_is_named_and_not_written(fn, named, path):
+def test_functions_outside_torch_are_named_and_not_written(fn, named, path):
     exported = burnish.export(fn, (X,))
     torch.testing.assert_close(exported(X), fn(X))
     with pytest.raises(UserError, match=f"(?s)cannot be saved: it holds {named}"):

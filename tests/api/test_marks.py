@@ -1,4 +1,4 @@
-"""Marks: what is kept out of graphs, what is put into them unseen, what is replaced."""
+"""Marks on functions: disable, allow_in_graph, substitute, constant results, graph_break and is_compiling."""
 
 import copy
 import functools
@@ -12,7 +12,7 @@ import burnish
 from burnish.capture.python import builtin_functions
 from burnish.errors import UserError
 
-from .recording import Recording, operations
+from .recording_backend import Recording, operations
 
 X = torch.arange(4.0)
 
@@ -132,7 +132,7 @@ def test_class_of_modules_is_disabled():
     assert graphs_of(lambda x: hidden(x * 2) * 3, X) == [["mul"], ["mul"]]
 
 
-def test_compiling_what_is_disabled_gives_it_back():
+def test_compiling_a_disabled_function_returns_it():
     hidden = burnish.disable(plus_one)
     assert burnish.compile(hidden, fullgraph=True) is hidden
     foreign = torch.compiler.disable(plus_one)
@@ -144,7 +144,7 @@ def test_disabled_function_does_not_break_in_plain_python():
     assert torch.equal(burnish.disable(plus_one)(X), X + 1)
 
 
-def test_what_a_disabled_function_compiles_itself_is_compiled():
+def test_functions_that_a_disabled_function_compiles_are_compiled():
     recording = Recording()
     inner = burnish.compile(plus_one, backend=recording)
 
@@ -197,7 +197,7 @@ def test_allow_in_graph_takes_several_at_once():
     assert graphs_of(lambda x: one(two(x)), X) == [["two", "one"]]
 
 
-def test_constant_result_is_asked_for_once():
+def test_constant_result_is_computed_once():
     asked = []
 
     @burnish.assume_constant_result
@@ -263,7 +263,7 @@ def test_wrong_substitutes_are_user_errors(original, polyfill, said):
         (lambda: burnish.assume_constant_result(len), "burnish.assume_constant_result: .*cannot be marked"),
     ],
 )
-def test_what_cannot_be_marked_is_a_user_error(use, said):
+def test_unmarkable_objects_raise_a_user_error(use, said):
     with pytest.raises(UserError, match=said):
         use()
 

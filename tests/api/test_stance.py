@@ -1,4 +1,4 @@
-"""Stances: what compiled functions do for a while."""
+"""Stances: how compiled functions run inside a block or until the next call of set_stance."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 import burnish
 from burnish.errors import UserError
 
-from .recording import Recording
+from .recording_backend import Recording
 
 X = torch.arange(4.0)
 
@@ -42,7 +42,7 @@ def test_force_eager_holds_for_modules(recording):
     assert not recording.graphs
 
 
-def test_eager_on_recompile_uses_what_there_is(recording, scaled):
+def test_eager_on_recompile_uses_existing_code(recording, scaled):
     scaled(X, 2)
     with burnish.set_stance("eager_on_recompile"):
         assert torch.equal(scaled(X, 2), X * 2)
@@ -123,7 +123,7 @@ def test_wrong_stance_is_a_user_error(use, said):
         use()
 
 
-def test_a_stance_that_torch_was_told_is_heard(recording, scaled):
+def test_a_stance_set_through_torch_applies(recording, scaled):
     scaled(X, 2)
     with torch.compiler.set_stance("force_eager"):
         assert torch.equal(scaled(X, 3), X * 3)

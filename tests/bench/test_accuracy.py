@@ -1,4 +1,4 @@
-"""Errors against float64, in eager's own."""
+"""Errors against float64, as multiples of eager's error."""
 
 import math
 
@@ -12,7 +12,7 @@ def test_error_is_the_largest_difference_over_the_largest_entry():
     assert relative_error(truth, {"result": torch.tensor([1.5, -4.0])}) == pytest.approx(0.125)
 
 
-def test_tensors_of_different_magnitude_count_alike():
+def test_tensors_of_different_magnitude_count_equally():
     truth = {"loss": torch.tensor([1000.0]), "gradient of w": torch.tensor([0.001])}
     got = {"loss": torch.tensor([1000.0]), "gradient of w": torch.tensor([0.0011])}
     assert relative_error(truth, got) == pytest.approx(0.1, rel=1e-3)

@@ -1,4 +1,4 @@
-"""The attackers find nothing in a few of their programs, which run compiled, and find a defect that is put in."""
+"""The attack programs pass on a few seeds, run compiled, and detect a defect that is put in."""
 
 import pytest
 import torch

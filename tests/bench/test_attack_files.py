@@ -1,4 +1,4 @@
-"""The attack on `burnish.load` finds what breaks its rules."""
+"""The attack on `burnish.load` detects violations of its rules."""
 
 import zipfile
 

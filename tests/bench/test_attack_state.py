@@ -1,4 +1,4 @@
-"""The attack on changed state, short and always the same; and it notices state that is missed."""
+"""The attack on changed state, short and with fixed seeds; it detects state that is not guarded."""
 
 import random
 

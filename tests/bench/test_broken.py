@@ -1,4 +1,4 @@
-"""The programs of `bench.broken` have breaks, and give what they give in eager."""
+"""The programs of `bench.broken` have graph breaks and give eager's results."""
 
 import pytest
 import torch

@@ -12,7 +12,7 @@ from torch import nn
 
 from bench import clocks
 
-from .gpu import Queue
+from .simulated_gpu_queue import Queue
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_launches_count_where_they_are_slower_than_the_kernels(gpu):
     assert clock.sample(call) == pytest.approx(10e-4 + 1e-6)
 
 
-def test_what_was_queued_before_does_not_count(gpu):
+def test_earlier_queued_work_does_not_count(gpu):
     clock = EventClock("cuda", gpu.now)
     gpu.launch(cpu=0, kernel=5.0)
     assert clock.sample(lambda: gpu.launch(cpu=1e-6, kernel=1e-3)) == pytest.approx(1e-3 + 1e-6)
@@ -98,7 +98,7 @@ def test_model_is_timed_by_the_clock_of_its_device(gpu, monkeypatch, tmp_path):
 
 
 def test_gpu_that_refuses_everything_ends_the_process_of_all(gpu, monkeypatch, tmp_path):
-    """The last that was told names the contestant: it is left out of the next attempt."""
+    """The last message names the contestant, which is left out of the next attempt."""
 
     class Breaks(Contestant):
         def compile(self, fn, args, kwargs):

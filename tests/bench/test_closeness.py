@@ -1,4 +1,4 @@
-"""The rule by which arithmetic is judged: as near to float64 as eager, no nearer, no further."""
+"""The accuracy rule: a result must be as near to float64 as eager's."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from bench.operators import Judge
 
 
 def off(x, units):
-    """Every number so many rounding units from where it was."""
+    """Every number, moved by this many rounding units."""
     return (x.double() + units * rounding_unit(x.double(), x.dtype)).to(x.dtype)
 
 
@@ -21,7 +21,7 @@ def numbers(*shape, dtype=torch.float32):
     return torch.rand(shape, generator=generator, dtype=torch.float64).mul(4).sub(2).to(dtype)
 
 
-def test_one_unit_beside_the_truth_is_near_enough_and_three_are_not():
+def test_one_unit_off_the_exact_value_is_near_enough_and_three_are_not():
     truth = numbers(50)
     assert why_wrong(truth, off(truth, 1), truth.double()) is None
     assert "50 of 50 elements" in why_wrong(truth, off(truth, 3), truth.double())
@@ -42,7 +42,7 @@ def test_noise_takes_the_place_of_the_one_unit():
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf])
-def test_no_noise_hides_what_is_no_number(special):
+def test_no_noise_hides_nan_or_infinity(special):
     truth = numbers(50)
     wrong = truth.clone()
     wrong[3] = special

@@ -119,7 +119,7 @@ def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clo
         (["bert", "--json", "/proc/none/out.json"], "cannot be written"),
     ],
 )
-def test_what_cannot_be_done_is_told_before_anything_is_measured(arguments, told, capsys, monkeypatch, tmp_path):
+def test_impossible_requests_are_reported_before_anything_is_measured(arguments, told, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.command.Conductor", None)
     assert command_line.main(["bench", *arguments]) == 2
@@ -187,7 +187,7 @@ def test_run_is_written_printed_and_read_again(capsys, monkeypatch, tmp_path):
     assert again.startswith(printed.split("\n\n")[0]) and "Burnish then and now" in again
 
 
-def test_interrupted_run_keeps_what_it_had(capsys, monkeypatch, tmp_path):
+def test_interrupted_run_keeps_its_results(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.command.Conductor", OneRow)
     path = tmp_path / "run.json"
     assert command_line.main(["bench", "bert", "gpt2", "--json", str(path)]) == 130

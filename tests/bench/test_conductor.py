@@ -1,4 +1,4 @@
-"""Processes: their answers, their deaths and their silence. The processes here are small scripts."""
+"""Benchmark processes: results, crashes and timeouts. The processes here are small scripts."""
 
 import json
 import os
@@ -33,14 +33,14 @@ class Scripted(Conductor):
         return self.run(Job("steady", ["eager", "burnish"], "/nonexistent"))
 
 
-def test_process_answers_with_its_result():
+def test_process_returns_its_result():
     conductor = Scripted(f"tell(stage='builds'); tell(stage={TURNS!r}, round=1, rounds=2); tell(result=[1, 2])")
     outcome = conductor.outcome()
     assert outcome.result == [1, 2] and outcome.why is None
     assert [message["stage"] for message in conductor.heard if message] == ["builds", TURNS]
 
 
-def test_long_answer_arrives_whole():
+def test_long_result_arrives_whole():
     assert Scripted("tell(result='x' * 1_000_000)").outcome().result == "x" * 1_000_000
 
 
@@ -48,7 +48,7 @@ def test_process_that_fails_says_why():
     assert Scripted("tell(failed='ValueError: no'); sys.exit(1)").outcome().why == "ValueError: no"
 
 
-def test_process_that_dies_is_told_with_its_signal_its_turn_and_its_last_words():
+def test_process_that_dies_is_reported_with_signal_turn_and_last_output():
     outcome = Scripted(
         "tell(stage='compiles', contestant='burnish'); "
         "print('so it ends', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
@@ -57,7 +57,7 @@ def test_process_that_dies_is_told_with_its_signal_its_turn_and_its_last_words()
     assert outcome.why == "the process ended with signal SIGKILL; the last it said: so it ends"
 
 
-def test_process_that_is_silent_is_given_up():
+def test_silent_process_is_stopped():
     outcome = Scripted("tell(stage='compiles', contestant='burnish'); time.sleep(60)", limit=0.5).outcome()
     assert outcome.hangs and outcome.why.startswith("nothing was heard") and outcome.contestant == "burnish"
 
@@ -77,7 +77,7 @@ def test_interrupted_run_takes_its_process_along():
         os.kill(conductor.pid, 0)
 
 
-def test_warnings_of_burnish_are_kept():
+def test_warnings_of_burnish_are_recorded():
     outcome = Scripted("print('x.py:3: UserWarning: burnish: f runs eagerly'); tell(result=1)").outcome()
     assert outcome.warnings == ["x.py:3: UserWarning: burnish: f runs eagerly"]
 
@@ -194,7 +194,7 @@ def test_progress_is_for_terminals_only(is_terminal):
     assert bool(stream.text) == is_terminal
 
 
-def test_progress_fills_with_what_is_done():
+def test_progress_fills_with_finished_work():
     progress = Progress(2, Terminal(False))
     progress.begin("bert")
     assert progress.line().startswith("░" * 20)

@@ -1,4 +1,4 @@
-"""Names of contestants, and what each one takes no part in."""
+"""Names of contestants, and the benchmarks that each one does not take part in."""
 
 import pytest
 from bench.contestants import UnknownContestant, contestant_of
@@ -35,6 +35,6 @@ def test_unknown_names_are_refused_with_the_known_ones(name, told):
         ("openvino", "runs inference only"),
     ],
 )
-def test_what_cannot_train_says_so(name, reason):
+def test_contestants_that_cannot_train_say_so(name, reason):
     assert contestant_of(name).why_not("inference") is None
     assert contestant_of(name).why_not("train") == reason

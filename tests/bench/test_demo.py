@@ -1,4 +1,4 @@
-"""What a newcomer runs first."""
+"""The demo that a newcomer runs first."""
 
 from bench import demo
 
@@ -13,7 +13,7 @@ def test_every_program_of_the_demo_gives_eager_s_results(monkeypatch, capsys):
     assert len(demo.TITLES) + 3 == sum("×" in line for line in printed.splitlines()) - 1, printed
 
 
-def test_a_wrong_result_is_told_and_ends_the_demo_with_an_error(monkeypatch, capsys):
+def test_a_wrong_result_is_reported_and_ends_the_demo_with_an_error(monkeypatch, capsys):
     monkeypatch.setattr(demo, "SECONDS_EACH", 0.0)
     monkeypatch.setattr(demo, "RUNS", (1, 1))
     monkeypatch.setattr(demo, "examples", lambda: iter([("off by one", off_by_one)]))

@@ -1,4 +1,4 @@
-"""The driver of a machine with a GPU: it is there for minutes, so its commands have to be right beforehand."""
+"""The GPU benchmark driver. GPU time is short, so its commands are checked without one."""
 
 import importlib
 import json
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from bench.command import chosen_models, contestants
+from bench.gpu import PARTS, Driver, Part
 
 from bench import gpu
-from bench.gpu import PARTS, Driver, Part
 
 COMMANDS = [(part, text) for part in PARTS for text in (*part.commands, *part.rehearsal)]
 
@@ -76,7 +76,7 @@ def started(monkeypatch):
     monkeypatch.setattr(gpu.subprocess, "Popen", Started)
 
 
-def test_minutes_end_a_command_which_may_write_what_it_has(tmp_path, monkeypatch, started):
+def test_a_timeout_ends_a_command_that_may_write_its_results(tmp_path, monkeypatch, started):
     monkeypatch.setattr(gpu, "LEAVING_SECONDS", 120)
     code = (
         "import time\ntry:\n    print('works', flush=True)\n    time.sleep(600)\n"
@@ -100,7 +100,7 @@ def test_command_that_does_not_listen_is_killed(tmp_path, monkeypatch, started):
     assert driver.done[0].last == ("deaf",)
 
 
-def test_what_an_earlier_run_left_is_not_shown_as_this_ones(tmp_path):
+def test_leftovers_of_an_earlier_run_are_not_shown_as_this_ones(tmp_path):
     (tmp_path / "one.json").write_text("old")
     driver = Driver(tmp_path)
     driver.run([Part("one", 1, "", (python("pass"),), ())])

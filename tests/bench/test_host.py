@@ -8,7 +8,7 @@ import pytest
 from bench import host
 
 
-def test_first_calls_and_later_ones_are_told_for_each(tmp_path, monkeypatch, capsys):
+def test_first_and_later_calls_are_reported_for_each(tmp_path, monkeypatch, capsys):
     out = tmp_path / "host.json"
     monkeypatch.setattr(sys, "argv", ["host", "mlp", "--against", "eager", "--json", str(out)])
     host.main()
@@ -19,7 +19,7 @@ def test_first_calls_and_later_ones_are_told_for_each(tmp_path, monkeypatch, cap
     assert set(found) == {"eager", "burnish"} and all(0 < later <= first for first, later in found.values()), found
 
 
-def test_who_gives_no_answer_says_why():
+def test_missing_results_have_a_reason():
     found = host.in_a_process("mlp", "inference", "nobody", "cpu")
     assert isinstance(found, str) and "nobody" in found
 

@@ -1,4 +1,4 @@
-"""What is noted of a call on the GPU that is none, and what that says of plans for a real one."""
+"""Recorded launches on the simulated GPU, and what they say about plans for a real one."""
 
 import pytest
 

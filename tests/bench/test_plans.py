@@ -1,4 +1,4 @@
-"""Golden plans: the same in every run, and a change of what is compiled is reported at its stage."""
+"""Golden plans: equal in every run; a changed plan is reported at the stage where it differs."""
 
 import re
 
@@ -93,7 +93,7 @@ def test_missing_record_is_a_difference(tmp_path):
     assert list(differences(tmp_path / "before", tmp_path / "after", "program")) == ["program: not in the record"]
 
 
-def test_command_compares_with_what_it_recorded(tmp_path, capfd):
+def test_command_compares_with_its_records(tmp_path, capfd):
     assert main(["record", str(tmp_path), "--only", "pointwise", "--processes", "1"]) == 0
     assert {path.stem for path in tmp_path.glob("*.txt")} == {f"pointwise-{a}-{b}" for a, b in programs("pointwise")}
     path = tmp_path / f"pointwise-{OPEN}-first.txt"
@@ -128,7 +128,7 @@ def test_candidate_that_does_not_work_is_passed_over():
     assert list(measured(broken, "last").least) == [offered[-2].name]
 
 
-def test_tables_are_told_apart_by_their_numbers():
+def test_tables_are_distinguished_by_their_numbers():
     from bench.plan_text import in_words
 
     long = [in_words(Words([*range(100), last])) for last in (1, 1, 2)]

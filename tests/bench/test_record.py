@@ -1,4 +1,4 @@
-"""What a run writes comes back the same."""
+"""Records of benchmark runs are read back without loss."""
 
 import json
 import math

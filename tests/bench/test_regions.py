@@ -1,4 +1,4 @@
-"""python -m bench.regions: what it prints and draws is what was measured."""
+"""python -m bench.regions: what it prints and plots is what was measured."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def told(monkeypatch, capsys, *arguments):
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_each_contestant_is_measured_at_each_depth_and_told_with_its_speed(monkeypatch, capsys, tmp_path):
+def test_each_contestant_is_measured_at_each_depth_and_reported_with_its_speed(monkeypatch, capsys, tmp_path):
     asked = []
 
     def apart(name, layers, batch):
@@ -69,7 +69,7 @@ class Small(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", ["burnish", "burnish-regions"])
-def test_what_is_timed_is_the_compiled_model_beside_eager(name, monkeypatch):
+def test_the_compiled_model_is_timed_against_eager(name, monkeypatch):
     def model_of(layers, batch):
         torch.manual_seed(0)
         return Small(layers), torch.ones(batch, 8)
@@ -84,7 +84,7 @@ def test_what_is_timed_is_the_compiled_model_beside_eager(name, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])
-def test_a_run_that_was_kept_is_drawn_without_measuring(ending, monkeypatch, capsys, tmp_path):
+def test_a_saved_run_is_plotted_without_measuring(ending, monkeypatch, capsys, tmp_path):
     pytest.importorskip("matplotlib")
     kept, picture = tmp_path / "rows.json", tmp_path / "docs" / f"regions{ending}"
     kept.write_text(json.dumps(ROWS))
@@ -102,7 +102,7 @@ def test_a_run_that_was_kept_is_drawn_without_measuring(ending, monkeypatch, cap
     assert picture.read_text() == text, "the same figures are the same file"
 
 
-def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(monkeypatch, capsys):
+def test_a_plot_that_cannot_be_made_is_refused_before_anything_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(regions, "apart", None)
     with pytest.raises(SystemExit):
         told(monkeypatch, capsys, "--plot", "picture.gif")

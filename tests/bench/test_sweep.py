@@ -1,4 +1,4 @@
-"""Operators shared out among processes: what one of them does to its process is nobody else's."""
+"""Operators shared among processes: a crash or changed state in one process does not affect the others."""
 
 import os
 import signal

@@ -29,7 +29,7 @@ def cells(table, first):
     return next(found for found in [*table.rows, *table.summary] if found[0] == first)
 
 
-def test_geometric_mean_is_of_what_is_known():
+def test_geometric_mean_covers_the_known_ratios():
     assert geomean([2.0, None, 8.0]) == pytest.approx(4.0)
     assert geomean([None]) is None and geomean([]) is None
 
@@ -68,14 +68,14 @@ def test_speed_of_a_wrong_result_is_marked_and_counts_nowhere():
     assert any(text.startswith("! a, burnish") for text in notes(run))
 
 
-def test_reasons_and_a_busy_machine_are_told():
+def test_reasons_and_a_busy_machine_are_reported():
     run = run_of(row("a", 1.0, burnish=2.0, other=None))
     assert notes(run) == [f"{NONE} a, other: cannot"]
     run.rows[0].foreign_load = 0.4
     assert any("other work took up to 40%" in text for text in notes(run))
 
 
-def test_memory_stands_as_multiples_of_eager():
+def test_memory_is_shown_as_multiples_of_eager():
     run = run_of(row("a", 1.0, burnish=2.0))
     for name, peak in (("eager", 100 << 20), ("burnish", 150 << 20)):
         run.rows[0].results[name].cold = Cold(1.0, 0.1, 0.1, 0.1, 0.1, 1, peak, peak)

@@ -14,8 +14,8 @@ from bench.tutorials import BOTH, CALLS, PARTS
 from bench import apart as apart_module
 from bench import bandwidth, static_cache, tutorials
 
-from ..gpu.machine import interpreted
-from .gpu import Queue
+from ..gpu.simulated_gpu import interpreted
+from .simulated_gpu_queue import Queue
 
 EAGER, BURNISH = contestant_of("eager"), contestant_of("burnish:backend=eager")
 

@@ -1,4 +1,4 @@
-"""One call, forward and backward, a step: what is timed and what is compared."""
+"""Workloads (forward, forward and backward, training step): what is timed and what is compared."""
 
 import torch
 from bench.contestants import contestant_of

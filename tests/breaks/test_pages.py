@@ -1,4 +1,4 @@
-"""The catalog is complete, its pages are fresh, and its examples are programs that run."""
+"""The break catalog is complete, its pages are up to date, and its examples are programs that run."""
 
 import re
 
@@ -24,7 +24,7 @@ def markers(monkeypatch):
     torch.set_num_threads(threads)
 
 
-def test_docs_breaks_md_is_what_the_catalog_says():
+def test_docs_breaks_md_equals_the_catalog():
     stale = "stale: run python -m burnish.capture.breaks.pages"
     assert pages.PAGES.read_text(encoding="utf-8") == pages.write_pages(), stale
 
@@ -106,7 +106,7 @@ def test_a_code_on_the_command_line_prints_its_page(capsys):
     assert "    if x.sum() > 0:\n" in printed
 
 
-def test_an_unknown_code_is_answered_with_the_known_ones(capsys):
+def test_an_unknown_code_lists_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         pages.main(["B101", "B999"])
     assert "there is no break B999; known are B101, B102" in capsys.readouterr().err

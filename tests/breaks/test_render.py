@@ -1,4 +1,4 @@
-"""What a break tells its reader."""
+"""How a graph break is rendered as text."""
 
 import dataclasses
 import linecache
@@ -67,7 +67,7 @@ def test_a_break_without_a_known_line_says_so():
     assert found.headline == "B201 a call into native code with unknown behaviour: call of g"
 
 
-def test_the_headline_is_one_line_even_when_what_is_not(stack):
+def test_the_headline_is_one_line_even_when_the_reason_is_not(stack):
     found = Break(breaks.DISABLED_CALL, "call of report\n  reason: metrics", stack)
     assert found.headline == (
         f"B203 the function is marked to stay out of compilation: call of report reason: metrics ({stack[1]})"

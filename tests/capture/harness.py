@@ -1,4 +1,4 @@
-"""The frame every semantic program of tests/capture runs in.
+"""The harness of the semantic programs in tests/capture.
 
 A program is a function that builds a small world and returns what to call in it:
 

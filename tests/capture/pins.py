@@ -1,4 +1,4 @@
-"""How each semantic program of tests/capture came to its result: what a comparison with eager cannot notice.
+"""Pins of how each semantic program ran (breaks, graphs, traces), which a comparison with eager misses.
 
     pins/test_closures.txt
         test_closure_sees_rebound_cell       2 graphs; traced in 1 2

@@ -2,7 +2,7 @@
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import Keywords, program
 
 
@@ -357,7 +357,7 @@ def test_flag_argument_of_changing_type():
 
 
 @program
-def test_one_and_one_point_zero_and_true_are_told_apart():
+def test_one_and_one_point_zero_and_true_are_distinguished():
     def fn(x, n):
         return x.to(torch.int64) * n, [n] * 2
 
@@ -379,7 +379,7 @@ def test_nested_containers_as_arguments():
 
 
 @program
-def test_none_and_tensor_take_turns_as_argument():
+def test_none_and_tensor_alternate_as_argument():
     def fn(x, mask=None):
         if mask is not None:
             x = x.masked_fill(mask, 0.0)

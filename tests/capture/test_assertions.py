@@ -103,7 +103,7 @@ def test_an_error_that_is_handled_below():
 
 
 @program
-def test_a_question_whose_sides_both_lead_on_is_asked_every_time():
+def test_a_condition_with_two_live_branches_is_evaluated_every_time():
     def fn(x, strict):
         for _ in range(2):
             if x.sum() > 4:

@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -468,7 +468,7 @@ def test_builtins_refuse_arguments_they_do_not_take():
 
 
 @program(breaks=0)
-def test_callable_asks_the_class():
+def test_callable_reads_the_class():
     class Silent:
         pass
 

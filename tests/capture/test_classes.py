@@ -7,8 +7,8 @@ import typing
 import pytest
 import torch
 
-from .caller import program_with_caller
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -401,7 +401,7 @@ def test_new_chooses_the_class():
 
 
 @program
-def test_getattr_is_asked_only_for_missing_names():
+def test_getattr_is_called_only_for_missing_names():
     class Wrapper:
         def __init__(self, inner):
             self.inner, self.asked = inner, []
@@ -986,12 +986,12 @@ def told_by(asked):
 
 
 @program_with_caller(breaks=0)
-def test_a_metaclass_tells_attributes_that_are_missing():
+def test_a_metaclass_computes_missing_attributes():
     return told_by("__getattr__")
 
 
 @program_with_caller(breaks=0)
-def test_a_metaclass_tells_every_attribute():
+def test_a_metaclass_computes_every_attribute():
     return told_by("__getattribute__")
 
 

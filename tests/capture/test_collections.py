@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -54,7 +54,7 @@ def test_dict_order_after_delete_and_popitem():
 
 
 @program
-def test_dict_changed_while_it_is_walked():
+def test_dict_changed_while_it_is_iterated():
     def fn(d, x):
         try:
             for key in d:
@@ -379,7 +379,7 @@ def test_namedtuple_result_keeps_its_type():
 
 
 @program
-def test_set_algebra_decides_what_runs():
+def test_set_algebra_decides_the_branch():
     def fn(x, wanted):
         have = {"relu", "sin"}
         for name in sorted(have & wanted | {"always"}):
@@ -582,7 +582,7 @@ def test_slice_of_an_array_is_written_with_an_array():
 
 
 @program
-def test_in_place_method_of_a_list_answers_the_list():
+def test_in_place_method_of_a_list_returns_the_list():
     def fn(x):
         items = [1]
         return items.__iadd__(n for n in (2, 3)) is items, items, x + 1

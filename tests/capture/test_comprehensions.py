@@ -2,7 +2,7 @@
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 

@@ -1,4 +1,4 @@
-"""Python that decides by tensors made of constants alone: known when the trace is made, and no break."""
+"""Python that branches on tensors made of constants: evaluated while tracing, without a graph break."""
 
 import pytest
 import torch

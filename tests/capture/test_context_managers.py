@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -296,7 +296,7 @@ def test_attribute_set_for_the_length_of_a_block():
 
 
 @program
-def test_exit_stack_unwinds_what_was_entered():
+def test_exit_stack_unwinds_entered_contexts():
     def fn(x, n):
         log = []
         with contextlib.ExitStack() as stack:
@@ -345,7 +345,7 @@ def test_suppress_keeps_listed_errors_only():
 
 
 @program
-def test_nullcontext_stands_in():
+def test_nullcontext_as_conditional_manager():
     def fn(x, frozen):
         manager = torch.no_grad() if frozen else contextlib.nullcontext()
         with manager:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from .calls import Before, ordinary, swinging
+from .call_sequences import Before, ordinary, swinging
 from .harness import program
 
 

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from .calls import Before, ordinary, swinging
+from .call_sequences import Before, ordinary, swinging
 from .harness import program
 
 

@@ -1,4 +1,4 @@
-"""What native code reads through a view of a dictionary is guarded, down to the lists inside it."""
+"""Native code that reads through a dictionary view: the contents are guarded, including lists inside the dictionary."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Enum members that are numbers or texts as well: each is one object, so what C code sees of it is fixed."""
+"""Enum members that are also numbers or strings are single objects, so what C code reads of them is constant."""
 
 import enum
 
@@ -6,7 +6,7 @@ import torch
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -61,7 +61,7 @@ def test_text_members_are_texts():
 
 
 @program(breaks=0)
-def test_flags_are_combined_and_asked():
+def test_flags_are_combined_and_tested():
     def fn(x, parts):
         both = parts | Parts.RIGHT
         return (x + 1 if parts & Parts.LEFT else x), both == 3, both

@@ -10,7 +10,7 @@ import torch
 
 import burnish
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -432,7 +432,7 @@ def test_name_of_a_caught_error_is_gone_afterwards():
 
 
 @program
-def test_error_objects_are_kept_and_raised_later():
+def test_error_objects_are_stored_and_raised_later():
     def fn(xs):
         errors, total = [], 0
         for x in xs:
@@ -691,7 +691,7 @@ def test_cause_whose_class_raises():
 
 
 @program
-def test_error_thrown_into_a_delegate_has_the_context_of_who_delegates():
+def test_error_thrown_into_a_delegate_has_the_context_of_its_delegator():
     def inner():
         try:
             yield

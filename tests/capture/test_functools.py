@@ -4,8 +4,8 @@ import functools
 
 import torch
 
-from .caller import program_with_caller
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -156,7 +156,7 @@ def test_lru_cache_returns_the_same_object_and_counts():
 
 
 @program_with_caller(breaks=0)
-def test_lru_cache_answers_with_objects_that_change():
+def test_lru_cache_returns_objects_that_change():
     class Table:
         def __init__(self, n):
             self.shift, self.rows, self.weight = n, [n, (n, [n])], torch.ones(3)

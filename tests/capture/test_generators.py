@@ -6,7 +6,7 @@ from itertools import islice
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -236,7 +236,7 @@ def test_generator_started_inside_and_finished_outside():
 
 
 @program
-def test_generator_made_outside_is_drawn_from():
+def test_generator_made_outside_is_advanced():
     def batches(i):
         for n in range(3):
             yield torch.full((2,), float(n + i))
@@ -249,7 +249,7 @@ def test_generator_made_outside_is_drawn_from():
 
 
 @program
-def test_one_generator_is_drawn_from_by_every_call():
+def test_one_generator_is_advanced_by_every_call():
     def counter():
         n = 0
         while True:
@@ -275,7 +275,7 @@ def test_one_generator_of_tensors_ends_in_the_third_call():
 
 
 @program
-def test_generator_kept_between_calls_is_compiled_into_both():
+def test_generator_shared_between_calls_is_compiled_into_both():
     held = []
 
     def running(total):

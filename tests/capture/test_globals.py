@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .calls import Before, ordinary, swinging
+from .call_sequences import Before, ordinary, swinging
 from .harness import program
 
 HERE = sys.modules[__name__]

@@ -2,7 +2,7 @@
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -181,7 +181,7 @@ def test_list_argument_replaced_by_another_with_other_contents():
 
 
 @program
-def test_identity_of_a_tensor_kept_by_an_object():
+def test_identity_of_a_tensor_stored_in_an_object():
     class Module:
         last = None
 

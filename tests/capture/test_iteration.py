@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -23,7 +23,7 @@ def test_iterating_a_tensor_gives_its_rows():
 
 
 @program
-def test_list_iterator_lives_across_a_break():
+def test_list_iterator_survives_a_break():
     def fn(xs):
         it = iter(xs)
         first = next(it)
@@ -35,7 +35,7 @@ def test_list_iterator_lives_across_a_break():
 
 
 @program
-def test_list_grows_while_it_is_walked():
+def test_list_grows_while_it_is_iterated():
     def fn(x):
         items = [1]
         for n in items:
@@ -48,7 +48,7 @@ def test_list_grows_while_it_is_walked():
 
 
 @program
-def test_outside_list_shrinks_while_it_is_walked_over_breaks():
+def test_outside_list_shrinks_while_it_is_iterated_over_breaks():
     def fn(items, x):
         for n in items:
             x = x + n
@@ -60,7 +60,7 @@ def test_outside_list_shrinks_while_it_is_walked_over_breaks():
 
 
 @program
-def test_dict_items_walked_over_breaks():
+def test_dict_items_iterated_over_breaks():
     def fn(d):
         out = {}
         for name, x in d.items():
@@ -183,7 +183,7 @@ def test_batches_by_strides_and_slices():
 
 
 @program
-def test_enumerate_object_kept_between_two_loops():
+def test_enumerate_object_shared_by_two_loops():
     def fn(xs):
         numbered = enumerate(xs, 1)
         for n, x in numbered:
@@ -276,7 +276,7 @@ def test_membership_in_ranges_tuples_and_strings():
 
 
 @program(breaks=0)
-def test_unpacking_asks_for_elements_alone():
+def test_unpacking_calls_iter_and_not_len():
     class Unsized(tuple):
         def __len__(self):
             raise NotImplementedError
@@ -364,7 +364,7 @@ def test_objects_with_rules_of_their_own_come_out_of_iterators_and_views():
 
 
 @program(breaks=0)
-def test_groups_are_of_what_is_the_same_or_equal():
+def test_groups_join_identical_or_equal_keys():
     def fn(x):
         nothing = float("nan")
         return x, [len(list(group)) for _, group in itertools.groupby([nothing, nothing, 1.0])]

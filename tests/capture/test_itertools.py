@@ -7,7 +7,7 @@ import torch
 
 import burnish
 
-from .calls import ordinary, swing
+from .call_sequences import ordinary, swing
 from .harness import program
 
 
@@ -167,7 +167,7 @@ def test_tee_gives_two_independent_iterators():
 
 
 @program
-def test_count_kept_between_calls():
+def test_count_shared_between_calls():
     numbers = itertools.count(3, 2)
 
     def fn(x):
@@ -177,7 +177,7 @@ def test_count_kept_between_calls():
 
 
 @program
-def test_cycle_kept_between_calls():
+def test_cycle_shared_between_calls():
     scales = itertools.cycle([1.0, 2.0])
 
     def fn(x):
@@ -235,7 +235,7 @@ def test_copies_of_one_iterator_go_on_by_themselves():
     return fn, ordinary
 
 
-def test_iterators_over_python_code_are_what_they_are_in_eager():
+def test_iterators_over_python_code_equal_eagers():
     def fn(x):
         def parts():
             yield x
@@ -313,7 +313,7 @@ def test_iterators_refuse_when_they_are_made():
 
 
 @program
-def test_iterable_is_asked_for_its_iterator_when_the_iterator_over_it_is_made():
+def test_iterable_makes_its_iterator_when_the_outer_iterator_is_made():
     def fn(x):
         log = []
 

@@ -1,4 +1,4 @@
-"""Whatever a watch stands for, the next call sees it change.
+"""Native guards: every change of a watched value is detected by the next call.
 
 Each program below is compiled and called until its guards are watched natively. Then one thing is changed, and the
 next call must compute what eager computes. The watch is on its own here: with the setting ``check`` it would be caught
@@ -106,7 +106,7 @@ def test_a_change_of_one_of_them_is_seen(change, which):
                 same(compiled(block, X), through(block, X))
 
 
-def test_a_module_that_comes_to_lie_where_another_lay_is_another():
+def test_a_module_at_the_address_of_a_freed_one_is_another():
     with patch(check=False):
         compiled = burnish.compile(through, backend="eager")
         for number in range(30):
@@ -197,7 +197,7 @@ def reorder(m):
 
 
 def at_the_same_address(m):
-    """An object goes, and another one comes to lie where it lay, where the allocator wants it so."""
+    """An object is freed, and another one may get its address."""
     for value in (2.5, 3.5, 4.5):
         m.blocks[0].list[1] = None
         m.blocks[0].list[1] = value * 2
@@ -370,7 +370,7 @@ def test_defaults_code_and_keyword_defaults_are_seen():
     sees(compiled, fn, X)
 
 
-def test_method_and_partial_hold_what_they_hold():
+def test_method_and_partial_are_guarded_by_their_contents():
     class Scaled:
         def __init__(self, factor):
             self.factor = factor
@@ -418,7 +418,7 @@ def test_slots_are_seen():
 
 
 class Plain:
-    """Its attributes lie in the object, until somebody asks for its dictionary."""
+    """Its attributes are stored inline until its dictionary is read."""
 
     def __init__(self, factor):
         self.factor, self.other = factor, None
@@ -460,7 +460,7 @@ def test_argument_may_be_another_object_of_the_same_class():
     sees(compiled, fn, one, X)
 
 
-def test_argument_that_is_dropped_and_made_anew_at_the_same_address_is_seen():
+def test_argument_that_is_recreated_at_the_same_address_is_detected():
     def fn(plain, x):
         return x * plain.factor
 
@@ -469,7 +469,7 @@ def test_argument_that_is_dropped_and_made_anew_at_the_same_address_is_seen():
         same(compiled(Plain(factor), X), X * factor)
 
 
-# -- tensors that are handed in ----------------------------------------------------------------------------------------
+# -- tensor arguments -------------------------------------------------------------------------------------------------
 
 OTHERS = {
     "dtype": lambda: X.double(),
@@ -671,7 +671,7 @@ def test_a_counter_does_not_spoil_the_watch_for_good():
         same(compiled(X), twin(X))
 
 
-def test_what_the_segment_writes_to_does_not_spoil_the_watch():
+def test_own_writes_of_a_segment_do_not_fail_its_watch():
     class Layer:
         def __init__(self):
             self.kept = torch.zeros(2, 3)
@@ -801,7 +801,7 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
         gc.set_threshold(*threshold)
 
 
-def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_not_be_made(monkeypatch):
+def test_value_at_the_address_of_a_freed_one_is_detected_after_a_watch_failed(monkeypatch):
     """A segment goes on asking by the last watch. The values that it knows by their addresses must live as long."""
     from burnish.capture.guards import native_watch_checks as module
 
@@ -837,7 +837,7 @@ def test_value_that_comes_to_lie_where_another_lay_is_seen_after_a_watch_could_n
 
 
 @pytest.mark.parametrize("place", ["dictionary", "members", "list", "cell"])
-def test_what_another_thread_puts_in_place_while_a_watch_is_made_is_seen(place, monkeypatch):
+def test_writes_of_another_thread_while_a_watch_is_made_are_detected(place, monkeypatch):
     """The watch must not hand out the tensor that was there before: it may be gone."""
     from burnish.runtime.state_watch.native_watch import Watch
 

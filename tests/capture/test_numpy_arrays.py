@@ -1,4 +1,4 @@
-"""Arrays that NumPy makes of constants, in captured functions: known while nobody can have written to them."""
+"""NumPy arrays made from constants in captured functions: constants until something may have written to them."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -38,7 +38,7 @@ def test_numbers_are_read_out_of_them():
 
 
 @program(breaks=0)
-def test_arrays_are_answers_of_their_own_on_every_call():
+def test_arrays_are_new_objects_in_every_call():
     kept = []
 
     def fn(x):
@@ -161,7 +161,7 @@ def test_arrays_of_the_program_are_no_constants():
 
 
 @pytest.mark.parametrize("make", [lambda: np.random.rand(3), lambda: np.array([object()]), lambda: np.empty(3) * 0])
-def test_what_is_no_constant_ends_the_graph(make):
+def test_non_constants_break_the_graph(make):
     with pytest.raises(burnish.Unsupported, match="B201"):
         burnish.compile(lambda x: (x, make()), backend="eager", fullgraph=True)(torch.ones(3))
 

@@ -1,4 +1,4 @@
-"""NumPy's functions and numbers where all is constant: no break. Where it is not, the break stays."""
+"""NumPy functions and numbers on constants cause no break; on other values the break remains."""
 
 import warnings
 
@@ -8,7 +8,7 @@ import torch
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 ROOT = np.float32(2.0)
@@ -146,7 +146,7 @@ def test_arguments_that_are_numbers_of_numpys():
     return fn, [(torch.ones(2), np.float32(v)) for v in (1, 2, 3, 4)]
 
 
-def test_what_warns_is_left_to_plain_python():
+def test_calls_that_warn_run_in_plain_python():
     def fn(x, n):
         return x + np.log(n - n) * 0, np.float32(1e38) * 1000
 

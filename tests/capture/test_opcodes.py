@@ -1,4 +1,4 @@
-"""The instruction set on this version of CPython: complete, as CPython's, and whole between any two instructions."""
+"""This CPython version's instruction set: complete, equal to CPython, resumable between any two instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from burnish.capture.interpreter.frames import Generator
 from burnish.capture.interpreter.generator_delegation import runs_code_when_closed
 from burnish.capture.interpreter.opcodes import handler_registry
 
-from .machines import Forgetting, Machine, Pushing, Rebuilding, start
+from .opcode_interpreters import Forgetting, Machine, Pushing, Rebuilding, start
 from .opcode_programs import CASES, generators
 from .opcode_programs.exceptions import chain
 
@@ -96,13 +96,13 @@ def runs() -> list:
 
 @pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
 @pytest.mark.parametrize("function, args", runs())
-def test_interpreted_programs_do_what_python_does(function, args, machine):
+def test_interpreted_programs_behave_as_in_python(function, args, machine):
     expected = outcome(lambda: function(*fresh(args)))
     assert outcome(lambda: machine(start(function, fresh(args), {})).run()) == expected
 
 
 @pytest.mark.parametrize("machine", [Machine, Pushing, Forgetting, Rebuilding])
-def test_a_generator_function_interpreted_answers_a_generator(machine):
+def test_an_interpreted_generator_function_returns_a_generator(machine):
     def drive(made):
         seen = [next(made), made.send(10), made.send(20)]
         try:
@@ -162,7 +162,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [function for function, _ in CASES])
-def test_what_an_instruction_reads_is_alive_before_it(function):
+def test_operands_of_an_instruction_are_alive_before_it(function):
     code = decode(function.__code__)
     live = live_locals(code)
     for i, (name, (_, arg)) in enumerate(zip(code.opnames, code.instructions, strict=True)):
@@ -170,7 +170,7 @@ def test_what_an_instruction_reads_is_alive_before_it(function):
         assert live[i] & uses == uses
 
 
-def test_a_local_is_let_go_after_its_last_use():
+def test_a_local_is_dead_after_its_last_use():
     def function(a, b):
         c = a + 1
         return b * c

@@ -5,7 +5,7 @@ import operator
 
 import torch
 
-from .calls import Before, ordinary, swing, swinging
+from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
 
 
@@ -660,7 +660,7 @@ def test_unequal_is_the_opposite_of_an_equal_in_python():
 
 
 @program
-def test_sequence_asks_the_other_operand_first():
+def test_sequence_tries_the_other_operand_first():
     class Joined:
         def __radd__(self, other):
             return "joined", other

@@ -2,7 +2,7 @@
 
 import torch
 
-from .calls import Before, ordinary, swing
+from .call_sequences import Before, ordinary, swing
 from .harness import program
 
 

@@ -5,7 +5,7 @@ import textwrap
 
 import torch
 
-from .calls import Before, ordinary, swinging
+from .call_sequences import Before, ordinary, swinging
 from .harness import program
 
 

@@ -1,4 +1,4 @@
-"""Integer tensors where a number is wanted, as sizes, limits of slices, places in lists: what follows is data."""
+"""Integer tensors used as numbers (sizes, slice limits, list indices): results are data-dependent."""
 
 import collections
 import operator

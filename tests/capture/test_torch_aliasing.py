@@ -2,7 +2,7 @@
 
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -10,7 +10,7 @@ from torch.nn.attention import flex_attention
 import burnish
 from burnish.settings import patch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -39,7 +39,7 @@ def test_scaled_dot_product_attention_with_masks():
 
 
 @program_with_caller
-def test_attention_layer_gives_weights_when_asked():
+def test_attention_layer_returns_weights_on_request():
     layer = nn.MultiheadAttention(4, 2, batch_first=True)
 
     def fn(x, weights, average):

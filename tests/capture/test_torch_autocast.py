@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -225,7 +225,7 @@ def test_custom_function_with_amp_decorators():
     return fn, caller, lambda i: (torch.randn(2, 2, requires_grad=True),)
 
 
-def test_an_error_inside_leaves_no_context_open():
+def test_an_error_inside_exits_every_context():
     """What eager casts is kept until the last autocast context is left: weights that learn would stay as they were."""
 
     def nesting():

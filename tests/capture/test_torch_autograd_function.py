@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -373,7 +373,7 @@ def test_apply_bound_to_a_name():
 
 
 @program
-def test_what_forward_counts_is_read_after_it():
+def test_counters_of_forward_are_read_after_it():
     seen = []
 
     class Counted(Function):
@@ -413,7 +413,7 @@ def reading(state):
 
 
 @program
-def test_forward_reads_what_was_just_written():
+def test_forward_reads_the_latest_writes():
     state = types.SimpleNamespace(scale=1.0)
     scaled = reading(state)
 
@@ -425,7 +425,7 @@ def test_forward_reads_what_was_just_written():
 
 
 @program
-def test_backward_reads_what_was_just_written():
+def test_backward_reads_the_latest_writes():
     state = types.SimpleNamespace(scale=1.0)
     scaled = reading(state)
 
@@ -438,7 +438,7 @@ def test_backward_reads_what_was_just_written():
 
 
 @program
-def test_an_operator_in_python_reads_what_was_just_written():
+def test_an_operator_in_python_reads_the_latest_writes():
     state = types.SimpleNamespace(scale=1.0)
 
     def scaled(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ Python control flow decided by data, shapes, types and flags: both ways, and bac
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -229,7 +229,7 @@ def test_teacher_follows_by_exponential_average():
 
 
 @program(breaks=0)
-def test_dropout_draws_new_masks_each_call():
+def test_dropout_uses_new_masks_each_call():
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 6), nn.AlphaDropout(0.2))
     return model, [(torch.ones(2, 6),) for _ in range(4)]
 

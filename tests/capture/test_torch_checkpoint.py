@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 import burnish
 from burnish.errors import Unsupported
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -79,7 +79,7 @@ def test_checkpoint_switched_by_a_flag_between_calls():
 
 
 @program_with_caller(breaks=0)
-def test_dropout_draws_the_same_mask_again():
+def test_dropout_repeats_its_mask():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
 
     def fn(x):
@@ -89,7 +89,7 @@ def test_dropout_draws_the_same_mask_again():
 
 
 @program_with_caller
-def test_random_state_is_not_kept_when_asked():
+def test_random_state_is_not_preserved_on_request():
     def noisy(x):
         return x * torch.rand(2, 3)
 
@@ -244,7 +244,7 @@ def test_a_buffer_written_after_all_is_saved_is_not_written_again():
 
 
 @program_with_caller(breaks=0)
-def test_what_is_computed_again_sees_the_buffers_as_they_are_then():
+def test_recomputation_sees_the_current_buffers():
     model = Counts(False)
     return trained(lambda x: checkpoint(model, checkpoint(model, x, use_reentrant=False), use_reentrant=False), model)
 

@@ -1,4 +1,4 @@
-"""torch.cond: a question about data inside a graph. Both branches are captured; what cannot be is called for real."""
+"""torch.cond: data-dependent branches inside a graph. Both branches are captured, or the call runs in Python."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_a_tensor_chooses_between_two_branches_in_one_graph(backend):
 
 
 @with_all_backends
-def test_what_only_the_other_branch_uses_gets_a_gradient_of_zeros(backend):
+def test_inputs_of_the_other_branch_alone_get_zero_gradients(backend):
     def fn(x, y, unused):
         return torch.cond(x.sum() > 0, lambda x, y, z: x * 2, lambda x, y, z: y * 3, (x, y, unused))
 
@@ -83,7 +83,7 @@ def test_branches_in_branches(backend):
 
 
 @with_all_backends
-def test_answers_are_trees_of_tensors(backend):
+def test_results_are_trees_of_tensors(backend):
     def fn(x):
         made = torch.cond(
             x.sum() > 0,
@@ -120,14 +120,14 @@ def test_gradients_of_gradients():
         torch.testing.assert_close(found[1], found[0])
 
 
-def test_an_answer_that_is_written_to_afterwards():
+def test_a_result_that_is_written_to_afterwards():
     def fn(x):
         return torch.cond(x.sum() > 0, torch.sigmoid, torch.exp, (x,)).mul_(2)
 
     both(fn, X)
 
 
-def test_a_second_backward_needs_what_was_saved():
+def test_a_second_backward_needs_saved_tensors():
     compiled = burnish.compile(
         lambda x: torch.cond(x.sum() > 0, torch.sin, torch.exp, (x,)), backend="eager", fullgraph=True
     )
@@ -239,7 +239,7 @@ def test_objects_made_in_a_branch_may_change():
     both(fn, X)
 
 
-def test_the_compiled_pieces_are_compiled():
+def test_partitions_around_a_cond_are_compiled():
     from burnish.compiler.partition_uncompiled_calls import Pieces
 
     seen = []
@@ -271,7 +271,7 @@ def test_the_operator_behind_it_is_captured_as_well():
         torch.testing.assert_close(compiled(X * sign), (X.sin() if sign > 0 else (-X).cos()) + 1)
 
 
-def test_gradients_of_what_the_operator_was_not_given_are_eagers():
+def test_gradients_of_values_that_are_no_operands_are_eagers():
     operator = torch.ops.higher_order.cond
     w = torch.ones(3, requires_grad=True)
     compiled = burnish.compile(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import Keywords, program
 
 Pair = namedtuple("Pair", "left right")

@@ -1,11 +1,11 @@
-"""Functions that are to run as plain Python in the middle of compiled code."""
+"""Disabled functions, which run as plain Python in the middle of compiled code."""
 
 import torch
 from torch import nn
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 LOG = []
@@ -156,7 +156,7 @@ def test_whole_entry_is_disabled():
 
 
 @program
-def test_graph_break_asked_for_by_the_user():
+def test_graph_break_requested_by_the_user():
     def fn(x, y):
         z = x + y
         burnish.graph_break()

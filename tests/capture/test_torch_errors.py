@@ -1,4 +1,4 @@
-"""Exceptions that tensor operators raise: caught inside, passed on, replaced, and what stands afterwards."""
+"""Exceptions raised by tensor operators: caught inside, passed on, replaced, and the state afterwards."""
 
 import contextlib
 

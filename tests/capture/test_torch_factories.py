@@ -1,9 +1,9 @@
-"""Factory calls: constants made anew on each call, default dtype and device, numbers and lists as content."""
+"""Tensor factories: new tensors on each call, default dtype and device, numbers and lists as content."""
 
 import numpy as np
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 COUNTS = []
@@ -203,7 +203,7 @@ def test_transforms_of_functions_written_in_c():
 
 
 @program(breaks=0)
-def test_a_local_function_closes_over_what_was_computed():
+def test_a_local_function_closes_over_computed_values():
     model = nn.Linear(3, 1)
 
     def fn(x, k):
@@ -222,7 +222,7 @@ def test_a_local_function_closes_over_what_was_computed():
 
 
 @program(breaks=0)
-def test_a_closure_is_made_anew_in_each_run():
+def test_a_closure_is_created_in_each_run():
     def fn(x):
         total = torch.zeros(())
         for i in range(3):
@@ -279,7 +279,7 @@ def test_a_function_of_the_callers_is_another_one_each_time():
 
 
 @program
-def test_gradients_flow_through_what_is_closed_over():
+def test_gradients_flow_through_closures():
     def fn(x, w):
         y = w * 2
         out = vmap(lambda t: (t * y).sum())(x)

@@ -1,4 +1,4 @@
-"""What calls of a higher order hold is guarded, an input, or read in each call: modules, objects, closures."""
+"""State read by higher-order functions (modules, objects, closures) is guarded, an input, or read in each call."""
 
 import copy
 import functools
@@ -150,7 +150,7 @@ def test_attributes_of_objects_are_read_in_each_call(kind, backend):
     agrees(make, backend)
 
 
-def test_partials_and_methods_made_in_the_call_are_made_anew():
+def test_partials_and_methods_made_in_the_call_are_created_in_each_call():
     def make():
         weight = torch.ones(3, requires_grad=True)
 

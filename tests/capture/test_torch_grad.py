@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

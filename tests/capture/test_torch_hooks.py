@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import Keywords, program
 
 

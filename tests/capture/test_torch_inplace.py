@@ -1,8 +1,8 @@
-"""In-place operators: whom they change, in which order, and what autograd says about it."""
+"""In-place operators: which tensors they change, in which order, and the errors of autograd."""
 
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

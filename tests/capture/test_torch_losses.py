@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

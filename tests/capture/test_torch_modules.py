@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import Keywords, program
 
 
@@ -97,7 +97,7 @@ def test_custom_call_wraps_forward():
 
 
 @program
-def test_custom_getattr_finds_what_is_not_there():
+def test_custom_getattr_computes_missing_attributes():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -165,7 +165,7 @@ def test_super_forward_is_extended_twice():
 
 
 @program
-def test_named_parameters_and_state_dict_are_walked_inside():
+def test_named_parameters_and_state_dict_are_iterated_inside():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
 
     def fn(x):

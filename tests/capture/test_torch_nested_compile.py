@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 
-from .caller import program_with_caller, program_with_compiler
+from .caller_programs import program_with_caller, program_with_compiler
 from .harness import program
 
 
@@ -150,7 +150,7 @@ def test_compiled_function_is_disabled_again(compiled):
 
 
 @program_with_compiler
-def test_inner_writes_what_outer_reads(compiled):
+def test_inner_function_writes_and_outer_reads(compiled):
     state = {"scale": 1.0}
 
     @compiled

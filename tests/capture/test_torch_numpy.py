@@ -5,7 +5,7 @@ import scipy.ndimage
 import scipy.special
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

@@ -1,4 +1,4 @@
-"""Operators with their own calling habits: einsum, scatter, embedding, one-hot, reductions, convolution, symbols."""
+"""Operators with special call forms: einsum, scatter, embedding, one-hot, reductions, convolution, custom operators."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import burnish
 from burnish.settings import patch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -231,7 +231,7 @@ def test_data_dependent_repeat():
     return fn, [(torch.arange(3.0), torch.tensor(c)) for c in ([1, 2, 3], [0, 0, 1], [2, 2, 2], [1, 2, 3])]
 
 
-def test_a_custom_operator_that_answers_tensors_and_a_list_of_them():
+def test_a_custom_operator_that_returns_tensors_and_a_list_of_them():
     @torch.library.custom_op("burnish_tests::some_and_more", mutates_args=())
     def some_and_more(x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         return x + 1, [x * 2, x * 3]
@@ -272,7 +272,7 @@ def test_a_registered_operator_whose_size_depends_on_the_data():
 
 
 @program(breaks=0)
-def test_a_registered_operator_that_tells_its_size():
+def test_a_registered_operator_with_a_shape_rule():
     def fn(x):
         return torch.ops.ops_tests.shifted(x.sin(), 2.0)[:4] * 2
 

@@ -1,4 +1,4 @@
-"""Parametrized weights: computed anew on each access, set through an inverse, put on and taken off between calls."""
+"""Parametrized weights: computed on each access, set through an inverse, added and removed between calls."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

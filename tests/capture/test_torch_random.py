@@ -1,4 +1,4 @@
-"""Random numbers of torch, Python and NumPy: drawn anew on every call, in the same order as in eager."""
+"""Random numbers of torch, Python and NumPy: new on every call, in the same order as in eager."""
 
 import random
 
@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
 @program(breaks=0)
-def test_factories_draw_new_numbers():
+def test_factories_give_new_numbers():
     def fn(x):
         return x + torch.rand(3), torch.randn(2), torch.rand_like(x), torch.randint(0, 100, (4,)), torch.randperm(5)
 
@@ -59,7 +59,7 @@ def test_generator_made_and_seeded_inside():
 
 
 @program
-def test_python_random_beside_torch():
+def test_python_random_with_torch():
     def fn(x):
         a = random.random()
         y = x * a + torch.rand(2)
@@ -70,7 +70,7 @@ def test_python_random_beside_torch():
 
 
 @program
-def test_numpy_random_beside_torch():
+def test_numpy_random_with_torch():
     def fn(x):
         noise = torch.from_numpy(np.random.randn(3))
         return x + noise, np.random.randint(10), torch.rand(1), np.random.rand()
@@ -165,7 +165,7 @@ def test_state_is_saved_and_put_back():
 
 
 @program(breaks=0)
-def test_categorical_draws():
+def test_categorical_samples():
     def fn(logits):
         probabilities = logits.softmax(-1)
         return torch.multinomial(probabilities, 3), torch.bernoulli(probabilities), torch.poisson(probabilities * 5)
@@ -215,7 +215,7 @@ def test_seeded_noise_layer_in_training_only():
 
 
 @program
-def test_initialisers_draw():
+def test_initialisers_use_random_numbers():
     def fn(w):
         nn.init.xavier_uniform_(w)
         a = w.clone()

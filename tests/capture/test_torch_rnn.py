@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -63,7 +63,7 @@ def test_cell_stops_when_its_output_is_small():
 
 
 @program
-def test_hidden_state_is_kept_from_call_to_call():
+def test_hidden_state_is_carried_from_call_to_call():
     class Stateful(nn.Module):
         def __init__(self):
             super().__init__()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 

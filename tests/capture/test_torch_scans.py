@@ -154,7 +154,7 @@ def test_structures_that_dynamo_refuses_raise_its_error():
                 burnish.compile(function)(torch.randn(4, 3))
 
 
-def test_a_step_reads_what_it_holds_in_each_call():
+def test_a_step_reads_its_closure_in_each_call():
     holder = type("Holder", (), {"scale": 2.0})()
 
     def fn(x):

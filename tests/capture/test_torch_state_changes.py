@@ -5,7 +5,7 @@ import types
 import torch
 from torch import nn
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 
 OPTIONS = {"scale": 2.0}
 LIMIT = 3

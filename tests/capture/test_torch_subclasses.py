@@ -1,4 +1,4 @@
-"""Tensors that are more than tensors: parameters, subclasses, user attributes, objects and modes with own behaviour."""
+"""Parameters, tensor subclasses, user attributes on tensors, and torch function modes."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 import burnish
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -332,7 +332,7 @@ def test_rules_of_a_subclass_are_called_as_often_as_in_eager(backend):
         assert Counted.seen == ["mul", "add"]
 
 
-def test_a_subclass_tells_another_shape_of_the_same_tensor():
+def test_a_subclass_reports_another_shape_of_the_same_tensor():
     def fn(x):
         return x * 2, x.shape[0], x.size()[0]
 
@@ -404,7 +404,7 @@ def through_the_dictionary(x):
     [append_to_the_log, replace_the_log, note_in_between, replace_in_between, through_the_dictionary],
     ids=lambda fn: fn.__name__,
 )
-def test_rules_that_read_what_the_program_wrote(fn, backend):
+def test_rules_that_read_writes_of_the_program(fn, backend):
     compiled = burnish.compile(fn, backend=backend)
     for _ in range(3):
         x = chronicle()

@@ -2,7 +2,7 @@
 
 import torch
 
-from .caller import program_with_caller
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -157,7 +157,7 @@ def test_real_and_imaginary_parts_are_views():
 
 
 @program(breaks=0)
-def test_expand_reads_what_was_written_later():
+def test_expand_reads_later_writes():
     def fn(x):
         wide = x.expand(4, 3)
         x.add_(1)

@@ -1,4 +1,4 @@
-"""With CUDA graphs asked for, optimizers count their steps where their parameters are."""
+"""Capturable optimizers: with CUDA graphs, steps are counted on the device of the parameters."""
 
 import sys
 
@@ -50,7 +50,7 @@ def test_without_cuda_graphs_and_without_a_gpu_optimizers_stay_as_they_are(prete
     assert optimizer.param_groups[0]["capturable"] is False
 
 
-def test_what_was_counted_before_goes_on(pretended):
+def test_existing_step_counts_continue(pretended):
     _, params, optimizer = trained(lambda fn: fn, steps=3)
     assert all(state["step"].item() == 3 for state in optimizer.state.values())
     optimizers.make_capturable(optimizer)

@@ -9,7 +9,7 @@ import burnish
 from burnish.backends.registry import Backend
 from burnish.capture.pytorch.backward_and_grad import TAKES_TABLES
 
-from .training import rows, small_model, trained_alike
+from .training_harness import rows, small_model, trained_alike
 
 SGD = torch.optim.SGD
 
@@ -29,7 +29,7 @@ def loss_of(model, x):
     return model(x).square().mean()
 
 
-def test_gradients_are_added_up_where_nobody_clears_them():
+def test_gradients_accumulate_unless_they_are_cleared():
     def step(model, optimizer, x):
         loss_of(model, x).backward()
         optimizer.step()
@@ -257,7 +257,7 @@ def test_a_gradient_that_is_given():
     assert trained_alike(world(leaf, make), rows).breaks == []
 
 
-def test_gradients_lie_in_memory_as_their_parameters_do():
+def test_gradients_have_the_strides_of_their_parameters():
     def make():
         model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1)).to(memory_format=torch.channels_last)
         model.register_parameter("scale", nn.Parameter(torch.randn(3, 2).t()))
@@ -558,7 +558,7 @@ def test_loss_of_a_regression_with_targets():
 
 
 def test_gradients_that_are_dropped_leave_before_the_graph_runs():
-    """As in eager, where zero_grad frees their memory: they must not lie beside the new ones."""
+    """As in eager, where zero_grad frees their memory: old and new gradients must not coexist."""
     model = small_model()
     optimizer = SGD(model.parameters(), lr=0.1)
     held = []

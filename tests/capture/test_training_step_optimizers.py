@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from .training import rows, small_model, trained_alike
+from .training_harness import rows, small_model, trained_alike
 
 OPTIMIZERS = {
     "sgd": ("SGD", {"lr": 0.1}),

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 import burnish
 
-from .training import captured, rows, small_model, trained_alike
+from .training_harness import captured, rows, small_model, trained_alike
 
 SGD, Adam = torch.optim.SGD, torch.optim.Adam
 
@@ -201,7 +201,7 @@ def test_averages_and_evaluation_between_the_steps():
     trained_alike(build, rows)
 
 
-def test_losses_kept_in_a_list_and_a_sum():
+def test_losses_stored_in_a_list_and_a_sum():
     def build():
         model = small_model()
         optimizer = Adam(model.parameters())
@@ -339,7 +339,7 @@ def test_gradients_that_share_memory_share_it_as_in_eager():
     trained_alike(build, rows)
 
 
-def test_an_error_in_the_step_leaves_what_eager_leaves():
+def test_an_error_in_the_step_leaves_eagers_state():
     def build():
         model = small_model()
         optimizer = SGD(model.parameters(), lr=0.1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .training import rows, small_model, trained_alike
+from .training_harness import rows, small_model, trained_alike
 
 L = torch.optim.lr_scheduler
 STEPS = 20

@@ -1,4 +1,4 @@
-"""Kernels as the scheduler writes them, by hand."""
+"""Hand-written kernels in the form that the scheduler produces."""
 
 from __future__ import annotations
 

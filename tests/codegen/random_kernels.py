@@ -1,4 +1,4 @@
-"""Small kernels by chance, for hypothesis: any strides, masks, indirections, dtypes, stages."""
+"""Random kernels for hypothesis: any strides, masks, indirections, dtypes, stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from burnish.ops.scalar_ir import (
 )
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
-from .running import random_buffer
+from .run_kernel import random_buffer
 
 DTYPES = ("f32", "f32", "f32", "bf16", "f16", "f64", "i64", "i32", "u8", "i8", "i16", "b8")
 EXTENTS = (0, 1, 2, 3, 5, 8, 16, 17, 33, 40, 64, 70)
@@ -39,7 +39,7 @@ MOST = 6000
 
 @dataclass
 class Draft:
-    """A kernel in the making: its buffers grow as accesses to them are drawn."""
+    """A kernel under construction: its buffers grow as accesses to them are generated."""
 
     draw: st.DrawFn
     seed: int
@@ -48,7 +48,7 @@ class Draft:
     dtypes: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     ranges: dict[int, int] = field(default_factory=dict)
-    """Buffers of indices, and what they must lie below."""
+    """Buffers of indices, and the upper bound of each."""
 
     def buffer(self, dtype: str, size: int) -> int:
         self.dtypes.append(dtype)

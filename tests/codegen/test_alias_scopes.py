@@ -1,4 +1,4 @@
-"""What a kernel says of its buffers to LLVM: none that is stored to shares a byte with another."""
+"""LLVM alias scopes of a kernel's buffers: a stored buffer aliases no other."""
 
 import re
 
@@ -14,7 +14,7 @@ def lists(buffers, stored):
     return [(found[2 * n + 1], found[2 * n + 2]) for n in range(buffers)]
 
 
-def test_a_stored_buffer_is_apart_from_every_other():
+def test_a_stored_buffer_aliases_no_other():
     for stored in ({0}, {1, 3}, {0, 1, 2, 3, 4}):
         seen = lists(5, stored)
         for a in range(5):

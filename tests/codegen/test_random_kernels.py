@@ -1,4 +1,4 @@
-"""Kernels by chance compute what the reference computes, to the last bit."""
+"""Random kernels give exactly the results of the NumPy reference."""
 
 import re
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from burnish.codegen.triton.math_functions import why_not_printable
 
 from .random_kernels import elementwise, reducing
-from .running import MACHINES, check
+from .run_kernel import MACHINES, check
 
 EXAMPLES = settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 

@@ -31,7 +31,7 @@ from burnish.codegen.triton.kernel_function import Printed, print_kernel
 from burnish.codegen.triton.triton_types import NUMBERS, POINTERS
 from burnish.schedule.loops.loop_ir import Kernel
 
-from .reference import NUMPY
+from .numpy_reference import NUMPY
 
 COMBINE = {
     name: InterpretedFunction(getattr(fn, "fn", fn))
@@ -58,7 +58,7 @@ class Interpreted:
         self.function = InterpretedFunction(function_of(self.printed, {"tl": tl, **COMBINE}, InterpretedFunction))
 
     def __call__(self, *addresses: int | float, sizes: Sequence[int] = (), grid: int | None = None) -> None:
-        """Addresses of buffers, and the values of numbers. An open kernel is told its sizes, and how many run it."""
+        """Addresses of buffers, and the values of numbers; sizes and the number of programs for symbolic kernels."""
         with quick_reductions(), mended(), looking(), np.errstate(all="ignore"):
             run(self.function, self.printed, addresses, sizes, self.printed.grid if grid is None else grid)
 
@@ -92,7 +92,7 @@ def run(
 
 @contextlib.contextmanager
 def looking() -> Iterator[None]:
-    """Wrong indices are told."""
+    """Wrong indices are reported."""
     before = interpreter_builder.options
     interpreter_builder.options = replace(before, debug=True, sanitize_overflow=False)
     try:

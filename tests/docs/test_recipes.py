@@ -1,4 +1,4 @@
-"""The recipes for changes work as printed: each is followed on its toy, and what it registered is taken back."""
+"""The recipes of the developer pages work as printed: each is applied to its toy and then unregistered."""
 
 import contextlib
 import io

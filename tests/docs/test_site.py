@@ -1,4 +1,4 @@
-"""The site says what is there: its links resolve, its tables name all names, its menu all pages."""
+"""The documentation site is complete: links resolve, tables list all names, the menu lists all pages."""
 
 import dataclasses
 import importlib.util
@@ -101,7 +101,7 @@ def test_every_parameter_of_torch_compile_is_in_the_table():
     assert torch_version() != NEWEST or set(named) == set(parameters)
 
 
-def test_the_table_tells_which_parameters_are_ours():
+def test_the_table_says_which_parameters_are_ours():
     for row in pages.rows_of(PAGES["from-torch-compile.md"], "Parameters of `torch.compile`"):
         is_ours = text_in_code(row[0]) in inspect.signature(burnish.compile).parameters
         assert (row[1] == "none") is not is_ours, row

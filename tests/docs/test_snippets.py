@@ -36,7 +36,7 @@ NEEDS = {
     "diffusers": "diffusers",
 }
 NEWER = {"from-torch-compile": (2, 15)}  # the torch that a page uses names of
-LONGEST = 600  # seconds: pages that hang are to be told apart from a busy machine
+LONGEST = 600  # seconds: distinguishes pages that hang from a busy machine
 RUN = Path(__file__).with_name("run_page.py")
 each_page = pytest.mark.parametrize("name", HERE)
 
@@ -78,7 +78,7 @@ def run(needed, into, *files):
 
 
 @each_page
-def test_the_snippets_of_a_page_run_and_print_what_it_shows(name, reports):
+def test_the_snippets_of_a_page_run_and_print_the_shown_output(name, reports):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name].partition(".")[0])
     if tuple(map(int, torch.__version__.split(".")[:2])) < NEWER.get(name, (0, 0)):

@@ -45,7 +45,7 @@ def files() -> list[Path]:
 
 
 def read(path: Path) -> tuple[str, list[Case]]:
-    """What stands above the first case, and the cases. The file's name is the stage's."""
+    """The text above the first case, and the cases. The file is named after the stage."""
     intro, *parts = re.split(r"^(?=\[case )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return intro, [case_of(path.stem, part) for part in parts]
 

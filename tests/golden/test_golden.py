@@ -20,7 +20,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.stag
 
 
 @each_case
-def test_stage_makes_what_the_golden_file_says(case, request):
+def test_stage_output_equals_the_golden_file(case, request):
     out = printed(case)
     if request.config.getoption("--update-golden", default=False):
         path = next(path for path in files() if path.stem == case.stage)

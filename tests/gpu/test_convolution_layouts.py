@@ -1,4 +1,4 @@
-"""Convolutions on a GPU lie as is faster there: whole programs against eager, with a clock that says who is fast."""
+"""Convolutions on a GPU take the faster layout: whole programs against eager, with simulated times."""
 
 import contextlib
 import copy
@@ -18,15 +18,15 @@ from burnish.schedule.library import gpu_convolution_times, memory
 from burnish.schedule.library.call_specs import ConvSpec
 from burnish.schedule.library.measure_candidates import Clock
 
-from ..codegen.running import is_interpreted
-from . import machine
-from .machine import interpreted
+from ..codegen.run_kernel import is_interpreted
+from . import simulated_gpu
+from .simulated_gpu import interpreted
 
 pytestmark = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")
 
 
 class Watch:
-    """Says how long a convolution takes, by how what it makes lies."""
+    """The simulated seconds of a convolution, by the layout of its result."""
 
     def __init__(self):
         self.last, self.contiguous, self.copy = 1e-3, 2e-3, 1e-12
@@ -43,7 +43,8 @@ class Watch:
 def watch(monkeypatch):
     made = Watch()
     clock = Clock(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in")
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock, copy_seconds=made.copy))
+    device = replace(simulated_gpu.MACHINE, clock=lambda: clock, copy_seconds=made.copy)
+    monkeypatch.setattr(simulated_gpu, "MACHINE", device)
     monkeypatch.setattr(gpu_convolution_times, "SMALL", 0)
     memory.clear()
     yield made
@@ -65,7 +66,7 @@ def network():
 
 
 def lying(run):
-    """How what convolutions read lies, in the plans made: True for channels-last."""
+    """The layouts of the inputs of convolutions in the plans: True for channels-last."""
     found = []
 
     def note(event):
@@ -109,7 +110,7 @@ def same(model, x, **options):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("last", [False, True])
-def test_all_lie_as_is_faster(watch, last, training):
+def test_all_take_the_faster_layout(watch, last, training):
     if not last:
         watch.last, watch.contiguous = watch.contiguous, watch.last
     model = network().requires_grad_(training).train(training)
@@ -117,26 +118,26 @@ def test_all_lie_as_is_faster(watch, last, training):
     assert watch.measured == (16 if training else 8), "each in two ways, forward and backward"
 
 
-def test_what_was_measured_is_remembered(watch):
+def test_measurements_are_cached(watch):
     model = network().requires_grad_(False).eval()
     same(model, torch.randn(2, 3, 12, 12))
     before = watch.measured
     assert same(model, torch.randn(2, 3, 12, 12)) == [True] * 4 and watch.measured == before
 
 
-def test_nothing_is_laid_out_anew_for_less_than_that_costs(watch, monkeypatch):
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, copy_seconds=1.0))
+def test_no_layout_changes_if_the_copy_costs_more(watch, monkeypatch):
+    monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, copy_seconds=1.0))
     model = network().requires_grad_(False).eval()
     assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
     assert same(model, torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last)) == [True] * 4
 
 
-def test_what_cannot_be_measured_stays_as_it_lies(watch, monkeypatch):
+def test_an_unmeasurable_layout_is_not_changed(watch, monkeypatch):
     def too_large(run):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     clock = Clock(too_large, lambda device: contextlib.nullcontext(), lambda device: "a full one")
-    monkeypatch.setattr(machine, "MACHINE", replace(machine.MACHINE, clock=lambda: clock))
+    monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, clock=lambda: clock))
     model = network().requires_grad_(False).eval()
     assert same(model, torch.randn(2, 3, 12, 12)) == [False] * 4
 

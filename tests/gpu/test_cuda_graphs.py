@@ -1,4 +1,4 @@
-"""Recorded calls, with an engine that records nothing: see `engine`."""
+"""CUDA graphs of inference, on a CPU: `fake_cuda_graphs` runs the program again instead of replaying it."""
 
 import threading
 
@@ -13,7 +13,7 @@ from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, CudaGraphProgram
 from burnish.runtime.program.autograd_function import WithoutGradientFlow
 from burnish.runtime.program.input_alias_check import AliasCheckedProgram
 
-from .engine import Engine
+from .fake_cuda_graphs import Engine
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_what_is_written_to_is_written_where_it_is_and_its_version_counts():
         assert torch.equal(x, torch.full((3,), k + 1.0))
 
 
-def test_parameters_that_lie_elsewhere_are_recorded_anew_and_only_so_often():
+def test_parameters_at_other_addresses_are_recorded_again_up_to_a_limit():
     engine = Engine()
     call = CudaGraphProgram(lambda x, w: (x * w,), [1], [], engine, "a graph")
     for k in range(MOST + 3):
@@ -85,7 +85,7 @@ def test_equal_numbers_that_are_not_the_same_are_other_graphs():
         assert product.dtype == want.dtype and torch.equal(sign, torch.copysign(x, torch.tensor(s)))
 
 
-def test_an_input_that_lies_elsewhere_is_a_reason():
+def test_an_input_at_another_address_is_a_reason():
     call = CudaGraphProgram(lambda x: (x * 2,), [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.ones(2, device="meta"))
@@ -102,7 +102,7 @@ def test_views_of_inputs_and_inputs_themselves_are_the_callers():
         assert same is x and torch.equal(view, x[1:]) and view.data_ptr() == x[1:].data_ptr()
 
 
-def test_inputs_that_overlap_run_as_they_stand():
+def test_overlapping_inputs_run_without_a_cuda_graph():
     base = torch.arange(6.0)
     program = AliasCheckedProgram(lambda x, y: (x.add_(y),), lambda x, y: ("eager",), [0], {0: 16, 1: 16})
     engine = Engine([base])
@@ -122,7 +122,7 @@ def test_inputs_that_overlap_run_as_they_stand():
         (lambda x: ([x * 2],), "lists of tensors"),
     ],
 )
-def test_what_cannot_be_copied_out_runs_without(program, why, told):
+def test_results_that_cannot_be_copied_run_without_a_cuda_graph(program, why, told):
     call = CudaGraphProgram(program, [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.randn(4))
@@ -191,7 +191,7 @@ def test_a_call_in_inference_mode_and_one_outside_are_one_graph():
     assert engine.captures == 1 and call.graphs.why_not is None
 
 
-def test_while_the_user_records_and_from_within_a_replay_calls_run_as_they_stand():
+def test_calls_inside_the_users_recording_or_a_replay_run_without_a_cuda_graph():
     engine = Engine()
     call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     x = torch.ones(2)

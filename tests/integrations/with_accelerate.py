@@ -156,7 +156,7 @@ def test_training_gives_eagers_weights(regional, options):
     assert is_compiled_module(model) is not regional and has_compiled_regions(model)
 
 
-def test_mixed_precision_is_part_of_what_is_compiled():
+def test_mixed_precision_is_part_of_the_compiled_code():
     from burnish import events
 
     graphs = []
@@ -175,7 +175,7 @@ def test_mixed_precision_is_part_of_what_is_compiled():
     stop()
 
 
-def test_prepare_does_not_compile_what_is_compiled():
+def test_prepare_does_not_compile_compiled_modules_again():
     compiled = burnish.compile(Net(), fullgraph=True)
     model = accelerator().prepare(compiled)
     assert model is compiled and accelerator().prepare(model) is model
@@ -266,7 +266,7 @@ def test_state_is_saved_and_loaded(tmp_path):
 # ---- regions, with Accelerate's own function
 
 
-def test_regions_are_compiled_by_us_and_taken_apart_by_accelerate():
+def test_regions_are_compiled_by_us_and_unwrapped_by_accelerate():
     burnish.install()
     net = Net()
     want = net(X)

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint and torch.save: what a compiled module leaves behind is a checkpoint of the module."""
+"""torch.distributed.checkpoint and torch.save: the checkpoint of a compiled module is one of the original module."""
 
 import copy
 
@@ -80,7 +80,7 @@ def test_a_submodule_that_is_compiled_is_no_part_of_the_name():
     same_state(other, net)
 
 
-def test_a_stand_in_loads_the_keys_of_the_module_and_its_own():
+def test_a_compiled_module_loads_the_keys_of_the_module_and_its_own():
     net = Net()
     trained(net)
     for state in (net.state_dict(), burnish.compile(net).state_dict(), dict(net.state_dict())):
@@ -95,7 +95,7 @@ def test_a_stand_in_loads_the_keys_of_the_module_and_its_own():
     same_state(outer, plain)
 
 
-def test_what_a_stand_in_does_not_have_is_still_an_error():
+def test_keys_that_a_compiled_module_lacks_are_still_an_error():
     state = Net().state_dict()
     state["other.weight"] = state.pop("last.weight")
     with pytest.raises(RuntimeError, match=r"Missing key\(s\).*last\.weight[\s\S]*Unexpected key\(s\).*other\.weight"):

@@ -269,7 +269,7 @@ def test_residuals_of_a_control_net_steer_a_unet(breaks):
     assert all(map(burnish.was_compiled, compiled)) and not breaks
 
 
-def test_another_attention_processor_is_noticed(breaks):
+def test_another_attention_processor_is_guarded(breaks):
     from diffusers.models.attention_processor import AttnProcessor
 
     class Louder(AttnProcessor):

@@ -1,4 +1,4 @@
-"""Two processes on this machine, over gloo: compiled training is eager's, whoever wraps the module first."""
+"""Two processes with gloo: compiled training equals eager, whether the module is compiled before or after wrapping."""
 
 import contextlib
 import copy
@@ -141,7 +141,7 @@ def check_called_from_compiled_code(rank):
     torch.testing.assert_close(results[1], results[0])
     assert burnish.was_compiled(loss_of_compiled) and not given_up
     assert breaks and all("DistributedDataParallel.forward" in text for text in breaks), breaks
-    # What the wrapper holds ran compiled meanwhile, and is left as it was.
+    # The wrapped module ran compiled and is unchanged afterwards.
     assert any("tanh" in code for code in graphs) and wrapped.module._compiled_call_impl is None
 
 

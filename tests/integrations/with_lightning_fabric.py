@@ -107,7 +107,7 @@ def test_attributes_and_methods_are_reached_through_both_wrappers(fabric):
     assert not net.training and not model.training
 
 
-def test_modules_and_optimizers_are_set_up_apart(fabric):
+def test_modules_and_optimizers_are_set_up_separately(fabric):
     model = fabric.setup_module(burnish.compile(Net()))
     optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=0.1))
     before = copy.deepcopy(model.state_dict())

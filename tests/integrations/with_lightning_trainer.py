@@ -1,4 +1,4 @@
-"""Lightning's Trainer with compiled modules: the steps are compiled, and everything it reports is eager's."""
+"""Lightning's Trainer with compiled modules: the steps are compiled, and all metrics are eager's."""
 
 import math
 import os
@@ -260,7 +260,7 @@ def test_log_with_every_argument_reaches_everybody_with_eagers_values(tmp_path):
     assert {"a", "c_step", "number", "count"} <= set(each_batch[-1]) and len(each_batch) == 8
 
 
-def test_what_was_logged_is_the_value_of_that_moment(tmp_path):
+def test_logged_values_are_those_of_their_moment(tmp_path):
     class Changes(Model):
         def training_step(self, batch, batch_idx):
             loss = self.loss(batch)

@@ -234,7 +234,7 @@ def check_dtensors(rank):
 
 
 @pytest.mark.slow
-def test_functions_of_dtensors_answer_as_in_eager_whatever_their_placements(tmp_path):
+def test_functions_of_dtensors_equal_eager_for_every_placement(tmp_path):
     in_two_processes(check_dtensors, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""torch.compile as the door: what comes to us, what is handed on, and what stands in torch.compile before and after."""
+"""Burnish installed in torch.compile: the calls that it takes or passes on, and uninstalling."""
 
 import functools
 import importlib.metadata
@@ -25,7 +25,7 @@ class Net(nn.Module):
         return self.last(torch.relu(self.first(x))) * scale
 
 
-# Dynamo finds the name by what an installed package says of itself; on the Python path alone there is nobody to ask.
+# Dynamo finds the name in the metadata of an installed package, which a path on PYTHONPATH lacks.
 is_installed = bool(list(importlib.metadata.Distribution.discover(name="burnish")))
 behind_dynamo = pytest.mark.skipif(not is_installed, reason="burnish is not installed, and Dynamo does not know it")
 
@@ -136,7 +136,7 @@ def test_install_is_undone_by_the_end_of_the_block_and_by_uninstall():
     assert torch.compile is original
 
 
-def test_the_door_looks_like_what_it_stands_in_for_and_wraps_nothing():
+def test_the_replaced_torch_compile_looks_like_the_original_and_wraps_nothing():
     original = torch.compile
     burnish.install()
     assert torch.compile.__name__ == original.__name__ and torch.compile.__doc__ == original.__doc__
@@ -227,7 +227,7 @@ def test_compiling_again_with_the_kwargs_of_a_module_gives_the_same_backend(net)
         assert recompiles is None or len(recompiles) == 1
 
 
-def test_the_kwargs_of_torch_compile_are_kept_as_they_were_given(net):
+def test_the_kwargs_of_torch_compile_are_preserved(net):
     with burnish.install(default=True):
         for kwargs in ({}, {"mode": "reduce-overhead", "fullgraph": True}, {"backend": "burnish"}):
             compiled = torch.compile(net, **kwargs)

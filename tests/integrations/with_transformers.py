@@ -126,7 +126,7 @@ def test_trainer_goes_on_from_a_checkpoint_of_a_compiled_model(tmp_path):
             torch.testing.assert_close(parameter, wanted)
 
 
-def test_the_stand_in_is_of_the_class_of_a_model_that_saves_itself(tmp_path):
+def test_the_compiled_module_has_the_class_of_a_model_that_saves_itself(tmp_path):
     model = gpt2()
     compiled = burnish.compile(model)
     assert isinstance(compiled, GPT2LMHeadModel) and isinstance(compiled, torch._dynamo.OptimizedModule)

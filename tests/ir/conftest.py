@@ -1,4 +1,4 @@
-"""What draws is compared with eager, so eager's numbers are drawn."""
+"""Random numbers follow eager's stream here, because results are compared with eager."""
 
 import pytest
 

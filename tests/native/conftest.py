@@ -1,4 +1,4 @@
-"""What several files here choose the compiler's kernels by."""
+"""Settings by which the tests of this folder choose between own kernels and library calls."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 @pytest.fixture
 def own_kernels_only(monkeypatch):
-    """Every product is one of ours, which reads and writes where it is told to."""
+    """Every product uses an own kernel, which reads and writes the given memory."""
     if not matmul_tiling_and_packing.shapes_here():
         pytest.skip("there are no kernels of our own for this machine")
 

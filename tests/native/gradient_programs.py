@@ -147,7 +147,7 @@ def is_whole(x: torch.Tensor) -> bool:
 
 
 def shared(tensors: list) -> list[tuple[int, int, int]]:
-    """Which of them lie in one memory, and how far apart."""
+    """Which of them share memory, and their offsets."""
     return [
         (a, b, x.data_ptr() - y.data_ptr())
         for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)

@@ -1,4 +1,4 @@
-"""Gradients through complex numbers: torch's own formulas, conjugates and all, around kernels for what is real."""
+"""Gradients through complex numbers: torch's formulas and conjugates, between kernels for the real parts."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 import burnish
 from burnish.settings import patch
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def as_complex(x):
@@ -87,7 +87,7 @@ def test_a_result_that_is_conjugated_lazily_stays_so():
             assert y.is_conj() and torch.equal(y, as_complex(x).conj())
 
 
-def test_a_gradient_that_comes_in_negated_lazily_is_what_it_stands_for():
+def test_a_lazily_negated_incoming_gradient_is_resolved():
     with patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(lambda x: x.sin() * 2, fullgraph=True)
         for _ in range(3):

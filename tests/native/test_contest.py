@@ -1,4 +1,4 @@
-"""The contest between compiled code and eager: who stays, what it costs, and that nobody notices but by the speed."""
+"""The contest between compiled code and eager: which side is kept, its cost, and that only speed differs."""
 
 import gc
 import threading
@@ -75,7 +75,7 @@ def test_the_faster_one_stays(compiled, eager, kept):
     assert set(match.ran[LAST + 1 :]) == {kept}
 
 
-def test_an_event_says_who_was_dropped_and_why():
+def test_an_event_reports_the_loser_and_the_reason():
     (told,) = Match(0.25, 0.125).play().told
     assert told["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
     assert (told["compiled"], told["eager"], told["kept"]) == (0.25, 0.125, "eager")
@@ -97,7 +97,7 @@ def test_one_disturbed_call_changes_nothing(disturbed, compiled, eager, kept):
 
 
 def test_a_machine_that_is_slow_for_a_while_does_not_decide():
-    """Slower by half for a number of calls, wherever they lie: both are measured there, or neither."""
+    """Slower by half for a number of calls, at any position: both sides are measured there, or neither."""
     for start in range(LAST):
         slow = range(start, start + 5)
         match = Match(lambda n: 1.0 * (1.5 if n in slow else 1), lambda n: 1.25 * (1.5 if n in slow else 1))
@@ -119,7 +119,7 @@ def test_two_rounds_are_enough_where_the_difference_is_clear():
         assert len(set(match.ran[ROUNDS[1] + 2 :])) == 1
 
 
-def test_eagers_calls_lie_further_and_further_apart():
+def test_eager_is_measured_less_and_less_often():
     ran = Match(1.0, 1.01).play().ran
     places = [k for k, name in enumerate(ran) if name == "eager"]
     gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
@@ -173,7 +173,7 @@ def test_segments_call_the_winner_itself_once_there_is_one():
     assert timed.graph is probe, "who put something in between keeps it there"
 
 
-def test_the_loser_is_let_go():
+def test_the_loser_is_freed():
     class Player:
         def __init__(self, seconds):
             self.seconds = seconds
@@ -260,7 +260,7 @@ def test_calls_that_overlap_are_not_timed():
     assert contest.times[1] == [] and contest.decided is compiled
 
 
-def test_many_threads_get_one_decision_and_each_call_one_answer():
+def test_many_threads_get_one_decision_and_each_call_one_result():
     told, answers, lock = [], [], threading.Lock()
     contest = Contest(lambda k: ("compiled", k), lambda k: ("eager", k), "a graph")
     barrier = threading.Barrier(8)
@@ -355,7 +355,7 @@ def test_a_program_that_writes_to_its_input_does_so_once_a_call(monkeypatch, slo
 
 
 @pytest.mark.parametrize("slower", ["compiled", "eager"])
-def test_a_program_that_draws_random_numbers_draws_once_a_call(monkeypatch, slower):
+def test_a_program_with_random_numbers_generates_them_once_a_call(monkeypatch, slower):
     clock = Slow(monkeypatch, slower)
     compiled = burnish.compile(lambda x: x + torch.rand(3))
     torch.manual_seed(0)

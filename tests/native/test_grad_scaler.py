@@ -1,10 +1,10 @@
-"""Mixed precision with `torch.amp.GradScaler`: two graphs a step, for it looks whether gradients are finite."""
+"""Mixed precision with `torch.amp.GradScaler`: two graphs a step, because it tests gradients for infinity."""
 
 import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def world(dtype, clips=False, whole=True, fused=False):
@@ -63,7 +63,7 @@ def test_a_compiled_loss_is_scaled_outside(dtype):
 
 
 def test_a_fused_optimizer_that_knows_of_the_scaler_needs_no_break():
-    """It is told what the scaler found, and leaves out the step itself."""
+    """The optimizer gets the scaler's result, and skips the step itself."""
     seen = alike(world(torch.float32, fused=True), batches, steps=10)
     assert seen.refused == [] and seen.given_up == []
 

@@ -1,4 +1,4 @@
-"""Gradients through compiled code are eager's: whatever is differentiated, written, kept, hooked or asked for twice."""
+"""Gradients through compiled code are eager's: after writes, with retained graphs, hooks and double backward."""
 
 import copy
 import gc
@@ -375,7 +375,7 @@ def test_dropout_takes_the_same_elements_in_backward():
         assert 8 < kept.count_nonzero() < 56
 
 
-def test_what_was_saved_is_freed_with_the_graph():
+def test_saved_tensors_are_freed_with_the_graph():
     run = compiled_on(lambda x: (x.exp() @ x).relu(), leaf(8, 8))
     x = leaf(8, 8)
     y = run(x)
@@ -521,7 +521,7 @@ def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
 
 
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1), (2,), (1, 2)])
-def test_what_the_loss_does_not_use_has_no_gradient(used):
+def test_parameters_without_effect_on_the_loss_have_no_gradient(used):
     """None, as in eager: zeros would make an optimizer with weight decay move the weight."""
 
     def fn(x, a, b, c):

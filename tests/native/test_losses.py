@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 SEED = torch.Generator().manual_seed(0)
 
@@ -136,7 +136,7 @@ def test_a_loss_with_its_own_weights_may_break():
 
 @pytest.mark.parametrize("shape", [(2, 6, 5), (2, 4, 6, 5)])
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_cross_entropy_of_scores_whose_classes_lie_last(shape, weight):
+def test_cross_entropy_of_scores_with_classes_last(shape, weight):
     """As detectors call it: (batch, place, class), moved to where the loss wants the classes."""
 
     def build(compiler):

@@ -1,10 +1,10 @@
-"""A row that learns, written where a mask says, as speech and image models put their mask token."""
+"""A learned row written under a mask, like the mask token of speech and image models."""
 
 import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 ROWS = {
     "a row": ((4,), lambda x: torch.arange(6).view(2, 3) % 2 == 0),

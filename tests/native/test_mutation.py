@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import burnish
 from burnish.settings import patch
 
-from .calls import compiled_with, equal_calls
+from .compare_calls import compiled_with, equal_calls
 
 ON_INPUTS = {
     "the whole": lambda x, y: x.add_(y),

@@ -1,4 +1,4 @@
-"""Nested tensors have no shape: they run through graphs as they are, and calls are told apart by their parts."""
+"""Nested tensors have no shape: they pass through graphs unchanged, and guards check their parts."""
 
 import pytest
 import torch

@@ -1,16 +1,16 @@
-"""Layer and group norms: how near to nought a result is told, and rows of equal numbers."""
+"""Layer and group norms: accuracy of results near zero, and rows of equal numbers."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from .calls import compiled_with, equal_calls
+from .compare_calls import compiled_with, equal_calls
 
 NORMS = {"layer norm": lambda x: F.layer_norm(x, x.shape[1:]), "group norm": lambda x: F.group_norm(x, 1, None, None)}
 
 
 def error_near_nought(fn, run, x):
-    """Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all.
+    """Results near zero show the accuracy of the mean: the mean error of each row, squared, of all.
     Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all."""
     truth, found = fn(x.double()), run(x)
     near = truth.abs() < 0.03
@@ -31,7 +31,7 @@ def test_a_long_row_s_mean_is_as_exact_as_eager_s(name, size, mean):
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("length", [64, 777, 4001])
-def test_rows_of_equals_are_nought_however_large(name, length):
+def test_rows_of_equal_numbers_give_zero_at_any_magnitude(name, length):
     fn = NORMS[name]
     torch.manual_seed(0)
     x = (torch.rand(64, 1, 1) * torch.logspace(-3, 24, 64)[:, None, None]).expand(64, 1, length).contiguous()

@@ -29,7 +29,7 @@ def test_gradients_are_right_on_a_sample(op_db, part):
     assert not [f"{o.verdict} {o.name}: {o.detail}" for o in outcomes if o.verdict in ("different", "crashed")]
 
 
-def test_check_notices_a_wrong_gradient(op_db, monkeypatch):
+def test_check_detects_a_wrong_gradient(op_db, monkeypatch):
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: lambda x, *args, **kw: fn(x, *args, **kw) + 1e-3 * x.sum())
     by_name = {op.name: op for op in op_db}
     assert check_operator(by_name["exp"], 1).verdict == "different"

@@ -36,7 +36,7 @@ def test_operators_are_right_on_all_samples(op_db, dtype, part):
     assert not wrong(op_db[part::PARTS], dtype, None)
 
 
-def test_check_notices_another_rounding(op_db, monkeypatch):
+def test_check_detects_another_rounding(op_db, monkeypatch):
     import burnish
 
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: lambda *args, **kwargs: fn(*args, **kwargs) * (1 + 1e-6))

@@ -1,4 +1,4 @@
-"""Optimizers of torch.optim through Burnish's own backend: compiled with every flag, for twenty steps as eager goes."""
+"""Optimizers of torch.optim compiled with every flag: twenty steps equal eager's."""
 
 import io
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from .worlds import alike
+from .compare_training import alike
 
 L = torch.optim.lr_scheduler
 WITH_FOREACH = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adadelta", "Adagrad", "Adamax", "RMSprop", "Rprop")
@@ -158,7 +158,7 @@ NOT_YET = ("_foreach_mm", "_foreach_powsum")
 
 
 @pytest.mark.slow
-def test_all_operators_over_lists_do_what_eager_does():
+def test_all_operators_over_lists_equal_eager():
     count = 0
     for operator in overloads():
         if operator._schema.name.split("::")[1] in NOT_YET or (

@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 
-from .worlds import alike
+from .compare_training import alike
 
 
 def parts(model, x):
@@ -116,7 +116,7 @@ def test_gradients_of_gradients_go_through_them():
     assert seen.refused == []
 
 
-def test_views_of_open_sizes():
+def test_views_of_symbolic_sizes():
     sizes = [4, 6, 9, 12, 5]
     seen = alike(world(parts, weighed), lambda i: (torch.randn(sizes[i], 8, requires_grad=True),), steps=5)
     assert seen.refused == []

@@ -1,4 +1,4 @@
-"""Gradients and outputs share memory with one another, and with what they are made of, where they do in eager.
+"""Gradients and outputs share memory with each other and with their sources where they do in eager.
 
 Autograd adds to a gradient in place once it is in `.grad`. One that two tensors got would have each of their sums.
 """
@@ -48,7 +48,7 @@ PROGRAMS = {
 
 
 def shared(tensors):
-    """Which of them begin in the same place, and which lie in one memory."""
+    """Which of them begin at the same address, and which share a storage."""
     return [
         (a, b, x.data_ptr() == y.data_ptr())
         for (a, x), (b, y) in itertools.combinations(enumerate(tensors), 2)

@@ -1,4 +1,4 @@
-"""Forward and backward take no more memory at their peak than in eager: as the allocator counts, and the arena."""
+"""Peak memory of forward and backward is at most eager's, by the allocator and the arena."""
 
 import threading
 
@@ -66,7 +66,7 @@ def compiled_whole(fn):
     ids=["layers", "convolutions"],
 )
 def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
-    """What backward alone computes is not computed in forward's kernels, where it would lie until then."""
+    """Values that only backward needs are not computed in forward's kernels, where they would occupy memory."""
     shape = (16, 128, WIDTH) if allowed > 0.9 else (4, 3, 64, 64)
     found = []
     for compile in (lambda fn: fn, compiled_whole):

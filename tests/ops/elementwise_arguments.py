@@ -176,7 +176,7 @@ def dtype_calls(func: Any, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[tupl
 
 
 def layout_calls(func: Any, every: int = 1) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    """All layouts of all tensors with each other; every so many of them."""
+    """All combinations of layouts of the tensors, or a fraction of them."""
     names = tensor_names(func)
     dtype = torch.int64 if any(part in func._opname for part in INTEGER_OPERATORS) else torch.float32
     kinds = [list(layouts(torch.bool if name in BOOL_TENSORS else dtype)) for name in names]

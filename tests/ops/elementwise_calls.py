@@ -22,7 +22,7 @@ from burnish.ops.operator_record import RECORDS, NoRule, Op, Pointwise
 from burnish.ops.scalar_ir import Access, Scalar, load
 from burnish.tensors.tensor_types import NAMES, TensorType
 
-from .evaluate import evaluated
+from .scalar_ir_evaluator import evaluated
 
 FAMILIES = (
     "activation_gradients activations arithmetic casts comparisons elementwise functions losses selection"

@@ -1,4 +1,4 @@
-"""A choice of operators on torch's own samples: traced, replayed, equal to eager. `bench/operators.py` runs all."""
+"""A selection of operators on torch's samples: traced, replayed, equal to eager. `bench/operators.py` runs all."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def test_samples_replay_as_eager(by_name, name):
     ],
     ids=["another value", "a copy for a view", "a copy for an input", "a crash"],
 )
-def test_check_notices(by_name, monkeypatch, wrong):
+def test_check_detects_wrong_results(by_name, monkeypatch, wrong):
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: wrong(fn))
     assert check_operator(by_name["view"], SAMPLES).verdict in ("different", "crashed")

@@ -16,8 +16,8 @@ from burnish.ops.operator_record import RECORDS, NoRule, View, record
 from burnish.tensors.tensor_types import TensorType
 from burnish.tensors.view_maps import Expand, Permute, Reshape, Slice
 
-from .dispatched import Dispatched, Ledger
-from .samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
+from .operator_samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
+from .record_aten_calls import Dispatched, Ledger
 
 FLOATING = (torch.float32, torch.bfloat16)
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
@@ -258,13 +258,13 @@ def test_common_operators_have_eagers_types():
     assert len(ledger.agreed) > 75 and len(ledger.followed) > 200
 
 
-def test_drawn_calls_have_eagers_types():
+def test_generated_calls_have_eagers_types():
     ledger = observed(Ledger(), drawn_calls(0, 150, *DRAWN))
     equal_to_eager(ledger)
     assert all(ledger.agreed[name] for name in ("aten.convolution.default", "aten.index.Tensor", "aten.unfold.default"))
 
 
-def test_gradients_of_drawn_calls_have_eagers_types():
+def test_gradients_of_generated_calls_have_eagers_types():
     ledger = observed(Ledger(), drawn_calls(1, 60, "convolution", "attention", "rows", "image", "thin"), gradients=True)
     equal_to_eager(ledger)
     assert ledger.agreed["aten.convolution_backward.default"]
@@ -278,7 +278,7 @@ def test_batch_norms_that_return_new_statistics_have_eagers_types():
         for dtype, kept in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16,) * 2):
             for layout in (torch.contiguous_format, torch.channels_last):
                 x = torch.randn(2, 3, 4, 5).to(dtype).to(memory_format=layout)
-                # Every second element of something longer: what comes out lies densely.
+                # Every second element of a longer tensor: the result is dense.
                 mean, var = torch.zeros(6).to(kept)[::2], torch.ones(3).to(kept)
                 for trains in (True, False):
                     given = x, var, None, mean, var, trains, 0.1, 1e-5
@@ -341,7 +341,7 @@ def test_maps_are_the_shortest(name, args, chain):
         ("aten.select.int", ((2, 3), 0, 2)),
     ],
 )
-def test_rules_decline_what_they_cannot_know(name, args):
+def test_rules_decline_unknown_result_types(name, args):
     def typed(arg):
         if isinstance(arg, tuple):
             return TensorType.contiguous(arg, torch.bool if "index" in name else torch.float32)
@@ -380,7 +380,7 @@ def test_gradients_of_all_samples_have_eagers_types():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_many_drawn_calls_have_eagers_types(seed):
+def test_many_generated_calls_have_eagers_types(seed):
     ledger = observed(Ledger(), drawn_calls(seed, 2000, *DRAWN))
     equal_to_eager(ledger)
 

@@ -1,4 +1,4 @@
-"""Threads that meet everywhere."""
+"""Fixtures for tests with threads."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A graph that raises where plain Python does not is given up, with its error; errors of the data are not counted."""
+"""A graph that raises where plain Python does not is abandoned, with its error; data-dependent errors do not count."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def compiled_to_fail(fn, *args, in_calls=frozenset(range(100))):
 
 
 @pytest.mark.falls_back("internal")
-def test_graph_that_always_raises_is_given_up_with_its_error():
+def test_graph_that_always_raises_is_abandoned_with_its_error():
     compiled, calls = compiled_to_fail(lambda x: x * 3, X)
     for _ in range(2):
         assert torch.equal(compiled(X), X * 3)
@@ -70,7 +70,7 @@ def test_errors_of_the_data_are_not_counted(is_handled):
 
 
 @pytest.mark.falls_back("internal")
-def test_segment_after_a_break_is_given_up_and_the_one_before_it_stays():
+def test_segment_after_a_break_is_abandoned_and_the_one_before_it_stays():
     def fn(x):
         y = x + 1
         if y.sum() > 0:

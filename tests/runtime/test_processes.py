@@ -1,4 +1,4 @@
-"""Compiled code in forked and spawned processes, in pickles and copies, and in a process that is about to end."""
+"""Compiled code in forked and spawned processes, in pickles and copies, and in an exiting process."""
 
 import copy
 import os
@@ -75,7 +75,7 @@ def run_alone(tmp_path):
     return run
 
 
-def test_a_forked_process_runs_what_its_parent_compiled(run_alone):
+def test_a_forked_process_runs_code_compiled_by_its_parent(run_alone):
     run_alone("""
         compiled = burnish.compile(first)
         agrees(first, compiled)
@@ -304,7 +304,7 @@ def test_a_decorated_function_is_pickled_by_its_name():
     assert copy.deepcopy(decorated) is decorated
 
 
-def test_what_pickle_cannot_take_is_named():
+def test_unpicklable_objects_are_named():
     with pytest.raises(pickle.PicklingError, match=r"plain.*not the same object as .*test_processes\.plain"):
         pickle.dumps(burnish.compile(plain))
     with pytest.raises((pickle.PicklingError, AttributeError), match="backend"):

@@ -1,4 +1,4 @@
-"""One compiled function, called from eight threads: each gets what eager gives it, and compiling is done once."""
+"""One compiled function, called from eight threads: each gets eager's result, and compilation happens once."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import burnish
 from burnish import events, settings
 
-from .at_once import at_once
+from .concurrent_threads import at_once
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 8
@@ -62,7 +62,7 @@ def model():
 
 @pytest.mark.parametrize("fn", [chain, broken, looping])
 @pytest.mark.parametrize("round", range(3))
-def test_first_calls_at_once_give_what_eager_gives(fn, round, hasty):
+def test_simultaneous_first_calls_equal_eager(fn, round, hasty):
     agree(fn, burnish.compile(fn), [(torch.randn(4, 8), torch.randn(4, 8)) for _ in range(THREADS)])
 
 

@@ -1,4 +1,4 @@
-"""What library calls should give: the same in float64, and how far from it a result may be."""
+"""Expected results of library calls: the float64 result, and the allowed error."""
 
 from __future__ import annotations
 

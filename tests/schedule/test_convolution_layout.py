@@ -1,4 +1,4 @@
-"""Forward and backward of a convolution lie alike, as is faster together, and are eager's either way."""
+"""Forward and backward of a convolution share the layout that is faster in total; results are eager's in both."""
 
 import copy
 
@@ -66,7 +66,7 @@ def planned(monkeypatch, seconds):
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_all_lie_as_is_faster(monkeypatch, last):
+def test_all_take_the_faster_layout(monkeypatch, last):
     def seconds(spec):
         # Less than any product takes: no matrices here.
         return 1e-9 if is_channels_last(spec.conv.x) is last else 1.0
@@ -83,7 +83,7 @@ def test_gradients_of_windows_of_one_pixel_are_products_where_those_are_faster(m
     assert sorted(windows) == [(1, 1), (3, 3), (3, 3), (3, 3)], "of the pixels that are stepped over there is no matrix"
 
 
-def test_gradients_as_products_lie_in_rows_where_a_library_takes_rows_alone(monkeypatch):
+def test_gradients_as_products_are_row_major_if_a_library_requires_it(monkeypatch):
     """The gradient of the weight is a product of a transposed matrix, which oneDNN would copy."""
 
     def measured(candidates):

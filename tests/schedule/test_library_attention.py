@@ -1,4 +1,4 @@
-"""Attention: every candidate equals eager, with masks, causal, grouped heads, and heads that lie apart."""
+"""Attention: every candidate equals eager, with masks, causal, grouped heads, and strided heads."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_bfloat16_is_right():
     assert "math" not in check_all(AttentionSpec(bf16(2, 3, 7, 8), bf16(2, 3, 9, 8), bf16(2, 3, 9, 8)))
 
 
-def test_row_that_is_masked_as_a_whole_gives_what_eager_gives():
+def test_fully_masked_row_equals_eager():
     for dtype in (torch.bool, torch.float32):
         spec = AttentionSpec(f32(1, 2, 5, 8), f32(1, 2, 6, 8), f32(1, 2, 6, 8), TensorType.contiguous((5, 6), dtype))
         inputs = make_inputs(spec)

@@ -211,7 +211,7 @@ def test_packed_weight_gives_channels_last():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_strides_of_eager_are_foretold(dims, dtype):
+def test_strides_of_eager_are_predicted(dims, dtype):
     for n, c, size, outputs, window, groups in [
         (1, 4, 7, 6, 3, 1),
         (2, 4, 7, 6, 3, 1),
@@ -264,7 +264,7 @@ def layouts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 3, 4, 1)])
-def test_channels_last_is_told_as_torch_tells_it(shape):
+def test_channels_last_is_recognized_as_in_torch(shape):
     for tensor in layouts(torch.randn(shape)):
         # oneDNN's convolution asks just this question of x and of a weight that can be read both ways.
         assert is_channels_last(TensorType.of(tensor)) == (

@@ -128,7 +128,7 @@ def test_bfloat16_is_right(activation, is_frozen):
 )
 @pytest.mark.parametrize("order", ["rows", "columns", "gaps"])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_what_eager_calls_in_the_end_is_called_natively(x, order, has_bias, dtype):
+def test_the_library_call_of_eager_is_called_natively(x, order, has_bias, dtype):
     """The numbers are eager's to the last bit: it is the same product of the same matrices."""
     n, k = 24, x.shape[1]
     stride = {"rows": (k, 1), "columns": (1, n), "gaps": (k + 5, 1)}[order]
@@ -216,8 +216,8 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
 
 
 @has_mkl
-def test_what_is_bound_needs_nobody_to_hold_the_candidate():
-    """Its table has addresses in it; what lies there must not go."""
+def test_a_bound_call_does_not_need_its_candidate_alive():
+    """Its table holds addresses; the memory there must not be freed."""
     spec = LinearSpec(f32(16, 32), f32(24, 32), f32(24))
     inputs = make_inputs(spec)
     runs = []

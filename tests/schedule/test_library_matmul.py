@@ -1,4 +1,4 @@
-"""Products of two values: every candidate equals eager on free strides, batched and not."""
+"""Matrix products: every candidate equals eager on free strides, batched and not."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_strides_of_matrices_are_free(a, b):
 @pytest.mark.parametrize("a", [(0, 12, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("b", [(0, 12, 1), (2, 1, 0), (1, 0, 2)])
 def test_order_of_batches_in_memory_is_free(batch, a, b):
-    """Each triple orders the dimensions in memory; the one with 12 stands for one matrix, repeated."""
+    """Each triple orders the dimensions in memory; the one with 12 is one matrix, repeated."""
     check_all(MatmulSpec(_ordered((batch, 10, 12), a), _ordered((batch, 12, 14), b)))
 
 

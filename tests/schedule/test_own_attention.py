@@ -1,4 +1,4 @@
-"""Attention by our own kernel: sizes around those of tiles and vectors, and what other threads do."""
+"""Attention by own kernels: sizes around those of tiles and vectors, and threads."""
 
 import sys
 
@@ -74,8 +74,8 @@ def test_special_scores_are_as_in_eager(special):
     torch.testing.assert_close(own_result(q, k, v), scaled_dot_product_attention(q, k, v), equal_nan=True)
 
 
-def test_what_lies_behind_a_mask_is_not_read():
-    """A mask may end where its memory ends, and scores that nobody sees may be no numbers."""
+def test_masked_elements_are_not_read():
+    """A mask may end at the end of its memory, and masked scores may be NaN."""
     q, k, v = heads(1, 2, 5, 8), heads(1, 2, 19, 8), heads(1, 2, 19, 8)
     mask = torch.zeros(1, 1, 5, 19)
     mask[..., 11:] = -torch.inf
@@ -117,7 +117,7 @@ def test_heads_that_share_their_keys(batch, count, shared_by):
     torch.set_num_threads(1)
 
 
-def test_heads_that_cannot_be_shared_alike_are_refused():
+def test_heads_that_cannot_be_shared_equally_are_refused():
     def why(queries, keys, values, **rest):
         q, k, v = (TensorType.of(heads(2, n, 5, 8)) for n in (queries, keys, values))
         spec = AttentionSpec(q, k, v, **rest)
@@ -150,7 +150,7 @@ def own_attention_only(monkeypatch):
     monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "SMALL", 0)
 
 
-def test_it_stands_in_compiled_programs_and_training_keeps_torchs(own_attention_only):
+def test_it_is_used_in_compiled_inference_and_training_keeps_torchs(own_attention_only):
     model, x = Block(), torch.randn(2, 21, 24)
     compiled = burnish.compile(model)
     with burnish.settings.patch(never_slower=False):

@@ -1,4 +1,4 @@
-"""Recurrent layers by our own kernels: sizes around those of tiles and vectors, threads, states; what stays eager's."""
+"""Recurrent layers by own kernels: sizes around tiles and vectors, threads, states, and cases left to eager."""
 
 import pytest
 import torch
@@ -159,7 +159,7 @@ def count(texts, what):
     ],
     ids=["one way", "both ways", "three layers", "two layers both ways"],
 )
-def test_it_stands_in_compiled_programs(kernels, rest, calls, is_given):
+def test_it_is_used_in_compiled_programs(kernels, rest, calls, is_given):
     model, x = Tagger(**rest), torch.randn(5, 4, 6)
     layers, batch = model.layers, x.shape[0 if rest.get("batch_first") else 1]
     shape = layers.num_layers * (1 + layers.bidirectional), batch, 9
@@ -174,7 +174,7 @@ def test_it_stands_in_compiled_programs(kernels, rest, calls, is_given):
         torch.testing.assert_close(compiled(x, state), model(x, state))
 
 
-def test_states_that_lie_otherwise_and_results_that_are_written_to(kernels):
+def test_states_with_other_strides_and_results_that_are_written_to(kernels):
     model, x = Tagger(bidirectional=True), torch.randn(5, 4, 6)
     state = tuple(torch.randn(9, 4, 2).permute(2, 1, 0) for _ in range(2))
     compiled = burnish.compile(model, fullgraph=True)

@@ -1,4 +1,4 @@
-"""Plans: homes that joined values share, kernels that start together, long rows that are cut."""
+"""Plans: shared buffers of concatenations, kernels launched together, split reductions."""
 
 import pytest
 
@@ -47,7 +47,7 @@ graph(x: f32[64, 48], w: f32[48, 32], v: f32[32, 48])
 """
 
 
-def test_what_is_summed_up_does_not_wait_for_a_library_call():
+def test_reductions_do_not_wait_for_a_library_call():
     graph = parse_graph(SUMMED_LATE.replace("e = aten.exp.default y : f32[64, 32]\n", "").replace("z, e, s", "z, s"))
     kinds = [
         "".join(step.kernel.name) if isinstance(step, Launch) else "call"
@@ -66,7 +66,7 @@ def test_what_is_more_than_a_sum_comes_where_it_was():
     assert kinds[:2] == ["call", "call"]
 
 
-def test_joined_values_that_grow_share_a_home():
+def test_growing_concatenations_share_a_buffer():
     graph = concat_in_place(parse_graph(GROWN))
     assert [len(node.args[0]) for node in assembled(graph)] == [2, 3, 4]
     assert [node.args[1] for node in assembled(graph)] == [(0, 16), (0, 16, 32), (0, 16, 32, 64)]
@@ -78,7 +78,7 @@ def test_part_is_written_once_for_all():
     assert sum(node.op.name == "restride" for node in graph.nodes) == 4
 
 
-def test_parts_lie_in_their_home_and_nothing_else_does():
+def test_only_parts_are_in_their_shared_buffer():
     plan = make_plan(parse_graph(GROWN))
     ((host, places),) = concat_buffers_in(plan.graph).items()
     for value, offset in places.items():
@@ -88,7 +88,7 @@ def test_parts_lie_in_their_home_and_nothing_else_does():
     assert all(plan.offsets[v] + v.type.bytes <= plan.offsets[host] or plan.offsets[v] >= end for v in others)
 
 
-def test_no_kernel_reads_the_home_that_it_writes_into():
+def test_no_kernel_reads_the_shared_buffer_that_it_writes():
     for launch in launches(make_plan(parse_graph(GROWN))):
         read = {value for at, value in enumerate(launch.buffers) if at not in launch.kernel.stored}
         parts = {
@@ -100,7 +100,7 @@ def test_no_kernel_reads_the_home_that_it_writes_into():
         assert parts.isdisjoint(made_by(launch))
 
 
-def test_two_joined_values_have_no_home():
+def test_two_concatenated_values_have_no_shared_buffer():
     text = GROWN.replace(
         "cat_2 = aten.cat.default [x, y, b, d], 1 : f32[64, 128]",
         "cat_2 = aten.cat.default [y, b, d], 1 : f32[64, 112]",
@@ -109,7 +109,7 @@ def test_two_joined_values_have_no_home():
     assert concat_in_place(graph) is graph
 
 
-def test_what_leaves_the_graph_has_memory_of_its_own():
+def test_outputs_have_their_own_memory():
     graph = concat_in_place(parse_graph(GROWN.replace("return e", "return e, cat_2, cat_1")))
     assert not assembled(graph)
 

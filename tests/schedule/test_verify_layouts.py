@@ -1,4 +1,4 @@
-"""A plan whose steps are given what they do not take is refused, with the node's name."""
+"""A plan whose steps get layouts that they do not accept is refused, with the node's name."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def test_a_kernel_without_a_contract_is_given_eagers_strides():
         make_plan(graph)
 
 
-def test_candidates_give_what_they_say():
+def test_candidates_return_their_declared_layout():
     for spec in (
         MatmulSpec(TensorType.of(torch.randn(2, 3, 4)), TensorType.of(torch.randn(2, 5, 4).mT)),
         MatmulSpec(TensorType.of(torch.randn(3, 4)), TensorType.of(torch.randn(5, 4).t())),

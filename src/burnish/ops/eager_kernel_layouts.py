@@ -12,7 +12,7 @@ Many kernels rely on torch code that checks the strides or makes a copy before i
     pdist, embedding_bag, ctc_loss   the same
 
 So a kernel gets its operands with eager's strides (`Node.eager_strides`), unless it is listed here.
-`tests/ops/test_layouts.py` calls the listed kernels on operands with other strides.
+`tests/ops/test_eager_kernel_layouts.py` calls the listed kernels on operands with other strides.
 """
 
 from __future__ import annotations

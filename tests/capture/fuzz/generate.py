@@ -10,8 +10,8 @@ import ast
 import re
 
 from . import grammar, statements
-from .choose import Choose
 from .prelude import PRELUDE
+from .random_choices import Choose
 
 HOLE = re.compile(r"<([=~@$!+.]?)(\w+)(?::(\w+))?>")
 ARGUMENTS = {

@@ -21,9 +21,9 @@ os.environ.setdefault("BURNISH_ON_ERROR", "raise")
 import torch
 
 from .check import Failure, check
-from .choose import from_seed
 from .generate import generate
 from .prelude import PRELUDE
+from .random_choices import from_seed
 from .shrink import shrink
 
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from .check import check
-from .choose import from_hypothesis, from_seed
 from .generate import generate
+from .random_choices import from_hypothesis, from_seed
 from .run import own_part
 from .shrink import shrink
 
@@ -49,7 +49,7 @@ def test_same_seed_writes_the_same_program():
     assert generate(from_seed(3)) == generate(from_seed(3))
 
 
-def test_check_notices_a_function_that_is_not_the_same(monkeypatch):
+def test_check_detects_a_different_function(monkeypatch):
     import burnish
 
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: lambda x, *rest: fn(x + 1, *rest))

@@ -3,8 +3,8 @@
 import sys
 
 from . import case
+from .context_managers import Manager
 from .exceptions import chain
-from .managers import Manager
 
 
 @case()

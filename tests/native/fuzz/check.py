@@ -19,7 +19,7 @@ import burnish
 from burnish.settings import patch
 
 from .program import DTYPES, Program
-from .rounding import errors_beside_values, noise
+from .rounding_tolerance import errors_beside_values, noise
 
 CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
 
@@ -39,7 +39,7 @@ class Verdict:
 
 
 class ProgramJudge(Judge):
-    """Exact values are equal; the others are as near to the truth as eager's, or as anybody's (see `rounding`)."""
+    """Exact values must be equal; others must be as near to the exact result as eager's (see `rounding_tolerance`)."""
 
     def __init__(self, program: Program, more: int):
         super().__init__(

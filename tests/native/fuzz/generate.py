@@ -1,4 +1,4 @@
-"""A random program from a seed: lines added one after the other, each chosen by what is there."""
+"""Generates a random program from a seed: lines are added one by one, each chosen from the values at hand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import warnings
 
 import torch
 
-from .maker import Maker, Rejected
-from .operators import OPERATORS
 from .program import Program
+from .program_builder import Maker, Rejected
+from .random_operators import OPERATORS
 
 MOST_LINES = 14
 

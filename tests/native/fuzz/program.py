@@ -1,4 +1,4 @@
-"""A random program: torch calls one after the other on tensors that are given.
+"""A random program: a sequence of torch calls on given tensors.
 
     x0 = given((3, 4), "f32", "transposed", 7)
 
@@ -46,7 +46,7 @@ class Input:
     seed: int = 0
     special: bool = False
     limit: int = 4
-    """Numbers lie between -limit and limit; indices between 0 and limit - 1 have the layout "indices"."""
+    """Numbers are between -limit and limit; indices between 0 and limit - 1 have the layout "indices"."""
 
     def __str__(self) -> str:
         extra = "".join(
@@ -60,7 +60,7 @@ class Input:
 def given(
     shape: tuple[int, ...], dtype: str, layout: str = "plain", seed: int = 0, special: bool = False, limit: int = 4
 ) -> torch.Tensor:
-    """Numbers of a few bits, so that most sums and products of few of them are exact, lying in memory as told."""
+    """Numbers of a few bits, so that most sums and products of few of them are exact, in the given layout."""
     generator = torch.Generator().manual_seed(seed)
 
     def numbers(shape: tuple[int, ...]) -> torch.Tensor:
@@ -135,7 +135,7 @@ class Program:
         return tuple(given(x.shape, x.dtype, x.layout, x.seed + 1000 * more, x.special, x.limit) for x in self.inputs)
 
     def without(self, lines: set[int], outputs: tuple[str, ...]) -> Program:
-        """A smaller program; inputs that nobody needs any more go too."""
+        """A smaller program; unused inputs are removed, too."""
         kept = [line for k, line in enumerate(self.lines) if k not in lines]
         used = {name for line in kept for name in line.uses} | set(outputs)
         numbers = [k for k in range(len(self.inputs)) if f"x{k}" in used]

@@ -1,4 +1,4 @@
-"""The smallest program that fails in the same way: lines, outputs and inputs go as long as it still does."""
+"""Shrinks a failing program: removes lines, outputs and inputs as long as it fails in the same way."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def without_line(program: Program, k: int) -> Program:
 
 
 def without_dead(program: Program) -> Program:
-    """The program without lines whose values nobody reads. Lines that write stay."""
+    """The program without lines whose values are unused. Lines that write stay."""
     used = {name for line in program.lines for name in line.uses} | set(program.outputs)
     dead = {k for k, line in enumerate(program.lines) if line.defines and not used & set(line.defines)}
     return without_dead(program.without(dead, program.outputs)) if dead else program.without(set(), program.outputs)

@@ -1,4 +1,4 @@
-"""A few random graphs on every run, and whether the fuzzer sees what is wrong. The long run is `run.py`."""
+"""A few random graphs on every run, and a check that the fuzzer detects errors. The long run is `run.py`."""
 
 import pytest
 import torch
@@ -29,17 +29,17 @@ def differing(seeds):
 
 
 @pytest.mark.falls_back("refused", "numbers", "sizes")
-def test_random_graphs_compute_what_eager_computes():
+def test_random_graphs_equal_eager():
     assert not differing(range(FEW))
 
 
 @pytest.mark.slow
 @pytest.mark.falls_back("refused", "numbers", "sizes")
-def test_many_random_graphs_compute_what_eager_computes():
+def test_many_random_graphs_equal_eager():
     assert not differing(range(FEW, MANY))
 
 
-def test_a_seed_gives_one_program_whatever_the_random_state():
+def test_a_seed_gives_one_program_for_every_random_state():
     torch.manual_seed(1)
     first = str(generate(7))
     torch.manual_seed(2)
@@ -60,7 +60,7 @@ def spoilt(fn):
     return run
 
 
-def test_a_wrong_compiler_is_noticed_and_shrunk(monkeypatch):
+def test_a_wrong_compiler_is_detected_and_shrunk(monkeypatch):
     monkeypatch.setattr(burnish, "compile", lambda fn, **_: spoilt(fn))
     verdicts = {seed: check(generate(seed)) for seed in range(40)}
     seed = max(

@@ -1,0 +1,158 @@
+"""Modes and options: which settings they set, what other backends get, and errors for wrong ones."""
+
+import io
+import sys
+
+import pytest
+import torch
+
+import burnish
+from burnish import events, settings
+from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def double(x):
+    return x * 2 + 1
+
+
+def noisy(x):
+    return torch.rand_like(x) + x
+
+
+def test_the_lists_name_the_accepted_modes_and_options():
+    with settings.patch(never_slower=True):
+        assert burnish.list_options() == {
+            "cuda_graphs": False,
+            "eager_random": False,
+            "max_autotune": False,
+            "memory_budget": 1.0,
+            "never_slower": True,
+            "shape_padding": False,
+        }
+    assert burnish.list_mode_options().keys() == MODES.keys()
+    assert burnish.list_mode_options("max-autotune") == {"cuda_graphs": True, "max_autotune": True}
+    assert burnish.list_mode_options("reduce-overhead", dynamic=True) == {"cuda_graphs": True}
+    for name, value in burnish.list_options().items():
+        assert torch.equal(burnish.compile(double, options={name: value})(X), double(X))
+    for name in (*COUNTERPARTS, *NOTHING_TO_DO):
+        assert torch.equal(burnish.compile(double, options={name: True})(X), double(X))
+
+
+def test_the_lists_show_settings_in_force_and_are_copies():
+    with settings.patch(eager_random=True):
+        assert burnish.list_options()["eager_random"] is True
+    burnish.list_mode_options()["default"]["max_autotune"] = True
+    assert burnish.list_mode_options("default") == {}
+
+
+@pytest.mark.parametrize("name", ["eager_random", "fallback_random"])
+def test_an_option_is_a_setting_of_one_function(name):
+    with settings.patch(never_slower=False):
+        like_eager = burnish.compile(noisy, options={name: True})
+        other = burnish.compile(lambda x: torch.rand_like(x) + x)
+        same = []
+        for fn in (like_eager, other):
+            fn(X)
+            torch.manual_seed(5)
+            got = fn(X)
+            torch.manual_seed(5)
+            same.append(torch.equal(got, noisy(X)))
+    assert same == [True, False]
+    assert not settings.current().eager_random
+
+
+def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
+    from burnish.schedule.library import choose_calls
+
+    asked = []
+    for name in ("choose", "choose_thoroughly"):
+        plainly = getattr(choose_calls, name)
+        monkeypatch.setattr(
+            choose_calls,
+            name,
+            lambda spec, name=name, plainly=plainly, **how: (
+                asked.append((name, how["seconds"])),
+                plainly(spec, **how),
+            )[1],
+        )
+    layer, x = torch.nn.Linear(64, 64).eval(), torch.randn(64, 64)
+    with torch.no_grad():
+        for mode in ("default", "max-autotune"):
+            burnish.reset()
+            torch.testing.assert_close(burnish.compile(layer, mode=mode)(x), layer(x))
+    (usual, seconds), (thorough, more) = asked
+    assert (usual, thorough) == ("choose", "choose_thoroughly") and more > seconds
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
+    model, x = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]).eval(), torch.randn(2, 8)
+    shown = {}
+    with torch.no_grad():
+        for mode, stream in (("max-autotune", Terminal()), ("default", Terminal()), ("max-autotune", io.StringIO())):
+            monkeypatch.setattr(sys, "stderr", stream)
+            burnish.reset()
+            burnish.compile(model, mode=mode)(x)
+            shown[mode, stream.isatty()] = stream.getvalue()
+    told = shown["max-autotune", True].split("\r\x1b[K")
+    assert [line.partition(" ")[2].split()[0] for line in told[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert told[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
+
+
+def test_options_without_effect_say_so_and_why():
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.data.get("text")) if "option" in event.data else None)
+    ignored = {"triton.unique_kernel_names": True, "epilogue_fusion": True}
+    burnish.compile(double, options={**ignored, "eager_random": True})
+    stop()
+    assert len(seen) == 2 and "triton.unique_kernel_names" in seen[0] and "wherever that is faster" in seen[1]
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"options": {"max_autotun": True}}, "no option called 'max_autotun'.*max_autotune.*The options are: cuda"),
+        ({"options": {3: True}}, "no option called 3"),
+        ({"options": {"max_autotune": "yes"}}, "max_autotune .*cannot be 'yes'"),
+        ({"options": ["max_autotune"]}, "a dictionary from option names"),
+        ({"mode": "max_autotune"}, "mode='max_autotune' is unknown.*max-autotune"),
+        ({"mode": "default", "options": {}}, "Either mode or options"),
+    ],
+)
+def test_a_wrong_mode_or_option_is_an_error_that_lists_the_right_ones(asked, said):
+    with pytest.raises(burnish.UserError, match=said):
+        burnish.compile(double, **asked)
+
+
+def test_an_unknown_mode_cannot_be_listed():
+    with pytest.raises(burnish.UserError, match="The modes are: default"):
+        burnish.list_mode_options("fast")
+
+
+def test_other_backends_are_given_both_as_torch_gives_them():
+    got = []
+
+    def backend(gm, inputs, mode=None, options=None):
+        got.append((mode, options))
+        return gm.forward
+
+    for asked in ({"mode": "reduce-overhead"}, {"options": {"mine": 3}}, {"mode": "default"}, {}):
+        burnish.compile(double, backend=backend, **asked)(X)
+    assert got == [("reduce-overhead", None), (None, {"mine": 3}), (None, None), (None, None)]
+
+
+def test_a_backend_that_takes_no_options_is_named():
+    with pytest.raises(burnish.UserError, match=r"takes no options.*Leave it out"):
+        burnish.compile(double, backend=lambda gm, inputs: gm.forward, options={"mine": 3})
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_backends_that_run_graphs_as_they_are_need_no_options(backend):
+    if backend in burnish.list_backends():
+        assert torch.equal(burnish.compile(double, backend=backend, mode="max-autotune")(X), double(X))

@@ -1,0 +1,111 @@
+"""Opaque Python calls in a graph whose results change: the call runs again, and no effect is repeated."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import burnish
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish"])
+
+
+def reader(held):
+    class Held(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * held["scale"]
+
+        @staticmethod
+        def backward(ctx, gradient):
+            gradient = gradient.float()
+            return gradient.sum(0) if gradient.dim() > 1 else gradient
+
+    return Held
+
+
+def scale_of_call(k):
+    return torch.ones(4) if k < 3 else torch.ones(k, 4, dtype=torch.float64)
+
+
+@BACKENDS
+def test_inputs_written_before_a_custom_function_are_written_once(backend):
+    held = {"scale": torch.ones(4)}
+    function = reader(held)
+
+    def fn(x, buffer):
+        buffer.add_(1)
+        made = function.apply(x * buffer.sum())
+        return made.sum(-1) * made.shape[0]
+
+    compiled, x, buffers = burnish.compile(fn, backend=backend), torch.randn(4), [torch.ones(4), torch.ones(4)]
+    for k in range(6):
+        held["scale"] = scale_of_call(k)
+        torch.testing.assert_close(compiled(x, buffers[0]), fn(x, buffers[1]))
+        assert torch.equal(*buffers)
+    report = burnish.explain(fn)(x, torch.ones(4))
+    assert report.graph_count == 2
+    (reason,) = report.break_reasons
+    assert "what was written before could not be undone" in str(reason)
+
+
+@pytest.mark.falls_back("refused", only=".*burnish")
+@BACKENDS
+def test_inputs_written_after_a_custom_function_are_written_once_in_one_graph(backend):
+    held = {"scale": torch.ones(4)}
+    function = reader(held)
+
+    def fn(x, buffer):
+        made = function.apply(x)
+        buffer.add_(made.sum().float())
+        return made.sum(-1) * made.shape[0]
+
+    compiled, x, buffers = burnish.compile(fn, backend=backend), torch.randn(4), [torch.ones(4), torch.ones(4)]
+    for k in range(6):
+        held["scale"] = scale_of_call(k)
+        torch.testing.assert_close(compiled(x, buffers[0]), fn(x, buffers[1]))
+        assert torch.equal(*buffers)
+    assert burnish.explain(fn)(x, torch.ones(4)).graph_count == 1
+
+
+@pytest.mark.falls_back("refused", only=".*burnish")
+@BACKENDS
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_results_may_change_under_checkpointing(backend, use_reentrant):
+    held = {"scale": torch.ones(4)}
+    function = reader(held)
+
+    def fn(x):
+        return (function.apply((x * 2).sin()).sin() * 3).sum()
+
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    compiled(torch.arange(4.0))
+    assert burnish.was_compiled(compiled)
+    for k in range(6):
+        held["scale"] = scale_of_call(k)
+        gradients = []
+        for run in (fn, compiled):
+            x = torch.arange(4.0).requires_grad_()
+            checkpoint(run, x, use_reentrant=use_reentrant).backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.falls_back("refused", only=".*burnish")
+@BACKENDS
+def test_hooks_for_saved_tensors_see_each_once(backend):
+    held = {"scale": torch.ones(4)}
+    function = reader(held)
+
+    def fn(x):
+        return (function.apply((x * 2).sin()).sin() * 3).sum()
+
+    compiled = burnish.compile(fn, backend=backend)
+    compiled(torch.arange(4.0).requires_grad_())
+    held["scale"] = torch.ones(5, 4, dtype=torch.float64)
+    packed = []
+    for run in (fn, compiled):
+        seen = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, seen=seen: seen.append(x.shape) or x, lambda x: x):
+            run(torch.arange(4.0).requires_grad_())
+        packed.append(seen)
+    assert packed[0] == packed[1]

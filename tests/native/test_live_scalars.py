@@ -1,0 +1,142 @@
+"""Live scalars: one compilation serves all values of a Python number, with Python's arithmetic."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import burnish
+from burnish import events
+from burnish.ir.untraceable_graph import NumberLost, Untraceable
+from burnish.lower.trace.trace_to_aten import trace
+from burnish.settings import patch
+
+PROGRAMS = {
+    "beside a tensor": lambda x, s: (x * s, s - x, x / s, torch.add(x, x, alpha=s)),
+    "beside whole numbers": lambda x, s: (x.int() * s, x.int() + s),
+    "beside half precision": lambda x, s: (x.bfloat16() * s, x.half() - s),
+    "beside double precision": lambda x, s: (x.double() * s, x.double().add(x, alpha=s)),
+    "as an option": lambda x, s: (F.leaky_relu(x, s), x.addcmul(x, x, value=-s), x.clamp(-s, s)),
+    "as a limit": lambda x, s: (x > s, torch.where(x < s, x, s)),
+    "made from others": lambda x, s: x * (1 - s**2) / (s + 1),
+    "without a tensor's dimensions": lambda x, s: (x.sum() * s, x.mean() - s),
+    "in what is drawn": lambda x, s: F.dropout(x, min(abs(s), 1.0)) + 1,
+    "as a new tensor": lambda x, s: x + torch.full((3,), s) + torch.tensor(s),
+    "alone": lambda x, s: (x * 2, s * 2),
+}
+VALUES = (0.5, 0.25, 2.0, 1.0, 0.0, -1.5, 1e-3, 3.0, 7.25, 1e6, 0.125)
+
+
+@pytest.mark.falls_back("numbers", only=r"in what is drawn")
+@pytest.mark.falls_back("limit", only=r"as a new tensor")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numbers_are_pythons(name):
+    fn = PROGRAMS[name]
+    x = torch.tensor([[-2.0, 0.5, 3.0], [1.0, -0.25, 8.0]])
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True):
+        run = burnish.compile(fn)
+        for value in VALUES:
+            torch.manual_seed(0)
+            want = fn(x, value)
+            torch.manual_seed(0)
+            torch.testing.assert_close(run(x, value), want)
+
+
+WHOLE = {
+    "beside a tensor": lambda x, n: (x * n, n - x, x / (n + 1), torch.add(x, x, alpha=n)),
+    "beside whole numbers": lambda x, n: (x.int() * n, x.int() + n, x.long() - n, x.int() / (n + 1), x.int() % (n + 1)),
+    "beside half precision": lambda x, n: (x.bfloat16() * n, x.half() - n),
+    "as a limit": lambda x, n: (x > n, torch.where(x < n, x, n), x.clamp(-n, n)),
+    "made from others": lambda x, n: x * (1 - 0.9**n) / (n + 1) + n // 2,
+    "as a position": lambda x, n: (x[:, n % 3] * 2, x[:, : n % 4] + 1, x.roll(n, 1) - 1),
+    "as a number of parts": lambda x, n: [part * 2 for part in torch.chunk(x, n % 3 + 1, 1)],
+    "as a number of times": lambda x, n: (torch.diff(x, n=n % 3) * 2, x.repeat(n % 3 + 1, 1) + 1),
+    "as a number of parts, more than there are": lambda x, n: sum(part.sum() for part in torch.chunk(x, 40 - n, 1)),
+    "as a size": lambda x, n: (torch.ones(n % 3 + 1, 3) * 2, x.reshape(1 + n % 2, -1) + 1),
+    "as a diagonal": lambda x, n: (x.triu(n - 3) * 2, x.diagonal(n % 3) + 1),
+    "as an index that is left out": lambda x, n: F.nll_loss(x, torch.tensor([0, 2]), ignore_index=n),
+    "as a factor that may be zero": lambda x, n: torch.addmm(x, x[:, :2], x[:, :3], beta=n % 2, alpha=n),
+    "as a truth": lambda x, n: x * bool(n % 2) + (n > 3),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_pythons(name):
+    fn = WHOLE[name]
+    x = torch.tensor([[-2.0, 0.5, 3.0], [1.0, -0.25, 8.0]])
+    with torch.no_grad(), patch(never_slower=False, on_error="raise", segment_limit=100):
+        run = burnish.compile(fn)
+        for number in (3, 5, 3, 5, 1, 2, 1, 7, 0, 0, 9, 4, 12, 12, 2, 30):
+            torch.testing.assert_close(run(x, number), fn(x, number), msg=lambda text, n=number: f"{n}: {text}")
+
+
+def test_a_truth_beside_a_number_is_no_number():
+    run = burnish.compile(lambda x, n, flag: x * n + flag)
+    with patch(never_slower=False, on_error="raise"):
+        for n, flag in ((2, True), (3, False), (4, True), (5, False), (6, True), (7, False)):
+            assert torch.equal(run(torch.ones(2), n, flag), torch.full((2,), float(n + flag)))
+
+
+@pytest.mark.parametrize("kind", (int, float))
+def test_one_compilation_takes_all_numbers(kind):
+    compiled = []
+    stop = events.subscribe(lambda e: compiled.append(e) if e.kind == "loops" else None)
+    try:
+        with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+            run = burnish.compile(lambda x, s: (x * s * 0.01).exp())
+            for k in map(kind, range(40)):
+                assert torch.allclose(run(torch.ones(3), k), torch.full((3,), 0.01 * k).exp())
+    finally:
+        stop()
+    assert 0 < len(compiled) <= 2, "once for the first number, once for all others"
+
+
+@pytest.mark.parametrize("kind", (int, float))
+def test_numbers_beside_an_input_that_is_written_to(kind):
+    def fn(x, n):
+        y = x * n
+        x.add_(1.0)
+        return y
+
+    with patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(fn)
+        for n in map(kind, range(6)):
+            x = torch.ones(3)
+            assert torch.equal(run(x, n), torch.full((3,), float(n)))
+            assert torch.equal(x, torch.full((3,), 2.0))
+
+
+def test_numbers_that_backward_reads():
+    """Autograd saves tensors alone."""
+
+    def fn(x, w, s):
+        return (F.linear(x, w) * s).square().mean() + s * w.square().mean()
+
+    failed = []
+    stop = events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "graph.failed" else None)
+    try:
+        with patch(never_slower=False, on_error="raise"):
+            run, x = burnish.compile(fn), torch.randn(4, 3)
+            for value in VALUES:
+                w = torch.randn(2, 3, requires_grad=True)
+                (found,) = torch.autograd.grad(run(x, w, value), w)
+                torch.testing.assert_close(found, torch.autograd.grad(fn(x, w, value), w)[0])
+    finally:
+        stop()
+    assert not failed
+
+
+def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
+    """Torch cuts a row of three into three for any large number of parts."""
+    gm = torch.fx.symbolic_trace(lambda x, n: (torch.chunk(x, n, 1)[0] * 2,))
+    with pytest.raises((NumberLost, Untraceable)):
+        trace(gm, [torch.ones(2, 3), 2], live_scalar_types=(int,))
+    assert trace(gm, [torch.ones(2, 3), 2]).graph.nodes
+
+
+@pytest.mark.parametrize(
+    "fn",
+    (lambda x, n: (torch.ones(n) + 1,), lambda x, n: (x.expand(n, 2, 3) * 2,), lambda x, n: (torch.arange(n) * 2,)),
+)
+def test_a_number_used_as_a_size_is_specialized(fn):
+    with pytest.raises((NumberLost, Untraceable)):
+        trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], live_scalar_types=(int,))

@@ -1,0 +1,93 @@
+"""Recurrent layers in training: eager's kernels forward and backward, with the rest of the step fused."""
+
+import pytest
+import torch
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.settings import patch
+
+from .compare_training import alike, trained
+
+LAYERS = {
+    "LSTM": lambda: nn.LSTM(4, 6),
+    "LSTM, batch first": lambda: nn.LSTM(4, 6, batch_first=True),
+    "LSTM of two layers": lambda: nn.LSTM(4, 6, num_layers=2, dropout=0.3, bidirectional=True),
+    "LSTM without bias": lambda: nn.LSTM(4, 6, bias=False),
+    "LSTM with a projection": lambda: nn.LSTM(4, 6, proj_size=3),
+    "GRU": lambda: nn.GRU(4, 6),
+    "GRU, batch first": lambda: nn.GRU(4, 6, batch_first=True),
+    "GRU of two layers": lambda: nn.GRU(4, 6, num_layers=2, dropout=0.3, bidirectional=True, batch_first=True),
+    "RNN": lambda: nn.RNN(4, 6, batch_first=True),
+    "RNN with ReLU": lambda: nn.RNN(4, 6, nonlinearity="relu"),
+}
+
+
+def training(make, is_whole, state, compiler):
+    model = nn.ModuleDict({"layer": make(), "head": nn.LazyLinear(3)})
+    model["head"](model["layer"](torch.zeros(2, 2, 4))[0])
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+
+    def loss_of(x):
+        layer = model["layer"]
+        count = layer.num_layers * (2 if layer.bidirectional else 1)
+        zeros = torch.zeros(count, x.shape[0] if layer.batch_first else x.shape[1], layer.hidden_size)
+        y, last = layer(x, zeros) if state and not isinstance(layer, nn.LSTM) else layer(x)
+        last = last if isinstance(last, torch.Tensor) else last[1]
+        return nn.functional.gelu(model["head"](y)).square().mean() + last.sum() / 8
+
+    return trained(loss_of, optimizer, is_whole, compiler), (model,)
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers_train_in_one_graph(name, is_whole):
+    failed = []
+    stop = events.subscribe(lambda event: failed.append(event) if event.kind == "graph.failed" else None)
+    try:
+        seen = alike(
+            lambda compiler: training(LAYERS[name], is_whole, "GRU" in name, compiler),
+            lambda i: (torch.randn(3, 2, 4),),
+            steps=4,
+        )
+    finally:
+        stop()
+    assert (seen.breaks, seen.refused, seen.given_up, failed) == ([], [], [], [])
+    assert seen.planned == 2 if not is_whole else seen.planned >= 1
+
+
+def test_a_long_layer_is_one_call_each_way():
+    nodes = []
+    stop = events.subscribe(
+        lambda event: (
+            nodes.append(len(event.data["graph"].nodes))
+            if event.kind == "lower" and event.data["stage"] == "trace"
+            else None
+        )
+    )
+    model, x = nn.GRU(4, 6, batch_first=True), torch.randn(2, 200, 4, requires_grad=True)
+    try:
+        with patch(never_slower=False, on_error="raise"):
+            compiled = burnish.compile(lambda x: model(x)[0].sin(), fullgraph=True)
+            for _ in range(2):
+                found = torch.autograd.grad(compiled(x).sum(), [x, *model.parameters()])
+    finally:
+        stop()
+    expected = torch.autograd.grad(model(x)[0].sin().sum(), [x, *model.parameters()])
+    torch.testing.assert_close(found, expected)
+    assert nodes and max(nodes) < 30
+
+
+def test_backward_of_a_layer_may_run_twice_and_weights_changed_between_are_an_error():
+    model, x = nn.GRU(4, 6), torch.randn(5, 2, 4, requires_grad=True)
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(lambda x: model(x)[0].square().sum(), fullgraph=True)
+        compiled(x)
+        loss = compiled(x)
+        first = torch.autograd.grad(loss, x, retain_graph=True)
+        torch.testing.assert_close(torch.autograd.grad(loss, x, retain_graph=True), first)
+        with torch.no_grad():
+            model.weight_hh_l0.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()

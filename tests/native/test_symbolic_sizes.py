@@ -1,0 +1,640 @@
+"""Symbolic sizes: one compilation for all of them, forward and backward, and eager's results for each."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.backends.shape_propagation import Shapes
+from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
+
+from .compare_sizes import called_with, watching
+
+SIZES = (8, 9, 10, 77, 300, 2, 1, 0, 5, 3)
+"""The first is compiled for by itself, the second for all; 1 and 0 by themselves again."""
+
+
+def rows(*rest, sizes=SIZES, dtype=torch.float32):
+    return [(torch.randn(n, *rest).to(dtype),) for n in sizes]
+
+
+def columns(n_rows, sizes=SIZES):
+    return [(torch.randn(n_rows, n),) for n in sizes if n]
+
+
+def checked(is_right, message):
+    if not is_right:
+        raise ValueError(message)
+
+
+# Programs of one tensor whose rows vary.
+BY_ROWS = {
+    "element by element": lambda x: torch.sin(x) + 1,
+    "a view by its size": lambda x: (x * 2).view(x.shape[0], 2, 8).sum(1),
+    "its size among the results": lambda x: (x + 1, x.shape, x.size(0) * 2, x.numel(), len(x), x.shape[:1]),
+    "softmax over rows": lambda x: torch.softmax(x, 0),
+    "layer norm": lambda x: F.layer_norm(x, (16,)),
+    "joined with itself": lambda x: torch.cat([x, x * 2], 0),
+    "neighbours": lambda x: x[1:] * x[:-1],
+    "a range": lambda x: x + torch.arange(x.shape[0])[:, None],
+    "zeros of its size": lambda x: torch.zeros(x.shape[0], 4) + x[:, :4],
+    "ones like it": lambda x: torch.ones_like(x) + x,
+    "its lower triangle": lambda x: torch.tril(x @ x.T),
+    "its product": lambda x: x @ x.transpose(0, 1),
+    "running sums down": lambda x: x.cumsum(0),
+    "turned round": lambda x: x.flip(0),
+    "written to": lambda x: (x + 1).add_(x).mul_(2),
+    "repeated": lambda x: x.repeat(2, 3),
+    "expanded": lambda x: x[:, None].expand(-1, 3, -1) + 1,
+    "one row of all": lambda x: x.reshape(-1),
+    "turned": lambda x: x.t().contiguous(),
+    "a message that shows its shape": lambda x: checked(x.dim() == 2, f"{x.shape} of {len(x)}") or x * 2,
+    "its shape as text": lambda x: (x + 1, str(x.shape), f"{x.shape!r} {x.shape}", "%s" % len(x)),
+    "some of it": lambda x: x[:, torch.tensor([0, 3, 1])] * torch.tensor(2.5),
+    "joined with a border": lambda x: torch.cat([x.sin(), torch.ones(3, 16), (x * 2).cos()]) @ torch.ones(16, 2),
+    "any": lambda x: (x > 0).any(0),
+    "a sum by letters": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "a choice": lambda x: torch.where(x > 0, x, -x),
+    "stacked": lambda x: torch.stack([x, x, x]),
+    "a layer": lambda x: F.linear(x, torch.ones(5, 16), torch.ones(5)),
+    "sum of all": lambda x: x.sum(),
+    "closed behind an open one": lambda x: (x.sum(0) + 1).view(x.sum(0).shape[0] // 2, -1) * x.sum(0).exp().shape[0],
+    "open behind a closed one": lambda x: torch.cat([x.mean(0, keepdim=True).view(1, x.mean(0).numel()), x])[1:] * 2,
+    "a closed one that is written to": lambda x: torch.zeros(x.mean(0).shape).add_(x.sum(0)).expand(x.shape[0], 16) + x,
+    "divided by the root of its size": lambda x: x / x.shape[0] ** 0.5,
+    "mean down": lambda x: x.sum(0) / x.shape[0],
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True) if len(x) else x,
+}
+
+
+@pytest.mark.falls_back("refused", "sizes")
+def test_lazily_conjugated_inputs_of_many_sizes_run_eagerly_and_say_so():
+    calls = [(torch.randn(n, 8, dtype=torch.complex64).conj(),) for n in (3, 4, 5, 6)]
+    seen = called_with(lambda x: x.clone().pow_(2) * 1, calls)
+    assert seen.why_apiece == [
+        "compiled for each size by itself: an input is lazily conjugated, or not a plain strided tensor"
+    ]
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_one_compilation_serves_all_rows(name):
+    seen = called_with(BY_ROWS[name], rows(16))
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert seen.segments <= 4
+
+
+BY_COLUMNS = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log softmax": lambda x: torch.log_softmax(x, -1),
+    "mean": lambda x: x.mean(-1),
+    "variance": lambda x: x.var(-1),
+    "best place": lambda x: x.argmax(1),
+    "running sums": lambda x: x.cumsum(1),
+    "with a border": lambda x: F.pad(x, (1, 2)),
+    "normed": lambda x: F.layer_norm(x, x.shape[1:]),
+    "normed by its root": lambda x: F.rms_norm(x, x.shape[1:]),
+    "largest": lambda x: x.amax(1, keepdim=True) - x,
+}
+
+
+@pytest.mark.parametrize("name", BY_COLUMNS)
+def test_one_compilation_serves_all_columns(name):
+    seen = called_with(BY_COLUMNS[name], columns(33, sizes=(80, 81, 90, 700, 3, 2, 17, 64)))
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert seen.segments == 2
+
+
+IMAGES = {
+    "batches": (lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)).relu(), [(n, 3, 8, 8) for n in (4, 5, 9, 2, 16)]),
+    "heights and widths": (
+        lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)),
+        [(2, 3, n, n + 1) for n in (8, 9, 10, 77, 5, 4)],
+    ),
+    "pools": (lambda x: F.avg_pool2d(x, 2), [(n, 3, 8, 8) for n in (4, 5, 9, 2, 16)]),
+    "enlarged": (lambda x: F.interpolate(x, scale_factor=2), [(2, 3, n, n) for n in (8, 9, 10, 77, 5, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_of_many_sizes(name):
+    fn, shapes = IMAGES[name]
+    seen = called_with(fn, [(torch.randn(shape),) for shape in shapes])
+    assert seen.is_open and not seen.why_apiece, seen.words
+    assert seen.segments == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64], ids=str)
+def test_other_dtypes(dtype):
+    seen = called_with(
+        lambda x: (x * 3 + x.sum(0)).reshape(-1, 4), [((torch.randn(n, 12) * 9).to(dtype),) for n in (8, 9, 50, 3)]
+    )
+    assert seen.is_open and seen.segments == 2
+
+
+@pytest.mark.parametrize("format", [torch.channels_last, torch.contiguous_format], ids=str)
+def test_images_in_either_order(format):
+    layer = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    seen = called_with(layer, [(torch.randn(n, 3, 9, 9).to(memory_format=format),) for n in (4, 5, 20, 2)])
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2
+
+
+def test_an_order_that_changes_is_seen():
+    seen = called_with(
+        lambda x: x * 2 + 1,
+        [(x,) for n in (4, 5, 6) for x in (torch.randn(n, 7), torch.randn(7, n).t(), torch.randn(n, 9)[:, :7])],
+    )
+    assert seen.is_open
+
+
+def test_metadata_besides_sizes_is_guarded():
+    """Each of these is another tensor than the one that is compiled for, and gets eager's result."""
+    others = [
+        torch.randn(6, 4).to_sparse().coalesce(),
+        torch.randn(6, 4, dtype=torch.float64),
+        torch.randn(6, 5),
+        torch.randn(2, 6, 4),
+        torch.randn(12, 4)[::2],
+        torch.randn(6, 4, requires_grad=True),
+        torch.randn(6, 4, dtype=torch.complex64).conj(),
+        nn.Parameter(torch.randn(6, 4)),
+    ]
+    for other in others:
+        burnish.reset()
+        compiled = burnish.compile(lambda x: x * 2)
+        for n in (3, 4):
+            compiled(torch.randn(n, 4))
+        for x in (other, torch.randn(7, 4)):
+            found, wanted = compiled(x), x * 2
+            assert found.requires_grad == wanted.requires_grad and found.dtype == wanted.dtype
+            torch.testing.assert_close(found, wanted)
+
+
+def test_two_sizes_that_vary_by_themselves():
+    pairs = [(3, 4), (5, 4), (5, 9), (7, 20), (2, 2), (33, 3)]
+    seen = called_with(
+        lambda x, y: torch.softmax(x @ y, -1), [(torch.randn(a, 16), torch.randn(16, b)) for a, b in pairs]
+    )
+    assert seen.is_open and seen.segments == 3
+
+
+def test_two_sizes_of_which_one_is_the_other_and_one_more():
+    def fn(x, y):
+        return torch.cat([x, x[:1]]) + y
+
+    seen = called_with(fn, [(torch.randn(n, 4), torch.randn(n + 1, 4)) for n in (5, 6, 30, 2)])
+    assert seen.is_open and seen.segments == 2
+
+
+def test_sizes_thought_to_be_equal_that_are_not():
+    def fn(x, y):
+        return x.sum() * y
+
+    calls = [(4, 4), (5, 5), (6, 6), (6, 7), (9, 3), (3, 9)]
+    seen = called_with(fn, [(torch.randn(a), torch.randn(b)) for a, b in calls])
+    assert seen.is_open and seen.segments <= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    {
+        "a half": lambda x: x[: x.shape[0] // 2] * 2,
+        "filled up to eight": lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)),
+    }.items(),
+)
+@pytest.mark.falls_back("numbers", "sizes", only=r"a half-<lambda>|filled up to eight-<lambda>")
+def test_sizes_without_a_formula_are_compiled_for_each_value(name, fn):
+    seen = called_with(fn, rows(16, sizes=(8, 9, 10, 20, 31)))
+    assert seen.why_apiece and not seen.is_open
+    assert seen.segments == 2  # the program is one, its graph is compiled for each size
+
+
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    {
+        "a loop": lambda x: sum(x[k].sum() for k in range(x.shape[0])),
+        "parts of four": lambda x: [part + 1 for part in x.split(4)],
+        "rows": lambda x: torch.stack(x.unbind(0)[::-1]),
+        "rows in a loop": lambda x: [row * 2 for row in x],
+        "two parts": lambda x: x.chunk(2)[0] + 1,
+        "text": lambda x: (x, "%s" % (x.shape,), "{:>30}".format(str(x.shape)), [*map(str, x.shape)]),
+        "a weight of this size": lambda x: x.t() @ torch.ones(9, 2) if len(x) == 9 else x,
+    }.items(),
+)
+def test_a_size_that_decides_the_computation_is_specialized(name, fn):
+    called_with(fn, rows(16, sizes=(8, 9, 4, 6, 9)))
+
+
+def test_both_sides_of_a_question_are_compiled_for():
+    seen = called_with(lambda x: x + 1 if x.shape[0] > 50 else x - 1, rows(16, sizes=(8, 9, 70, 60, 3, 51, 50)))
+    assert seen.segments == 3
+
+
+@pytest.mark.falls_back("sizes")
+def test_a_slice_that_goes_beyond_the_end():
+    seen = called_with(lambda x: (x[:50] + 1, x[-3:]), rows(16, sizes=(8, 9, 70, 60, 3, 51, 50, 2)))
+    assert seen.is_open and seen.segments <= 5
+
+
+def test_a_table_that_has_an_end():
+    table = torch.randn(40, 4)
+
+    def fn(x):
+        return x + table[: x.shape[0]]
+
+    seen = called_with(fn, rows(4, sizes=(8, 9, 40, 39, 2)))
+    assert seen.is_open and seen.segments == 2
+    with pytest.raises(RuntimeError, match="must match"):
+        burnish.compile(fn)(torch.randn(41, 4))
+
+
+def test_a_size_that_eager_refuses_is_refused():
+    weight = torch.randn(6, 3)
+
+    def fn(x):
+        return x @ weight
+
+    compiled = burnish.compile(fn)
+    for n in (6, 5, 6, 7, 6):
+        x = torch.randn(4, n)
+        if n == 6:
+            torch.testing.assert_close(compiled(x), fn(x))
+        else:
+            with pytest.raises(RuntimeError, match="cannot be multiplied"):
+                compiled(x)
+
+
+def test_all_sizes_from_the_start():
+    seen = called_with(
+        lambda x, y: (x + 1) @ y,
+        [(torch.randn(a, b), torch.randn(b, c)) for a, b, c in ((3, 4, 5), (6, 7, 8), (20, 30, 10))],
+        dynamic=True,
+    )
+    assert seen.is_open and seen.segments == 1
+
+
+def test_never():
+    seen = called_with(lambda x: x + 1, rows(4, sizes=(3, 4, 5)), dynamic=False)
+    assert not seen.words and seen.segments == 3
+
+
+def test_a_marked_size():
+    x = torch.randn(8, 4)
+    burnish.mark_dynamic(x, 0, max=20)
+    seen = called_with(lambda x: x.sum(0), [(x,), (torch.randn(9, 4),), (torch.randn(20, 4),), (torch.randn(21, 4),)])
+    assert seen.segments == 2  # 21 is beyond what was promised
+    closed = torch.randn(9, 4)
+    burnish.mark_static(closed)
+    assert called_with(lambda x: x * 2, [(torch.randn(8, 4),), (closed,), (torch.randn(7, 4),)]).segments == 3
+
+
+def test_marks_that_make_no_sense():
+    x = torch.randn(8, 4)
+    with pytest.raises(burnish.UserError, match="no dimension 2"):
+        burnish.mark_dynamic(x, 2)
+    with pytest.raises(burnish.UserError, match="at most 7, and it is 8"):
+        burnish.mark_dynamic(x, 0, max=7)
+    with pytest.raises(burnish.UserError, match="takes a tensor"):
+        burnish.mark_static([1, 2])
+
+
+def test_sizes_of_parameters_are_always_static():
+    def fn(layer, x):
+        return layer(x)
+
+    layers = [nn.Linear(4, n) for n in (3, 5, 6)]
+    burnish.reset()
+    with watching() as seen, torch.no_grad():
+        compiled = burnish.compile(fn)
+        for layer in layers:
+            x = torch.randn(2, 4)
+            torch.testing.assert_close(compiled(layer, x), layer(x))
+    assert not seen.words
+
+
+class Placed(nn.Module):
+    """The summand is a part of the module's state, at a position that depends on a size."""
+
+    def __init__(self, pick):
+        super().__init__()
+        self.pick = pick
+        self.register_buffer("places", torch.arange(400)[None])
+        self.register_buffer("table", torch.randn(400, 16))
+
+    def forward(self, x):
+        return x.sum(0) + self.pick(self, x.shape[0])
+
+
+PICKS = {
+    "one row": lambda own, n: own.table[n : n + 1].sin(),
+    "rows by places": lambda own, n: F.embedding(own.places[:, n : n + 1], own.table)[0],
+    "every third number": lambda own, n: own.table.flatten()[n : n + 48 : 3].sin(),
+    "a diagonal": lambda own, n: own.table.diagonal(-n)[:1].exp(),
+    "a product": lambda own, n: (own.table[n : n + 3] @ own.table[n : n + 3].T) @ torch.ones(3, 16),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_state_that_is_looked_up_at_a_size_is_not_prepared_once(name):
+    model = Placed(PICKS[name]).eval()
+    seen = called_with(model, rows(16, sizes=(8, 9, 10, 77, 300, 9)))
+    assert seen.is_open, seen.words
+
+
+class Growing(nn.Module):
+    """Attention to all that has been seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x, keys, values):
+        q, k, v = (part.view(1, -1, 4, 8).transpose(1, 2) for part in self.qkv(x).split(32, -1))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        y = F.scaled_dot_product_attention(q, keys, values)
+        return self.out(y.transpose(1, 2).reshape(1, -1, 32)), keys, values
+
+
+def test_a_growing_cache():
+    model = Growing().eval()
+    burnish.reset()
+    with watching() as seen, torch.no_grad():
+        compiled = burnish.compile(model)
+        mine = theirs = (torch.randn(1, 4, 5, 8), torch.randn(1, 4, 5, 8))
+        for _ in range(40):
+            x = torch.randn(1, 1, 32)
+            y, *mine = compiled(x, *mine)
+            wanted, *theirs = model(x, *theirs)
+            torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-5)
+    assert seen.segments == 2 and seen.is_open
+    assert sum(words.startswith("holds") for words in seen.words) == 1, "how far it reaches was known from the start"
+
+
+@pytest.mark.skipif(not dtypes_of_gemm(), reason="products are called from Python")
+def test_of_a_growing_cache_python_calls_attention_alone():
+    model = Growing().eval()
+    burnish.reset()
+    with watching() as seen, torch.no_grad(), burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(model)
+        cache = torch.randn(1, 4, 5, 8), torch.randn(1, 4, 5, 8)
+        for _ in range(3):
+            _, *cache = compiled(torch.randn(1, 1, 32), *cache)
+    (program,) = seen.programs
+    source = program.source.partition("# every call")[2]
+    assert len(re.findall(r"call_\w+\(", source)) == 1 and len(re.findall(r"launch_\w+\(", source)) == 2, source
+
+
+def test_a_cache_of_many_tensors_has_its_contest():
+    def fn(x, *cache):
+        cache = [torch.cat([part, x + k]) for k, part in enumerate(cache)]
+        return sum(part.sum(0) for part in cache), *cache
+
+    told = []
+    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest" else None)
+    try:
+        with torch.no_grad(), burnish.settings.patch(never_slower=True):
+            compiled = burnish.compile(fn)
+            cache = [torch.randn(30, 8) for _ in range(24)]
+            for _ in range(30):
+                x = torch.randn(1, 8)
+                wanted = fn(x, *cache)
+                found = compiled(x, *cache)
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+                cache = list(wanted[1:])
+    finally:
+        stop()
+    assert told and told[0]["compiled"] is not None and told[0]["eager"] is not None
+
+
+def test_equal_layers_that_transpose_in_place():
+    def fn(x):
+        for _ in range(3):
+            y = x * 2
+            y.t_()
+            x = y.exp().transpose(0, 1) - y.shape[1]
+        return x
+
+    called_with(fn, rows(5))
+
+
+def test_how_far_a_program_reaches_is_found_out_at_once():
+    seen = called_with(lambda x: x.exp().sum(0), [(torch.randn(n, 4),) for n in (8, 9, 10, 11, 100, 150, 9, 5000)])
+    said = [words for words in seen.words if words.startswith("holds")]
+    assert len(said) == 2 and said[1].endswith("10000"), said
+
+
+MODELS = {
+    "perceptron": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), (16,)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU()), (16,)),
+    "convolution": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+        ),
+        (3, 12, 12),
+    ),
+    "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), (7, 32)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_with_batches_of_many_sizes(name):
+    make, rest = MODELS[name]
+    model = make()
+    twin = make()
+    twin.load_state_dict(model.state_dict())
+    burnish.reset()
+    with watching() as seen, burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(twin)
+        for n in (8, 9, 10, 33, 2, 5, 70):
+            x = torch.randn(n, *rest)
+            mine, theirs = (x.clone().requires_grad_() for _ in range(2))
+            for run, given in ((compiled, mine), (model, theirs)):
+                run(given).square().mean().backward()
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+            for (key, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+                torch.testing.assert_close(q.grad, p.grad, rtol=1e-3, atol=1e-4, msg=key)
+            for p, q in zip(model.buffers(), twin.buffers(), strict=True):
+                torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5)
+            model.zero_grad()
+            twin.zero_grad()
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2, seen.words
+
+
+def test_lengths_of_sentences_in_training():
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(50, 16), nn.Embedding(100, 16)
+            self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+            self.out = nn.Linear(16, 50)
+
+        def forward(self, ids):
+            return self.out(self.layer(self.words(ids) + self.places(torch.arange(ids.shape[1]))))
+
+    model, twin = Reader(), Reader()
+    twin.load_state_dict(model.state_dict())
+    burnish.reset()
+    with watching() as seen, burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(twin)
+        for n in (7, 8, 30, 11, 2):
+            ids = torch.randint(0, 50, (3, n))
+            for run in (compiled, model):
+                F.cross_entropy(run(ids).flatten(0, 1), ids.flatten()).backward()
+            for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+                torch.testing.assert_close(q.grad, p.grad, rtol=1e-3, atol=1e-5)
+            model.zero_grad()
+            twin.zero_grad()
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2, seen.words
+
+
+def test_an_input_that_is_written_to():
+    def fn(x, total):
+        total.add_(x.sum(0))
+        return x * total
+
+    burnish.reset()
+    compiled, mine, theirs = burnish.compile(fn), torch.zeros(4), torch.zeros(4)
+    with torch.no_grad():
+        for n in (5, 6, 20, 2, 1):
+            x = torch.randn(n, 4)
+            torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
+            torch.testing.assert_close(mine, theirs)
+        # What lies in what is written to is seen, whatever its size.
+        memory = torch.ones(10, 4)
+        wanted = memory.clone()
+        for n in (5, 9):
+            torch.testing.assert_close(compiled(memory[:n], memory[1]), fn(wanted[:n], wanted[1]))
+
+
+def test_a_changed_weight_is_seen_for_every_size():
+    layer = nn.Linear(16, 8).eval()
+    compiled = burnish.compile(layer)
+    with torch.no_grad():
+        for n in (4, 5, 6, 4):
+            x = torch.randn(n, 16)
+            torch.testing.assert_close(compiled(x), layer(x))
+            layer.weight.mul_(1.5)
+            torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_threads_with_sizes_of_their_own():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def fn(x):
+        return torch.softmax(x * 2, -1).cumsum(0)
+
+    compiled = burnish.compile(fn)
+    with torch.no_grad():
+        for n in (4, 5):
+            compiled(torch.randn(n, 16))
+
+    def work(n):
+        with torch.no_grad():
+            for k in range(20):
+                x = torch.randn(n + k, 16)
+                torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(work, (6, 30, 50, 7, 100, 9)))
+
+
+@pytest.mark.falls_back("sizes")
+def test_sizes_of_one_in_the_middle():
+    """What is left of a slice may be one row, or none, for some sizes."""
+    calls = [(torch.randn(n, 4),) for n in (20, 21, 40, 11, 10, 12, 13, 100)]
+    called_with(lambda x: x[10:].squeeze() * 2, calls)
+    called_with(lambda x: (x[10:].squeeze().dim(), x[10:].squeeze(0) + 1), calls)
+    called_with(lambda x: x[10:].sum(0) + x[10:].amax(1).numel(), calls)
+
+
+def test_code_of_the_user_is_not_run_for_other_sizes():
+    seen = []
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(tuple(x.shape))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    compiled = burnish.compile(lambda x: Twice.apply(x.sin()) + 1)
+    for n in (4, 5, 6):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), x.sin() * 2 + 1)
+    assert {shape[0] for shape in seen} == {4, 5, 6}
+
+
+def test_examples_do_not_hold_the_tensors_they_were_made_after():
+    import gc
+    import weakref
+
+    compiled = burnish.compile(lambda x: x.sin() + 1)
+    with torch.no_grad():
+        for n in (4, 5, 6, 7):
+            x = torch.randn(n, 3)
+            compiled(x)
+            seen = weakref.ref(x)
+            del x
+            gc.collect()
+            assert seen() is None
+
+
+def test_a_size_that_comes_once_is_not_compiled_for():
+    compiled = burnish.compile(lambda x: x.sin() + 1)
+    with watching() as seen, torch.no_grad():
+        for n in (8, 8, 5):
+            compiled(torch.randn(n, 3))
+        assert not seen.is_open
+        compiled(torch.randn(6, 3))
+        assert seen.is_open
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inputs_in_the_middle_of_something_larger(mode):
+    layer = nn.Linear(4, 3)
+    compiled = burnish.compile(lambda x: layer(x[:, :4]).relu())
+    with mode():
+        for n in (4, 5, 6, 7):
+            x = torch.randn(2 * n, 6)[n:]
+            torch.testing.assert_close(compiled(x), layer(x[:, :4]).relu())
+
+
+def test_an_export_has_fixed_sizes():
+    x = torch.randn(4, 3)
+    burnish.mark_dynamic(x, 0)
+    exported = burnish.export(lambda x: x.view(x.shape[0], 3) + 1, (x,))
+    torch.testing.assert_close(exported(x), x + 1)
+
+
+def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
+    asked = []
+    call = Shapes.call
+    monkeypatch.setattr(
+        Shapes, "call", lambda self, target, args, kwargs: asked.append(target) or call(self, target, args, kwargs)
+    )
+
+    def shapes(layers):
+        def fn(x, w):
+            y = x.sum(0)  # of 16 elements, whatever the size
+            total = 0
+            for _ in range(layers):
+                w, y = torch.relu(w), torch.abs(y)
+                total += w.shape[0] + y.shape[0]
+            return y * w * total + x
+
+        asked.clear()
+        compiled = burnish.compile(fn)
+        for n in (4, 5, 6):
+            x, w = torch.randint(9, (n, 16)).float(), torch.arange(16.0)
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
+        return len(asked)
+
+    few, more = shapes(2), shapes(12)
+    assert more - few == 20, "two for each layer"
