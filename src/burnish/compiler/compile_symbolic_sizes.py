@@ -24,7 +24,6 @@ from torch.fx import GraphModule
 from .. import fuel
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
-from ..codegen.llvm import compile_kernels
 from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
 from ..ir.graph import Graph, Node, Value, print_argument
@@ -38,12 +37,14 @@ from ..schedule.memory.plan_symbolic_arena import share_slots
 from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
+from ..targets.cpu import compile_kernels
+from ..targets.cuda import register_gpus
+from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import halved, launches_of, reaches_of, written_inputs
-from .gpu_kernel_compilers import compile_launches, register_gpus, symbolic_compiler_for
 from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]
