@@ -92,8 +92,15 @@ def run_tests(
         **dict(project.variables),
     }
     tests = [str(environment.sources / path) for path in project.tests]
-    pytest = ["-m", "pytest", "-p", "burnish_client", "-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header"]
-    command = [str(environment.python), *pytest, *tests, *project.arguments, *further]
+    pytest = ["-m", "pytest", "-p", "burnish_client", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    command = [
+        str(environment.python),
+        *pytest,
+        "--continue-on-collection-errors",
+        *tests,
+        *project.arguments,
+        *further,
+    ]
     with (folder / f"{way}.txt").open("w") as said:
         process = subprocess.Popen(
             command,

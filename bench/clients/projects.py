@@ -72,7 +72,11 @@ PROJECTS: dict[str, Project] = {
         version="0.8.3",
         packages=("parameterized",),
         paths=("tests", "conftest.py", "testing", "pyproject.toml"),
-        arguments=("-k", "dynamo", "--device", "cpu", "--dtype", "float32", "--optimizer", "inductor"),
+        tests=("tests",),
+        arguments=(
+            *("-k", "dynamo", "--ignore", "tests/onnx"),
+            *("--device", "cpu", "--dtype", "float32", "--optimizer", "inductor"),
+        ),
         calls="torch.compile(op, backend=--optimizer), on image operators and augmentations",
     ),
     "diffusers": Project(
