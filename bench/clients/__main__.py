@@ -92,7 +92,7 @@ def run_tests(
         **dict(project.variables),
     }
     tests = [str(environment.sources / path) for path in project.tests]
-    pytest = ["-m", "pytest", "-p", "burnish_client", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    pytest = ["-m", "pytest", "-p", "burnish_client", "-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header"]
     command = [
         str(environment.python),
         *pytest,

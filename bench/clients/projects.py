@@ -77,6 +77,7 @@ PROJECTS: dict[str, Project] = {
             *("-k", "dynamo", "--ignore", "tests/onnx"),
             *("--device", "cpu", "--dtype", "float32", "--optimizer", "inductor"),
         ),
+        variables=(("KORNIA_TEST_OPTIMIZER", "inductor"),),
         calls="torch.compile(op, backend=--optimizer), on image operators and augmentations",
     ),
     "diffusers": Project(
