@@ -468,3 +468,32 @@ def test_data_that_leaves_counts_its_own_writes():
         return data, torch.autograd.grad(loss, weight)[0]
 
     return fn, caller, lambda i: (X * (i + 1),)
+
+
+@in_one_graph
+def test_setting_requires_grad_to_what_it_is():
+    frozen = torch.ones(3)
+
+    def fn(x):
+        made = torch.eye(3, out=torch.empty(3, 3))
+        made.requires_grad = frozen.requires_grad = False
+        x.requires_grad = True
+        return (made + frozen) @ x
+
+    return fn, going_back, leaf
+
+
+@program_with_caller
+def test_requires_grad_of_a_result_is_refused_as_in_eager():
+    def fn(x):
+        y = x * 2
+        y.requires_grad = True
+        return y
+
+    def caller(fn, x):
+        try:
+            return fn(x)
+        except RuntimeError as error:
+            return str(error)
+
+    return fn, caller, leaf

@@ -103,6 +103,20 @@ class Arguments(Function):
         return g * ctx.n * 100 + g.sum(ctx.dims, keepdim=True), None, None, None
 
 
+class Default(Function):
+    """A tensor as a default, which a call may leave unused."""
+
+    @staticmethod
+    def forward(ctx, x, scale=torch.tensor(1.0)):  # noqa: B008
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale * x, None
+
+
 def scaled(x, by=1.5):
     return x * by
 
@@ -215,6 +229,7 @@ TENSOR_CODE = {
     "two outputs of which one is used": (gradients_of(lambda x: Two.apply(x)[1].sin()), one(4)),
     "differentiable once": (gradients_of(lambda x: Once.apply(x).sin()), one(4)),
     "arguments of other kinds": (gradients_of(lambda x: Arguments.apply(x, 2.5, "abc", (0,))), one(3, 3)),
+    "a default that is not used": (gradients_of(lambda x: Default.apply(x, torch.tensor(3.0)).sin()), one(4)),
     "helpers and other functions": (gradients_of(lambda x: Composed.apply(x)), one(4)),
     "any number of arguments": (gradients_of(lambda x, y: Many.apply(3, x, y, x)), two(4)),
     "another dtype": (gradients_of(lambda x: Narrow.apply(x)), one(4)),
@@ -488,6 +503,7 @@ NATIVE = {
     "draws random numbers": (gradients_of(lambda x: Draws.apply(x)), "draws random numbers"),
     "raises in backward": (gradients_of(lambda x: Wrong.apply(x).sin()), "a custom backward cannot be traced"),
     "answers with its argument": (gradients_of(lambda x: Same.apply(x)), "answers with what it was given"),
+    "a default that may change": (gradients_of(lambda x: Default.apply(x).sin()), "has a default that may change"),
     "shows its argument": (gradients_of(lambda x: Reversed.apply(x, 2.0)), "answers with what it was given"),
 }
 
@@ -496,7 +512,7 @@ NATIVE = {
     "refused",
     only=(
         r"sees which outputs were used|branches on data|draws random numbers|raises in backward|"
-        r"answers with its argument|shows its argument"
+        r"answers with its argument|shows its argument|a default that may change"
     ),
 )
 @pytest.mark.parametrize("name", NATIVE)

@@ -43,6 +43,7 @@ ON_INPUTS = {
     "a scalar": lambda x, y: x.copy_(2),
     "out= of an input": lambda x, y: torch.mul(x, 2, out=y),
     "out= of a view": lambda x, y: torch.sin(x[0], out=y[1]),
+    "out= of a factory": lambda x, y: (torch.eye(4, 6, out=y), torch.arange(6, out=x[0]), x * y),
     "out= of both": lambda x, y: torch.max(x, 1, out=(y[:, 0], torch.empty(4, dtype=torch.int64))),
 }
 ON_INTERMEDIATES = {
@@ -57,6 +58,11 @@ ON_INTERMEDIATES = {
     "a copy of a view": lambda x, y: (x.t().contiguous().add_(1), x),
     "a constant": lambda x, y: (torch.tensor([1.0, 2.0]).mul_(2), torch.zeros(3).add_(1)),
     "an expanded row is not written": lambda x, y: (x[:1].expand(4, 6).clone().add_(y), x),
+    "filled by a factory": lambda x, y: (
+        x + torch.eye(*x.size(), out=torch.empty_like(x)),
+        torch.linspace(0, 1, 6, out=torch.empty(6, dtype=torch.float64)),
+        torch.full((2,), 3, out=torch.empty(2)) + torch.ones(2, out=torch.empty(2, dtype=torch.int64)),
+    ),
     "reshaped without a copy": lambda x, y: ((z := x + 1), z.view(-1)[3:5].zero_(), z),
     "reshaped where it lies, which is otherwise inside": lambda x, y: (
         (z := torch.empty(6, 4).t()).copy_(x),

@@ -106,9 +106,11 @@ def is_leaf(function: FunctionType) -> bool:
         and function.__name__ in LOOKING
     ):
         return False
-    # A wrapper around a foreign function calls it (typing_extensions.deprecated makes such wrappers).
-    wrapped = function.__dict__.get("__wrapped__", function) if is_pure_module(module) else function
-    return wrapped is function or is_pure_module(getattr(wrapped, "__module__", None))
+    # A wrapper around a foreign function calls it (typing_extensions.deprecated and torch.overrides.wrap_torch_function
+    # make such wrappers).
+    wrapped = function.__dict__.get("__wrapped__", function)
+    is_known = is_pure_module if is_pure_module(module) else is_trusted
+    return wrapped is function or is_known(getattr(wrapped, "__module__", None))
 
 
 @functools.lru_cache(maxsize=8192)

@@ -123,7 +123,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if not m.options.runs_python:
         return m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python")
     names = Names(cls)
-    why = why_not_traceable(cls, names) if cls not in CHANGING else "what it reads changes from call to call"
+    why = why_not_traceable(cls, names, len(args)) if cls not in CHANGING else "what it reads changes from call to call"
     written = None if why is None else what_is_written(cls)
     if written is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
@@ -249,22 +249,24 @@ class NotTraceable(Exception):
     """The message is the reason."""
 
 
-def why_not_traceable(cls: type, names: Names) -> str | None:
+def why_not_traceable(cls: type, names: Names, given: int) -> str | None:
+    """``given``: how many arguments ``forward`` gets."""
     try:
-        ClassReader(names).function_class(cls)
+        ClassReader(names, given).function_class(cls)
     except NotTraceable as why:
         return str(why)
     return None
 
 
 class ClassReader:
-    def __init__(self, names: Names):
-        self.names = names
+    def __init__(self, names: Names, given: int):
+        self.names, self.given = names, given
         self.seen: set[Any] = set()
 
     def function_class(self, cls: type) -> None:
         if cls in self.seen:
             return
+        given = 0 if self.seen else self.given  # of a class that the code names, any number may be given
         self.seen.add(cls)
         for name in ("forward", "backward", "setup_context", "vjp"):
             owner = next((base for base in cls.__mro__ if name in base.__dict__), None)
@@ -277,7 +279,8 @@ class ClassReader:
             method = owner.__dict__[name]
             if not isinstance(method, staticmethod):
                 raise NotTraceable(f"{cls.__qualname__}.{name} is no static method")
-            self.function(method.__func__, takes_ctx=name != "forward" or not has_setup(cls))
+            takes_ctx = name != "forward" or not has_setup(cls)
+            self.function(method.__func__, takes_ctx, given + takes_ctx if name == "forward" else 0)
         backward = inspect.unwrap(inspect.getattr_static(cls, "backward").__func__)
         if backward.__code__.co_argcount > 2 or backward.__code__.co_flags & inspect.CO_VARARGS:
             for method in ("forward", "setup_context"):
@@ -285,7 +288,8 @@ class ClassReader:
                 if "set_materialize_grads" in code.co_names:
                     raise NotTraceable(f"{cls.__qualname__}.backward sees which of its outputs were used")
 
-    def function(self, function: Any, takes_ctx: bool = False) -> None:
+    def function(self, function: Any, takes_ctx: bool = False, given: int = 0) -> None:
+        """``given``: how many positional arguments it gets at least."""
         if (
             isinstance(function, types.FunctionType)
             and function.__globals__.get("__name__") in WRAPPERS
@@ -297,10 +301,11 @@ class ClassReader:
         if function in self.seen:
             return
         self.seen.add(function)
-        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        code, defaults = function.__code__, function.__defaults__ or ()
+        used = defaults[max(0, given - (code.co_argcount - len(defaults))) :]
+        for default in (*used, *(function.__kwdefaults__ or {}).values()):
             if not is_constant(default):
                 raise NotTraceable(f"{function.__qualname__} has a default that may change")
-        code = function.__code__
         if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
             raise NotTraceable(f"{function.__qualname__} is a generator")
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))

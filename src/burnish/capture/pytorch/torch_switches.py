@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import breaks
+from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
 from ..python.calls import torch_operation_calls
 from ..python.operators import native_reads
@@ -112,7 +113,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_unseen(m, function, args, kwargs)
     seen = m.recorder.seen
     value = torch_operation_calls.call_torch(m, function, args, kwargs)
-    if m.recorder.seen == seen:
+    if m.recorder.seen == seen and value is not PUSHED:
         # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value

@@ -29,6 +29,7 @@ from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import VIEW
 from ...ops.eager_kernel_layouts import accepts_any_strides
+from ...ops.functional_overloads import factory_form, functional_form, is_factory
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
 from ...tensors.as_strided_views import Strided, line_of
@@ -344,6 +345,8 @@ class Functionalizer:
                 kwargs.pop(argument.name, None)
             elif position >= len(args) and argument.name in required - set(kwargs):
                 kwargs[argument.name] = argument.default_value  # bernoulli_ has a default that bernoulli lacks
+        if is_factory(functional.target):
+            kwargs |= {"dtype": target.dtype, "device": target.type.device}
         return self.build.apply(functional, args, kwargs)
 
     def store(self, place: RootView, value: Value) -> None:
@@ -459,32 +462,4 @@ def _in_place(func: Any) -> tuple[list[int | str], Any]:
         for k, argument in enumerate(func._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    return places, functional_form(func) if places else None
-
-
-def functional_form(func: Any) -> Any:
-    """The overload with the same arguments that writes to none of them."""
-    name = func._schema.name.split("::")[1]
-    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    # `x <<= 1` becomes `x << 1`; other in-place operators have a trailing underscore that the functional form lacks.
-    plain = name.replace("__i", "__", 1) if name.endswith("__") else name.removesuffix("_")
-    for base in (plain, f"{plain}_functional"):
-        packet = getattr(torch.ops.aten, base, None)
-        for overload in packet.overloads() if packet is not None else ():
-            found = getattr(packet, overload)
-            arguments = found._schema.arguments
-            if (
-                not any(a.alias_info and a.alias_info.is_write for a in arguments)
-                and len(found._schema.returns)
-                and same_arguments([(a.name, str(a.type)) for a in arguments], wanted)
-            ):
-                return found
-    return None
-
-
-def same_arguments(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> bool:
-    """An optional argument in one may be required in the other."""
-    return len(found) == len(wanted) and all(
-        a == b and s.removeprefix("Optional[").rstrip("]") == t.removeprefix("Optional[").rstrip("]")
-        for (a, s), (b, t) in zip(found, wanted, strict=True)
-    )
+    return places, (functional_form(func) or factory_form(func)) if places else None

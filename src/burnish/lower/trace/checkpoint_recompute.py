@@ -26,11 +26,11 @@ from torch.fx import GraphModule, Node
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import RECOMPUTE_BARRIER
+from ...ops.functional_overloads import functional_form
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
 from ...tensors.checkpoint_hooks import GIVEN, MARK, AutocastState, Mark, Recomputation
 from ...tensors.compile_request import facts_of_input
-from ..passes.functionalize import functional_form
 from .aten_tracer import AtenTracer
 from .run_captured_node import run_node
 

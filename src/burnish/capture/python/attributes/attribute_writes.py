@@ -13,7 +13,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type
-from ...guards.tensor_metadata import is_tensor
+from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
@@ -101,6 +101,8 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         return m.gradients.write(obj, value)
     if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
         return None
+    if name == "requires_grad" and requires_it_already(m, obj, value):
+        return None
     if lookup(m, type(obj), name)[0] is not MISSING:
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
@@ -113,6 +115,11 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     else:
         m.heap.has_marked = True
     return m.plainly(setattr, obj, name, value)
+
+
+def requires_it_already(m: Any, tensor: torch.Tensor, flag: Any) -> bool:
+    """Whether ``tensor.requires_grad = flag`` changes nothing. Of a tensor that is no leaf, torch refuses it."""
+    return type(tensor) in TENSOR_TYPES and tensor.requires_grad is flag and tensor.is_leaf and m.knows(tensor)
 
 
 def delete(m: Any, obj: Any, name: str) -> Any:

@@ -17,12 +17,13 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...engine.object_kinds import UNEXPOSED
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
 from ..operators import native_reads, value_kinds
+from . import torch_function_protocol
 
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -38,6 +39,9 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     why = torch_switches.why_not_leaf(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
+    answer = torch_function_protocol.call(m, function, args, kwargs)
+    if answer is not MISSING:
+        return answer
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
         takes_sizes = m.symbolic_sizes is not None and function.__module__ == "torch.nn.functional"

@@ -17,6 +17,7 @@ from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
 from ..operators import native_reads
+from . import torch_function_protocol
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
@@ -25,6 +26,11 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
             m.heap.expose(value)
+    answer = torch_function_protocol.call(m, function, args, kwargs)
+    return call_operation(m, function, args, kwargs) if answer is MISSING else answer
+
+
+def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
     if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
         return args[0] if type(function) in METHOD_KINDS else function.__self__

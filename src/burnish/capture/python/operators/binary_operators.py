@@ -16,12 +16,14 @@ import torch
 
 from ... import breaks
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars, numpy_constants
 from ...numbers.live_scalars import Live
 from ..attributes.descriptor_binding import special_method
+from ..calls import torch_function_protocol
 from ..messages import print_and_format
 from ..polyfills import operator_polyfills
+from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
 from .native_reads import expose, settle_all, settled
 from .truth_and_identity import same
@@ -48,6 +50,7 @@ for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), (
     METHODS[getattr(operator, _name)] = (f"__{_name}__", f"__{_mirror}__", None)
 METHODS[operator.getitem] = ("__getitem__", None, None)
 UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+EQUALITY = ("__eq__", "__ne__")
 COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
 IN_PLACE = frozenset(operation for operation, names in METHODS.items() if names[2] is not None)
 
@@ -77,11 +80,17 @@ def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     """At least one operand is a tensor, the other one is no plain number."""
     if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
         return by_protocol(m, operation, left, right)
-    reflected = METHODS[operation][1]
-    if reflected and not isinstance(right, torch.Tensor) and python_method(m, right, reflected):
-        m.stop(
-            breaks.OPAQUE_CALL, f"a tensor {operation.__name__} a {type(right).__qualname__} with its own {reflected}"
-        )
+    method, reflected, in_place = METHODS[operation]
+    if reflected and not isinstance(right, torch.Tensor):
+        has_reflected = python_method(m, right, reflected)
+        is_asked = has_reflected or has_rule(type(right)) or method in EQUALITY and identity_decides(type(right))
+        if in_place is None and is_asked:
+            answer = torch_function_protocol.operator(m, left, right, method, reflected)
+            if answer is not MISSING:
+                return answer
+        if has_reflected:
+            what = f"a tensor {operation.__name__} a {type(right).__qualname__} with its own {reflected}"
+            m.stop(breaks.OPAQUE_CALL, what)
     expose(m, left)
     expose(m, right)
     return m.perform(operation, left, right)

@@ -1,0 +1,137 @@
+"""The table of clients: projects whose own tests call torch.compile.
+
+    PROJECTS["kornia"].packages       what pip installs
+    PROJECTS["kornia"].paths          what is taken from its repository, at the tag of the installed release
+
+The tests are the project's: a test that torch.compile passes and Burnish fails is a defect of Burnish, unless it asks
+about Dynamo itself (counts of its frames, its error classes, its caches); such tests are named in `about_dynamo`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Project:
+    repository: str
+    """Owner and name on GitHub."""
+    package: str
+    """The distribution whose version names the tag."""
+    version: str | None = None
+    """None: the newest release. Otherwise the newest one whose sources are at hand."""
+    packages: tuple[str, ...] = ()
+    """Further packages that its tests need. Torch and what depends on its build come from our own environment."""
+    tag: str = "v{version}"
+    paths: tuple[str, ...] = ("tests",)
+    tests: tuple[str, ...] = ("tests",)
+    """What pytest collects, relative to the sources."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of pytest: selections, and switches of the project."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that its tests ask for."""
+    edits: tuple[tuple[str, str, str], ...] = ()
+    """A file, what to replace in it, and by what: where tests are skipped that run on any machine."""
+    calls: str = ""
+    """How the tests call torch.compile."""
+    about_dynamo: tuple[str, ...] = ()
+    """Parts of names of tests about Dynamo itself."""
+
+
+PROJECTS: dict[str, Project] = {
+    "tensordict": Project(
+        "pytorch/tensordict",
+        "tensordict",
+        version="0.14.0",
+        paths=("test", "pytest.ini"),
+        tests=("test/compile/test_compile.py",),
+        arguments=("-k", "not reduce-overhead"),
+        calls="fullgraph=True, on functions of TensorDict, tensor classes and modules; some with backend='eager'",
+    ),
+    "torchao": Project(
+        "pytorch/ao",
+        "torchao",
+        version="0.17.0",
+        packages=("parameterized", "expecttest"),
+        paths=("test", "pytest.ini"),
+        tests=(
+            "test/dtypes/test_bitpacking.py",
+            "test/quantization/quantize_/workflows/int8/test_int8_tensor.py",
+            "test/quantization/quantize_/workflows/nf4/test_nf4_tensor.py",
+            "test/quantization/test_quant_api.py",
+            "test/prototype/test_quantized_training.py",
+            "test/prototype/test_awq.py",
+            "test/test_low_bit_optim.py",
+        ),
+        arguments=("-k", "compile or optim or linear or quant"),
+        calls="torch.compile(model, fullgraph=True) of quantized modules, and of optimizer steps",
+    ),
+    "kornia": Project(
+        "kornia/kornia",
+        "kornia",
+        version="0.8.3",
+        packages=("parameterized",),
+        paths=("tests", "conftest.py", "testing", "pyproject.toml"),
+        tests=("tests",),
+        arguments=(
+            *("-k", "dynamo", "--ignore", "tests/onnx"),
+            *("--device", "cpu", "--dtype", "float32", "--optimizer", "inductor"),
+        ),
+        variables=(("KORNIA_TEST_OPTIMIZER", "inductor"),),
+        calls="torch.compile(op, backend=--optimizer), on image operators and augmentations",
+    ),
+    "diffusers": Project(
+        "huggingface/diffusers",
+        "diffusers",
+        version="0.40.0",
+        packages=("parameterized", "requests"),
+        paths=("tests", "pyproject.toml", "setup.py"),
+        tests=("tests/models",),
+        arguments=("-k", "torch_compile or different_shapes"),
+        variables=(("RUN_COMPILE", "yes"), ("DIFFUSERS_TEST_DEVICE", "cpu")),
+        edits=(("tests/models/testing_utils/compile.py", "@require_accelerator\n", ""),),
+        calls="torch.compile(model, fullgraph=True), also with dynamic=True for several sizes, and repeated blocks",
+    ),
+    "torchrl": Project(
+        "pytorch/rl",
+        "torchrl",
+        version="0.13.3",
+        packages=("tensordict==0.13.0", "gymnasium", "scipy"),
+        paths=("test", "pytest.ini"),
+        tests=("test/compile",),
+        calls="torch.compile of losses, value estimators and training steps over TensorDict",
+    ),
+    "pyg": Project(
+        "pyg-team/pytorch_geometric",
+        "torch_geometric",
+        version="2.8.0",
+        tag="{version}",
+        packages=("scipy",),
+        paths=("test", "pyproject.toml"),
+        tests=("test/nn", "test/utils/test_softmax.py", "test/test_edge_index.py", "test/test_isinstance.py"),
+        arguments=("-k", "compile or torch_compile"),
+        calls="torch.compile of message passing layers and models, with dynamic=True as well",
+    ),
+    "e3nn": Project(
+        "e3nn/e3nn",
+        "e3nn",
+        version="0.6.0",
+        tag="{version}",
+        tests=("tests/o3", "tests/nn", "tests/math"),
+        calls="assert_torch_compile: fullgraph=True, on modules made of generated code",
+    ),
+    "lightning": Project(
+        "Lightning-AI/pytorch-lightning",
+        "lightning",
+        version="2.6.5",
+        tag="{version}",
+        paths=("tests", "pyproject.toml"),
+        tests=(
+            "tests/tests_fabric/test_wrappers.py",
+            "tests/tests_fabric/test_fabric.py",
+            "tests/tests_pytorch/utilities/test_compile.py",
+        ),
+        arguments=("-k", "compile"),
+        calls="Fabric and Trainer, which call torch.compile again around their wrappers",
+    ),
+}
