@@ -38,9 +38,9 @@ DATA_READ = kind(
     "B102",
     "data-read",
     title="a tensor's values are read into Python",
-    why="""`.item()`, `.tolist()`, `.numpy()`, `int(x)` and `float(x)` hand the values to Python, so everything before
-        must have been computed by then (on a GPU the processor waits for it), and what Python does with the values is
-        no part of the graph.""",
+    why="""`.tolist()`, `.numpy()` and `complex(x)` hand the values to Python, so everything before must have been
+        computed by then (on a GPU the processor waits for it), and what Python does with the values is no part of the
+        graph. A single number (`.item()`, `int(x)`, `float(x)`) stays in the graph until Python needs its value.""",
     what_to_do="""Keep the value a tensor: `x / x.max()` gives what `x / x.max().item()` gives. In place of NumPy use
         the torch function of the same purpose. If Python must have the value, return it and read it outside the
         compiled function.""",
@@ -48,7 +48,7 @@ DATA_READ = kind(
         import torch
 
         def fn(x):
-            low, high = torch.stack([x.min(), x.max()]).tolist()
+            low, *_, high = x.sort().values.tolist()
             return (x - low) / (high - low)
 
         fn(torch.arange(3.0))

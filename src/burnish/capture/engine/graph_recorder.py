@@ -197,7 +197,10 @@ class Recorder(TorchFunctionMode):
             if not args[-1]:
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
-        self.takes_numbers = torch_calls.name_of(target) not in torch_calls.BY_ELEMENT_TYPE
+        name = torch_calls.name_of(target)
+        self.takes_numbers = name not in torch_calls.BY_ELEMENT_TYPE
+        if name in torch_calls.FILLED:
+            live_allowed = torch_calls.is_filled_by_number(name, args, kwargs)
         call = Call(
             target,
             tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),

@@ -1,7 +1,9 @@
-"""Graph numbers: Python numbers that torch's own code reads from tensors and computes with, kept in the graph.
+"""Graph numbers: Python numbers that a program reads from tensors and computes with, kept in the graph.
 
 An optimizer that keeps its step count in a tensor reads it (``step.item()``), computes with it and passes the result to
-a torch operation. Python need not know the number for that, so the computation is recorded like a torch call:
+a torch operation. Python need not know the number for that, so the computation is recorded like a torch call. The same
+is done for numbers that the user's code reads (``.item()``, ``float(t)``, ``.tolist()``). One that is returned is an
+output of the graph:
 
     step = step_t.item()                    item = step_t.item()
     bias = 1 - 0.9 ** step                  pow_1 = operator.pow(0.9, item);  sub = operator.sub(1, pow_1)
@@ -26,7 +28,8 @@ from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
-from . import live_scalars
+from . import graph_number_checks, live_scalars
+from .graph_number_checks import as_tensor
 
 # Recorded operations. All of these return a number for numbers, or raise.
 RECORDED = frozenset(
@@ -41,21 +44,34 @@ RECORDED = frozenset(
         operator.neg,
         operator.pos,
         operator.abs,
+        operator.and_,
+        operator.or_,
+        operator.xor,
+        operator.invert,
         abs,
         min,
         max,
         int,
         float,
+        round,
         math.sqrt,
         math.exp,
         math.log,
         math.sin,
         math.cos,
+        math.tan,
         math.tanh,
+        math.atan,
+        math.atan2,
+        math.hypot,
         math.pow,
+        math.log1p,
         math.log2,
         math.log10,
         math.fabs,
+        math.floor,
+        math.ceil,
+        math.trunc,
     )
 )
 SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so both must have the same type
@@ -83,16 +99,36 @@ def _number_of_the_graph() -> None:
     raise AssertionError("a number of the graph is computed by the graph")
 
 
-def stays_in_graph(m: Any, tensor: Any) -> bool:
-    """Whether ``tensor.item()`` is recorded here: called by torch's own code, on a tensor that the graph knows."""
+WITHOUT_NUMBERS = frozenset((torch.bool, torch.uint64, torch.complex32, torch.complex64, torch.complex128))
+"""Dtypes of elements that are no live scalars, or that a compiled graph cannot hold as one."""
+MOST_READ, MOST_READ_OF_CHOICE = 1024, 2
+"""The most elements of a list that a graph reads one by one: where the alternative is an error, and elsewhere. A break
+reads longer lists faster."""
+
+
+def is_called_by_torch(m: Any) -> bool:
+    return m.frame is not None and is_trusted_namespace(m.frame.globals)
+
+
+def list_stays_in_graph(m: Any, tensor: Any) -> bool:
+    """Whether ``tensor.tolist()`` is recorded here."""
+    return (
+        stays_in_graph(m, tensor, is_one=False)
+        and tensor.numel() <= (MOST_READ if m.options.fullgraph else MOST_READ_OF_CHOICE)
+        and not is_called_by_torch(m)
+    )
+
+
+def stays_in_graph(m: Any, tensor: Any, is_one: bool = True) -> bool:
+    """Whether reading the element of ``tensor`` is recorded here. A backend that compiles for constant numbers is given
+    numbers of the user's code only if the alternative is an error."""
     return (
         m.frame is not None
-        and is_trusted_namespace(m.frame.globals)
         and type(tensor) in TENSOR_TYPES
-        and tensor.numel() == 1
-        and not tensor.dtype.is_complex
-        and tensor.dtype is not torch.bool
+        and (not is_one or tensor.numel() == 1)
+        and tensor.dtype not in WITHOUT_NUMBERS
         and not tensor.is_meta
+        and (is_called_by_torch(m) or (m.options.runs_python or m.options.fullgraph) and m.region is None)
         and m.knows(tensor)
     )
 
@@ -104,28 +140,74 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
     return live_scalars.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
 
 
+def is_converted_in_graph(m: Any, tensor: Any) -> bool:
+    """Whether ``float(tensor)`` is recorded here. Torch warns if gradients flow to the tensor: once, or every time."""
+    return stays_in_graph(m, tensor) and not (
+        tensor.requires_grad and torch.is_warn_always_enabled() and not is_called_by_torch(m)
+    )
+
+
+def read_converted(m: Any, kind: type, tensor: torch.Tensor) -> Any:
+    """``float(tensor)`` or ``int(tensor)``."""
+    if tensor.requires_grad:
+        m.plainly(kind, tensor)  # for the warning
+    number = read(m, tensor)
+    return number if type(number.plain()) is kind else m.plainly(live_scalars.apply, kind, number)
+
+
+def read_list(m: Any, tensor: torch.Tensor) -> Any:
+    """``tensor.tolist()``: each element is read from a tensor of its own."""
+    if tensor.ndim == 0:
+        return read(m, tensor)
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.specialize_sizes(tensor)
+    flat = m.perform(torch.Tensor.detach, tensor) if tensor.requires_grad else tensor
+    if tensor.device.type != "cpu":
+        flat = m.perform(torch.Tensor.cpu, flat)  # one transfer for all elements
+    if tensor.ndim > 1:
+        flat = m.perform(torch.Tensor.reshape, flat, -1)
+    elements = iter(m.perform(torch.Tensor.unbind, flat) if tensor.numel() else ())
+
+    def part(shape: tuple[int, ...]) -> Any:
+        return [part(shape[1:]) for _ in range(shape[0])] if shape else read(m, next(elements))
+
+    return part(tuple(tensor.shape))
+
+
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.as_tensor(number)`` of a graph number; None for any other call."""
-    number = args[0] if len(args) == 1 else None
-    if (
-        not isinstance(number, live_scalars.Live)
-        or not number.expression.in_graph
-        or not kwargs.keys() <= {"dtype", "device"}
-    ):
+    """``torch.tensor`` or ``torch.as_tensor`` of a graph number, or of a list with some; None for any other call."""
+    content = args[0] if len(args) == 1 else None
+    numbers = content if type(content) in (list, tuple) else (content,)
+    if not any(map(is_graph_number, numbers)) or not kwargs.keys() <= {"dtype", "device"}:
         return None
-    value = m.plainly(torch.as_tensor, number.plain(), **kwargs)
-    m.recorder.seen += 1
-    m.recorder.record(torch.full, ((), number), {"dtype": value.dtype, "device": value.device}, value, True)
-    return value
+    if not all(type(number) in (int, float) or isinstance(number, live_scalars.Live) for number in numbers):
+        return None
+    values = [number.plain() if isinstance(number, live_scalars.Live) else number for number in numbers]
+    made = m.plainly(torch.as_tensor, values, **kwargs)
+    tensors = [as_tensor(m, number, made.dtype, made.device) for number in numbers]
+    return tensors[0] if numbers is not content else m.perform(torch.stack, tensors)
 
 
-def apply(m: Any, operation: Callable, operands: tuple) -> Any:
+def is_graph_number(value: Any) -> bool:
+    return isinstance(value, live_scalars.Live) and value.expression.in_graph
+
+
+def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
+    """A graph number that is written to a tensor, as a tensor of the same type; any other value as it is."""
+    if not is_graph_number(value) or type(tensor) not in TENSOR_TYPES:
+        return value
+    return as_tensor(m, value, tensor.dtype, tensor.device)
+
+
+def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     """``operation(*operands)`` with at least one graph number among the operands."""
     values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
         # The result is one of the operands, unchanged: which one is guarded in advance.
         first, second = operands
         return second if apply(m, operator.gt if operation is max else operator.lt, (second, first)) else first
+    if operation is operator.pow:
+        operation = power(operands, values)
     if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
         try:
             value = operation(*values)
@@ -143,9 +225,24 @@ def apply(m: Any, operation: Callable, operands: tuple) -> Any:
             if question.sources():
                 m.guard_outcome(question, answer)
             return answer
+        checked = graph_number_checks.outcome(m, operation, operands)
+        if checked is not None:
+            return checked
     for operand in operands:
         live_scalars.settled(operand)
     raise AssertionError("a number of the graph has been settled")
+
+
+def power(operands: tuple, values: list) -> Callable | None:
+    """The operation for ``base ** exponent``, with a result of the same type for all numbers; None if there is none.
+    Python's own returns a complex number for some negative bases, and a float for some whole numbers."""
+    base, exponent = operands
+    is_base_live, is_exponent_live = (isinstance(operand, live_scalars.Live) for operand in operands)
+    if float not in map(type, values):
+        return operator.pow if not is_exponent_live and exponent >= 0 else None
+    if not is_exponent_live and float(values[1]).is_integer() or not is_base_live and base > 0:
+        return operator.pow
+    return math.pow
 
 
 def refuse(m: Any) -> None:

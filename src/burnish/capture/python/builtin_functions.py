@@ -34,7 +34,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import decimal_arithmetic, live_scalars, numpy_arrays, numpy_constants
+from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, numpy_arrays, numpy_constants
 from ..numbers.live_scalars import Expression, Live
 from ..pytorch import (
     activation_checkpointing,
@@ -89,9 +89,15 @@ LIVE_MATH = frozenset(
         math.log,
         math.sin,
         math.cos,
+        math.tan,
         math.tanh,
+        math.atan,
+        math.atan2,
+        math.hypot,
+        math.log1p,
         math.floor,
         math.ceil,
+        math.trunc,
         math.isnan,
         math.isinf,
         math.isfinite,
@@ -341,6 +347,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:
     PYTHON_FUNCTIONS[_all_true] = tensor_assertions.all_true
+PYTHON_FUNCTIONS.update(graph_number_checks.HANDLERS)
 PYTHON_FUNCTIONS[torch._check_tensor_all] = tensor_assertions.tensor_all
 _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:

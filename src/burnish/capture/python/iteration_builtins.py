@@ -5,6 +5,7 @@ For elements with operators in Python, Python versions of the builtins are inter
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from types import FunctionType
@@ -17,7 +18,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import live_scalars, numpy_arrays
+from ..numbers import graph_numbers, live_scalars, numpy_arrays
 from ..numbers.live_scalars import Live
 from . import object_creation
 from .attributes.class_lookup import lookup
@@ -99,8 +100,25 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     return (
         m.call(reduction_polyfills.sum_, args, kwargs)
-        if wants_python(m, args[:1]) or holds_objects(args[0])
+        if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_in_graph(args[0])
         else native(m, sum, args, kwargs)
+    )
+
+
+def _is_added_in_graph(items: Any) -> bool:
+    """Whether a container holds graph numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
+    correction."""
+    return holds_graph_numbers(items) and (
+        sys.version_info < (3, 12) or all(isinstance(value, int) for value in elements_of(items))
+    )
+
+
+def holds_graph_numbers(items: Any) -> bool:
+    """Whether a list or tuple consists of numbers, with graph numbers among them."""
+    return (
+        type(items) in (list, tuple)
+        and any(map(graph_numbers.is_graph_number, items))
+        and all(isinstance(value, (int, float)) for value in items)
     )
 
 
@@ -120,6 +138,8 @@ def _is_not_seen_into(items: Any) -> bool:
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) == 1 and not kwargs and holds_graph_numbers(args[0]) and len(args[0]) > 1:
+            args = tuple(args[0])
         if (
             len(args) > 1
             and not kwargs

@@ -112,6 +112,9 @@ VALUE_CALLS = frozenset(
 """.split()
 ) - {"layer_norm"}
 
+# Calls with a size and a number that fills the result, by the position of the number.
+FILLED = {"full": 1, "new_full": 2}
+
 # The result depends on the type of the numbers: a NumPy float differs from a Python float.
 BY_ELEMENT_TYPE = frozenset(
     """
@@ -338,6 +341,18 @@ def writes_silently(target: Any) -> bool:
 def takes_live_numbers(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
+
+
+def is_filled_by_number(name: str, args: tuple, kwargs: dict) -> bool:
+    """Whether all numbers among the arguments are constants, but for the one that fills the result."""
+    at = FILLED.get(name)
+    if at is None or any(type(size) is not int for size in sizes_of(args[at - 1] if len(args) >= at else ())):
+        return False
+    return all(type(size) is int for size in sizes_of(kwargs.get("size", ())))
+
+
+def sizes_of(size: Any) -> Any:
+    return size if isinstance(size, (tuple, list)) else (size,)
 
 
 # Tensor methods written in Python; some have another name than their function (__pow__ is named pow).

@@ -37,7 +37,8 @@ class NotSimple(BaseException):
 
 
 class Probe(Machine):
-    """Executes an instruction on placeholders: records the operation, and returns the given result."""
+    """Executes an instruction on placeholders: records the operation, and returns the given result. A comparison, or
+    an operator such as ``+``, is simple for numbers only (``BreakTransition.is_for``)."""
 
     def __init__(self, frame: Frame | None, answer: Any):
         super().__init__(frame)
@@ -59,8 +60,14 @@ class Probe(Machine):
     def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
         return self.note(call, (function, *args), kwargs)
 
+    def binary(self, operation: Callable, left: Any, right: Any) -> Any:
+        return self.note(operation, (left, right), {})
+
     def unwind(self, error: BaseException) -> None:
         raise NotSimple
+
+
+NUMBERS = (int, float, bool)
 
 
 def ask_truth(value: Any) -> Any:
@@ -109,6 +116,8 @@ class BreakTransition:
         operand = slots[self.operands[0]]
         if self.perform is call:
             return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
+        if self.perform not in (ask_truth, advance):
+            return all(type(slots[at]) in NUMBERS for at in self.operands)
         return self.perform is not advance or type(operand) is not Generator
 
     def target_for(self, answer: Any) -> TransitionTarget:

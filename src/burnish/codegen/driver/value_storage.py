@@ -109,6 +109,9 @@ class ValueStorage(DriverText):
         if value not in self.pointers:
             self.pointers.add(value)
             self.number_slots[slot] = value.dtype
+            if not value.dtype.is_floating_point:
+                # As in eager it is an error, which plain Python raises: the slot would take the lowest 64 bits.
+                self.line(f"if {name}.bit_length() > 63: raise OverflowError('int too big to convert')")
             self.line(f"frame.{slot}.value = {name}")
         return f"frame.{slot}_p"
 

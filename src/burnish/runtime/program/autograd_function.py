@@ -14,7 +14,6 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -275,10 +274,11 @@ class Compiled(torch.autograd.Function):
         kept = list(made[count:])
         ctx.save_for_backward(
             *[tensor_or_none(inputs[k]) for k in layout.saved_inputs],
-            *[outputs[k] for k in layout.saved_outputs],
+            *[tensor_or_none(outputs[k]) for k in layout.saved_outputs],
             *[kept[k] for k in layout.watched],
         )
         ctx.kept = kept
+        ctx.numbers = {k: outputs[k] for k in layout.saved_outputs if not isinstance(outputs[k], torch.Tensor)}
         ctx.devices = [outputs[k].device for k in layout.flows]
         constant = [x for k, x in enumerate(outputs) if k not in layout.flows and isinstance(x, torch.Tensor)]
         if constant:
@@ -334,8 +334,10 @@ class Compiled(torch.autograd.Function):
         ]
         watched = ctx.saved_tensors[: len(layout.saved_inputs) + len(layout.saved_outputs)]
         given += [ctx.inputs[k] for k in layout.again]
+        given += [ctx.inputs[k] if x is None else x for k, x in zip(layout.saved_inputs, watched, strict=False)]
         given += [
-            ctx.inputs[k] if x is None else x for k, x in zip_longest(layout.saved_inputs, watched)
+            ctx.numbers[k] if x is None else x
+            for k, x in zip(layout.saved_outputs, watched[len(layout.saved_inputs) :], strict=True)
         ]  # Python numbers are kept as they are
         given += ctx.kept
         run = ctx.run

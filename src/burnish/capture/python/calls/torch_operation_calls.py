@@ -35,20 +35,14 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
         return args[0] if type(function) in METHOD_KINDS else function.__self__
     if name in ("item", "tolist") and not kwargs:
-        tensor = args[0] if args else getattr(function, "__self__", None)
-        if constant_tensors.is_known(m, tensor):
-            return m.plainly(function, *args)
-        if name == "item" and graph_numbers.stays_in_graph(m, tensor):
-            return graph_numbers.read(m, tensor)
-        if name == "item":
-            answer = tensor_assertions.compared(m, tensor)
-            if answer is not MISSING:
-                return answer
+        answer = read(m, function, name, args)
+        if answer is not MISSING:
+            return answer
     if name == "retain_grad" and not kwargs:
         tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
         if not more and tensor_object_state.retain_grad(m, tensor) is None:
             return None
-    if name == "as_tensor":
+    if name in ("as_tensor", "tensor"):
         answer = graph_numbers.tensor_of(m, args, kwargs)
         if answer is not None:
             return answer
@@ -56,7 +50,8 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
             return answer
-    if not torch_calls.takes_live_numbers(function):
+    given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if not torch_calls.takes_live_numbers(function) and not torch_calls.is_filled_by_number(name, given, kwargs):
         if any([issubclass(type(a), Live) for a in args]):
             args = tuple(
                 [
@@ -78,6 +73,20 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
         m.late(*torch_calls.break_of_hidden_call(name), value)
     return value
+
+
+def read(m: Any, function: Any, name: str, args: tuple) -> Any:
+    """The answer of ``item`` or ``tolist`` that does not end the graph; MISSING if there is none."""
+    tensor = args[0] if args else getattr(function, "__self__", None)
+    if constant_tensors.is_known(m, tensor):
+        return m.plainly(function, *args)
+    if name == "tolist":
+        return graph_numbers.read_list(m, tensor) if graph_numbers.list_stays_in_graph(m, tensor) else MISSING
+    if not graph_numbers.is_called_by_torch(m):
+        answer = tensor_assertions.compared(m, tensor)
+        if answer is not MISSING:
+            return answer
+    return graph_numbers.read(m, tensor) if graph_numbers.stays_in_graph(m, tensor) else MISSING
 
 
 def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:

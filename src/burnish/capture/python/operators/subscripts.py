@@ -19,7 +19,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING
-from ...numbers import constant_tensors, numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
@@ -164,7 +164,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         native_reads.expose(m, key)
         native_reads.expose(m, value)
         check_index(m, key)
-        m.perform(operator.setitem, container, key, value)
+        m.perform(operator.setitem, container, key, graph_numbers.in_tensors_type(m, value, container))
         return None
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
