@@ -190,9 +190,11 @@ class Tracer(Machine):
             if self.frame is None:
                 self.answer = None  # it holds the frame that has returned
 
-    def will_be_handled(self, error: BaseException) -> bool:
+    def will_be_handled(self, error: BaseException, base: Frame | None = None) -> bool:
+        """Whether a frame above ``base`` handles the error."""
         frame = self.frame
-        while frame is not None:
+        while frame is not base:
+            assert frame is not None
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
             if frame.generator is not None:
