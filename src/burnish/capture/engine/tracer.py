@@ -112,6 +112,7 @@ class Tracer(Machine):
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
+        self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.has_assertions = False
         self.logged_values_read = False  # of a framework: see framework_logging
         framework_logging.meet()

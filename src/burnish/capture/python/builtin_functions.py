@@ -221,6 +221,8 @@ def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.region, "lowers", False):
+        return m.region.apply_custom(args[0], args[1:], kwargs)
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {args[0].__qualname__}.apply")
     return autograd_functions.apply(m, args[0], args[1:], kwargs)

@@ -29,11 +29,12 @@ from ...engine.interpreted_or_native import OUR_PATH
 from ...engine.recorded_calls import Call, Handle
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
 from ..activation_checkpointing import tensors_in
+from ..autograd_functions import ClassReader, Names, NotTraceable
 from ..cond import drawing_from
 from .lowered_calls import LoweredCalls
 from .nested_calls import call_nested
@@ -174,6 +175,20 @@ class Transform:
         self.kept.append(value)
         return interpreted
 
+    def apply_custom(self, cls: type, args: tuple, kwargs: dict) -> Any:
+        """A custom ``autograd.Function``. It runs natively, if its bytecode shows that this is safe."""
+        names = Names(cls)
+        why = why_not_transformed(cls, names)
+        if why is not None:
+            self.refuse(f"{cls.__qualname__}.apply: {why}")
+        self.m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+        self.will_call(cls.apply, args, kwargs)  # type: ignore[attr-defined]
+        self.lowered.has_custom = True
+        value = cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
+        self.lowered.current = None
+        self.meet(value)
+        return value
+
     def meet(self, values: Any) -> None:
         """Make tensors that native code hands to the program known, for as long as the region lasts."""
         recorder = self.m.recorder
@@ -201,6 +216,8 @@ class Transform:
         written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
         leaves = pytree.tree_leaves((value, written))
         functions = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, FunctionType)]
+        if functions and not m.keeps_functions:
+            self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if any(map(is_wrapped, results)):
             self.refuse("a tensor of its own in an object from outside")
@@ -233,6 +250,20 @@ class Transform:
     def after_break(self, signal: Any) -> Any:
         """Signals leave the native call before the trace ends, so `run` has seen them."""
         return signal
+
+
+def why_not_transformed(cls: type, names: Names) -> str | None:
+    """Why a custom function may not run natively, its rules for `vmap` and `jvp` included."""
+    reader = ClassReader(names)
+    try:
+        reader.function_class(cls)
+        for rule in ("vmap", "jvp"):
+            method = getattr(cls, rule)
+            if not method.__module__.startswith("torch."):
+                reader.function(method, takes_ctx=rule == "jvp")
+    except NotTraceable as why:
+        return str(why)
+    return None
 
 
 def landing_place() -> NoReturn:

@@ -22,9 +22,13 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from .. import torch_calls
 
 DETACH = torch.ops.aten.detach.default
+INDEX = torch.ops.aten.index.Tensor
 DETACHING = frozenset(("detach", "detach_", "data"))
-MADE_OF_DATA = frozenset(("tensor", "as_tensor", "asarray", "from_numpy", "scalar_tensor"))
-FACTS = (bool, int, float, complex)
+NUMBERS = (int, float, complex, bool)
+PLAIN = (*NUMBERS, str, type(None), torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format)
+MOST_NUMBERS = 1024
+"""The most elements of a tensor that becomes a constant of the graph."""
+FACTS = NUMBERS
 """The results of operators that only look at metadata. What the program asks for is guarded by the recorder."""
 DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
@@ -55,14 +59,18 @@ class LoweredCalls(TorchDispatchMode):
         self.current: tuple[Any, tuple, dict] | None = None
         """The torch call that the program is making."""
         self.from_torch: BaseException | None = None
+        self.reads_data: str | None = None
+        """An operator that reads data. A read by the program is a break of its own."""
+        self.has_custom = False
+        """Whether a custom autograd function was called: autograd has its formula, and not that of its operators."""
         self.grad_mode = torch.is_grad_enabled()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             self.refuse(f"the operator {func}")
-        if any(tag in func.tags for tag in DATA_TAGS):
-            self.refuse(f"{func}, which reads data")
+        if any(tag in func.tags for tag in DATA_TAGS) and not (func is INDEX and not has_masks(args[1])):
+            self.reads_data = self.reads_data or f"{func}, which reads data"
         given = self.argument((args, kwargs))
         for target in written_by(func, args, kwargs):
             if target.untyped_storage()._cdata not in self.memory:
@@ -72,7 +80,7 @@ class LoweredCalls(TorchDispatchMode):
         except Exception as error:
             self.from_torch = error
             raise
-        self.note(func, given, made)
+        self.note(func, args, given, made)
         return made
 
     def refuse(self, what: str) -> NoReturn:
@@ -80,7 +88,7 @@ class LoweredCalls(TorchDispatchMode):
 
     # ---- recording
 
-    def note(self, func: Any, given: Any, made: Any) -> None:
+    def note(self, func: Any, args: tuple, given: Any, made: Any) -> None:
         handles: list[Handle] = []
         if type(made) in FACTS and not func._schema.is_mutable:
             return
@@ -92,7 +100,7 @@ class LoweredCalls(TorchDispatchMode):
                 handles,
                 torch.is_grad_enabled(),
                 schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags or not schema.returns,
-                func is DETACH and not self.detaches(),
+                func is DETACH and args[0].requires_grad and not self.detaches(),
             )
         )
 
@@ -142,18 +150,22 @@ class LoweredCalls(TorchDispatchMode):
         return handle or self.recorder.tensor(value)
 
     def constant(self, value: torch.Tensor) -> Handle:
-        """A tensor made of Python numbers: the graph makes it in the same way."""
-        if self.current is not None and torch_calls.name_of(self.current[0]) in MADE_OF_DATA:
-            function, args, kwargs = self.current
-            target = torch_calls.known(function).target
-            if not has_tensors((args, kwargs)):
-                handle = Handle(self.start + len(self.operations))
-                self.table[id(value)] = value, handle
-                self.operations.append(
-                    Operation(Call(target, args, kwargs, None), [handle], torch.is_grad_enabled(), False, False)
-                )
-                return handle
-        return self.refuse("a tensor whose origin is not known")
+        """A tensor that torch has made of Python numbers during a call of the program: the graph makes it again."""
+        if (
+            self.current is None
+            or not is_made_of_numbers(self.current[1:])
+            or value.numel() > MOST_NUMBERS
+            or value.requires_grad
+            or type(value) is not torch.Tensor
+            or value.layout is not torch.strided
+        ):
+            return self.refuse("a tensor whose origin is not known")
+        handle = Handle(self.start + len(self.operations))
+        self.table[id(value)] = value, handle
+        self.memory.add(value.untyped_storage()._cdata)
+        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
+        self.operations.append(Operation(call, [handle], torch.is_grad_enabled(), False, False))
+        return handle
 
     # ---- the end
 
@@ -161,6 +173,8 @@ class LoweredCalls(TorchDispatchMode):
         """Append the operations to the recorded calls. ``keeps_all``: results may still be used by a function that
         torch has returned, so all are kept."""
         recorder = self.recorder
+        if self.reads_data is not None:
+            self.refuse(self.reads_data)
         needed = {id(self.known(result)) for result in results}
         kept: list[Operation] = []
         for operation in reversed(self.operations):
@@ -170,6 +184,8 @@ class LoweredCalls(TorchDispatchMode):
         learns = self.grad_mode and any(x.requires_grad for x in self.read_outside(kept))
         if learns and not keeps_all and any(operation.is_cut for operation in kept):
             self.refuse("gradients through a tensor that autograd has saved")
+        if learns and self.has_custom:
+            self.refuse("gradients through a custom autograd function")
         mode = self.grad_mode
         for operation in reversed(kept):
             if learns and operation.has_gradients != mode:
@@ -226,7 +242,17 @@ def handles_in(tree: Any) -> list[Handle]:
     return [handle for part in tree.values() for handle in handles_in(part)] if isinstance(tree, dict) else []
 
 
-def has_tensors(tree: Any) -> bool:
+def has_masks(indices: Any) -> bool:
+    """Whether the size of what they select depends on their data."""
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def is_made_of_numbers(tree: Any) -> bool:
+    """Whether the arguments of a call hold no data but that of tensors, numbers and lists of them."""
     if isinstance(tree, (tuple, list)):
-        return any(map(has_tensors, tree))
-    return isinstance(tree, torch.Tensor) or isinstance(tree, dict) and any(map(has_tensors, tree.values()))
+        return all(map(is_made_of_numbers, tree))
+    if isinstance(tree, slice):
+        return is_made_of_numbers((tree.start, tree.stop, tree.step))
+    return (
+        tree is ... or isinstance(tree, PLAIN) or isinstance(tree, dict) and all(map(is_made_of_numbers, tree.values()))
+    )
