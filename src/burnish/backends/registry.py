@@ -31,7 +31,7 @@ from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
 from .check_first_outputs import FirstRun, count_outputs
-from .nested_inputs import symbols_for
+from .tracing_context import tracing_context
 
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
 Perform = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -76,7 +76,7 @@ class Backend:
     def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         count = None if self.is_ours() else count_outputs(gm)  # a backend may rewrite the graph
         try:
-            with contextlib.nullcontext() if self.runs_python else symbols_for(example_inputs):
+            with contextlib.nullcontext() if self.runs_python else tracing_context(gm, example_inputs):
                 compiled = self.fn(gm, example_inputs)
         except BurnishError:
             raise

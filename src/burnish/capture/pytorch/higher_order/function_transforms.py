@@ -37,7 +37,7 @@ from ..activation_checkpointing import tensors_in
 from ..autograd_functions import ClassReader, Names, NotTraceable
 from ..cond import drawing_from
 from .lowered_calls import LoweredCalls
-from .nested_calls import call_nested
+from .nested_calls import call_nested, landing_place
 from .undo_log import UndoLog
 
 DIRECT = frozenset("jvp vjp".split())
@@ -264,11 +264,6 @@ def why_not_transformed(cls: type, names: Names) -> str | None:
     except NotTraceable as why:
         return str(why)
     return None
-
-
-def landing_place() -> NoReturn:
-    """The target of calls that stand for values of native code. No graph contains one."""
-    raise AssertionError("a value of a function transform is in a graph")
 
 
 def is_wrapped(value: Any) -> bool:

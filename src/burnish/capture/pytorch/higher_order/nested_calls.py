@@ -10,7 +10,7 @@ call (`function_transforms`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ...interpreter.argument_binding import frame_for
 from ...interpreter.frames import PUSHED, Frame, Raised
@@ -18,6 +18,11 @@ from ...interpreter.frames import PUSHED, Frame, Raised
 
 def landing() -> None:
     """The code of the frame that receives the result of a nested call. It never runs."""
+
+
+def landing_place() -> NoReturn:
+    """The target of calls that stand for values of native code. No graph contains one."""
+    raise AssertionError("a value of a native call is in a graph")
 
 
 def call_nested(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
