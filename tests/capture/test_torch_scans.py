@@ -1,4 +1,4 @@
-"""torch.associative_scan is part of the graph; torch's other loops are breaks that return what eager returns."""
+"""torch.associative_scan is part of the graph; torch's other loops are nodes with graphs for each backend."""
 
 import collections
 
@@ -11,6 +11,8 @@ from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
 
 import burnish
+
+from .operator_backend import operators
 
 on_cpus = pytest.mark.skipif(
     "must be CUDA tensors" in str(associative_scan.__doc__),
@@ -86,6 +88,9 @@ def test_what_torch_refuses_it_refuses(arguments):
 
 # ---- loops that torch has Dynamo capture
 
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["burnish", "eager", "aot_eager", pytest.param(operators, id="operators")]
+)
 PAIR = collections.namedtuple("PAIR", "first second")
 KINDS = {
     "dictionaries": lambda a, b: {"a": a, "b": b},
@@ -99,11 +104,12 @@ def parts(tree):
     return [leaf for leaf in pytree.tree_leaves(tree) if leaf is not None]
 
 
+@BACKENDS
 @pytest.mark.parametrize(
     "kind, dim, reverse",
     [("dictionaries", 0, False), ("nested", 1, True), ("lists", 1, False), ("with None", 0, False)],
 )
-def test_scan_returns_the_program_structures(kind, dim, reverse):
+def test_scan_returns_the_program_structures(kind, dim, reverse, backend):
     learns = kind != "with None"  # torch itself has no gradients there
     tree, weight = KINDS[kind], torch.randn(3, requires_grad=learns)
 
@@ -117,10 +123,17 @@ def test_scan_returns_the_program_structures(kind, dim, reverse):
         carry, found = scan(step, tree(*start) if learns else start, {"x": x * 2}, dim=dim, reverse=reverse)
         return carry, found, parts(carry)[0] + 1
 
-    same_as_eager(fn, lambda: torch.randn((4, 3) if dim == 0 else (3, 4), requires_grad=learns), weight)
+    same_as_eager(
+        fn,
+        lambda: torch.randn((4, 3) if dim == 0 else (3, 4), requires_grad=learns),
+        weight,
+        backend,
+        breaks=set() if learns else {"B205"},
+    )
 
 
-def test_while_loop_and_map_return_the_program_structures():
+@BACKENDS
+def test_while_loop_and_map_return_the_program_structures(backend):
     weight = torch.randn(3, requires_grad=True)
 
     def loop(x):
@@ -135,8 +148,8 @@ def test_while_loop_and_map_return_the_program_structures():
             lambda row, more: {"scaled": row["x"] * weight, "sum": [row["x"] + more]}, {"x": x}, torch.ones(3)
         )
 
-    same_as_eager(loop, lambda: torch.randn(4, 3), weight)
-    same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight)
+    same_as_eager(loop, lambda: torch.randn(4, 3), weight, backend)
+    same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight, backend)
 
 
 def test_structures_that_dynamo_refuses_raise_its_error():
@@ -154,19 +167,20 @@ def test_structures_that_dynamo_refuses_raise_its_error():
                 burnish.compile(function)(torch.randn(4, 3))
 
 
-def test_a_step_reads_its_closure_in_each_call():
+@BACKENDS
+def test_a_step_reads_its_closure_in_each_call(backend):
     holder = type("Holder", (), {"scale": 2.0})()
 
     def fn(x):
         return scan(lambda carry, given: (carry + given * holder.scale, {"y": carry * holder.scale}), x[0] * 0, x)
 
-    same_as_eager(fn, lambda: torch.randn(4, 3), None, lambda k: setattr(holder, "scale", float(k)))
+    same_as_eager(fn, lambda: torch.randn(4, 3), None, backend, lambda k: setattr(holder, "scale", float(k)))
 
 
-def same_as_eager(fn, make, weight, change=lambda k: None):
-    """In three calls: values, structures, gradients. One break, before the loop, and what is before it compiled."""
+def same_as_eager(fn, make, weight, backend, change=lambda k: None, breaks=frozenset()):
+    """In three calls: values, structures, gradients."""
     burnish.reset()
-    compiled = burnish.compile(fn)
+    compiled = burnish.compile(fn, backend=backend, fullgraph=not breaks)
     for k in range(3):
         change(k)
         x = make()
@@ -187,4 +201,87 @@ def same_as_eager(fn, make, weight, change=lambda k: None):
         assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
         torch.testing.assert_close(found[1][1], found[0][1])
         torch.testing.assert_close(found[1][3], found[0][3])
-    assert {reason.source.kind.code for reason in burnish.explain(fn)(make()).break_reasons} == {"B205"}
+    assert {reason.source.kind.code for reason in burnish.explain(fn)(make()).break_reasons} == breaks
+
+
+@BACKENDS
+def test_loops_of_modules_and_of_no_steps(backend):
+    layer = torch.nn.Linear(3, 3)
+
+    def fn(x):
+        steps, state = while_loop(
+            lambda i, state: (i < 3) & (state.sum() < 100), lambda i, state: (i + 1, layer(state)), (x[0, 0].long(), x)
+        )
+        return steps, state, torch_map(layer, x), associative_scan(torch.mul, x, 0, combine_mode="generic")
+
+    for start in (0.0, 5.0):
+        same_as_eager(fn, lambda start=start: torch.full((4, 3), start), layer.weight, backend)
+
+
+@BACKENDS
+def test_loops_inside_loops_and_branches(backend):
+    def fn(x):
+        def step(carry, row):
+            return carry + torch_map(lambda r: r * 2, row[None])[0], carry * 2
+
+        total, rows = scan(step, x[0] * 0, x)
+        chosen = torch.cond(total.sum() > 0, lambda t: scan(step, t * 2, t[None])[0], lambda t: t * 3, (total,))
+        return total, rows, chosen
+
+    same_as_eager(fn, lambda: torch.randn(4, 3), None, backend)
+
+
+@BACKENDS
+@pytest.mark.parametrize("change", ["prints", "appends", "draws", "aliases", "changes shape"])
+def test_steps_that_no_graph_can_hold_end_the_graph_before_the_loop(change, backend, capsys):
+    log = []
+
+    def step(carry, row):
+        if change == "prints":
+            print("step")
+        if change == "appends":
+            log.append(1)
+        following = carry + row
+        if change == "draws":
+            following = following + torch.rand(3) * 0
+        if change == "changes shape":
+            following = torch.cat([following, row])
+        return following, carry if change == "aliases" else carry * 2
+
+    def fn(x):
+        return scan(step, x[0] * 0, x * 2)
+
+    def outcome(fn, x):
+        try:
+            return fn(x)
+        except Exception as error:
+            return type(error)
+
+    compiled = burnish.compile(fn, backend=backend)
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        got, want = outcome(compiled, x), outcome(fn, x)
+        assert got is want or not isinstance(want, type)
+        if not isinstance(want, type):
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("kind", ["scan", "while_loop", "map_impl"])
+def test_a_backend_gets_the_operator_of_torch_with_graphs(kind):
+    found = []
+
+    def backend(gm, example_inputs):
+        found.append(gm)
+        return gm.forward
+
+    functions = {
+        "scan": lambda x: scan(lambda carry, row: (carry + row, carry * 2), x[0] * 0, x),
+        "while_loop": lambda x: while_loop(lambda s: s.sum() < 9, lambda s: (s * 2 + 1,), (x.abs(),)),
+        "map_impl": lambda x: torch_map(lambda row: row * 2, x),
+    }
+    burnish.compile(functions[kind], backend=backend, fullgraph=True)(torch.randn(4, 3))
+    (node,) = (n for n in found[0].graph.nodes if isinstance(n.target, torch._ops.HigherOrderOperator))
+    assert node.target is getattr(torch.ops.higher_order, kind)
+    names = [arg.target for arg in node.args if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"]
+    assert len(names) == (2 if kind == "while_loop" else 1)
+    assert all(isinstance(found[0].get_submodule(name), torch.fx.GraphModule) for name in names)

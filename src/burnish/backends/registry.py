@@ -16,6 +16,7 @@ Backends that packages register for `torch.compile` (entry point group "torch_dy
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean
 from .check_first_outputs import FirstRun, count_outputs
+from .tracing_context import tracing_context
 
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
 Perform = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -74,7 +76,8 @@ class Backend:
     def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         count = None if self.is_ours() else count_outputs(gm)  # a backend may rewrite the graph
         try:
-            compiled = self.fn(gm, example_inputs)
+            with contextlib.nullcontext() if self.runs_python else tracing_context(gm, example_inputs):
+                compiled = self.fn(gm, example_inputs)
         except BurnishError:
             raise
         except Exception as error:

@@ -58,6 +58,7 @@ class Program:
         self.specialized_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
+        self.keeps_functions = True
         self.results_changed = 0  # how often Python in a graph returned other tensors
         self.ran_compiled = False  # whether the last call ran a graph
         code = decode(function.__code__)

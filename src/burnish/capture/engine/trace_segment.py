@@ -96,6 +96,7 @@ def trace_on(
         program.changing |= changed_numbers(segment.guards, slots)
     tracer.changing = frozenset(program.changing)
     tracer.keeps_assertions = program.keeps_assertions
+    tracer.keeps_functions = program.keeps_functions
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
     tracer.frame = program.start_frame(tracer, continuation, slots)
@@ -204,6 +205,9 @@ def finish_trace(
             return
         if program.options.fullgraph:
             raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
+        if tracer.recorder.kept and program.keeps_functions:
+            program.keeps_functions = False  # one has left the segment: the next trace ends before it is made
+            return
         give_up(continuation, str(error), is_told=False)
         return
     except BackendError:

@@ -112,6 +112,7 @@ class Tracer(Machine):
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
+        self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.has_assertions = False
         self.logged_values_read = False  # of a framework: see framework_logging
         framework_logging.meet()
@@ -190,9 +191,11 @@ class Tracer(Machine):
             if self.frame is None:
                 self.answer = None  # it holds the frame that has returned
 
-    def will_be_handled(self, error: BaseException) -> bool:
+    def will_be_handled(self, error: BaseException, base: Frame | None = None) -> bool:
+        """Whether a frame above ``base`` handles the error."""
         frame = self.frame
-        while frame is not None:
+        while frame is not base:
+            assert frame is not None
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
             if frame.generator is not None:

@@ -49,6 +49,7 @@ from ..pytorch import (
     tensor_assertions,
     tensor_object_state,
 )
+from ..pytorch.higher_order import loop_operators
 from . import iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
@@ -227,6 +228,8 @@ def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    if getattr(m.region, "lowers", False):
+        return m.region.apply_custom(args[0], args[1:], kwargs)
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {args[0].__qualname__}.apply")
     return autograd_functions.apply(m, args[0], args[1:], kwargs)
@@ -368,6 +371,7 @@ BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
+PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

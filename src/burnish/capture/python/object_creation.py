@@ -173,7 +173,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs and cls is not dict:
-        return m.plainly(cls, *args, **kwargs)
+        return _container(m, m.plainly(cls, *args, **kwargs))
     items = args[0]
     copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
     if isinstance(items, Generator) or needs_interpreting(m, items) and not copies_set:
@@ -196,10 +196,14 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         and type(items) not in iteration.ITERATORS
     ):
         if isinstance(items, torch.Tensor):
-            return m.perform(cls, items)
+            return _container(m, m.perform(cls, items))
         m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
     m.check_readable(cls, items)
-    return m.perform(cls, *args, **kwargs)
+    return _container(m, m.perform(cls, *args, **kwargs))
+
+
+def _container(m: Any, value: Any) -> Any:
+    return m.made(value) if isinstance(value, (list, dict, set)) else value
 
 
 def needs_interpreting(m: Any, value: Any) -> bool:

@@ -120,20 +120,25 @@ WRAPPERS = ("torch.autograd.function", "torch.amp.autocast_mode")
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
-    if not m.options.runs_python:
-        return m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python")
     names = Names(cls)
     why = why_not_traceable(cls, names, len(args)) if cls not in CHANGING else "what it reads changes from call to call"
     written = None if why is None else what_is_written(cls)
     if written is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
+    if why is not None and not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
     call = CustomCall(cls, why)
     if why is None:
         m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
     reads = why is not None or names.may_be_written()
     (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
     live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
-    if live and not kwargs and all(isinstance(a, float) and not a.expression.in_graph for a in live):
+    if (
+        live
+        and not kwargs
+        and m.options.runs_python
+        and all(isinstance(a, float) and not a.expression.in_graph for a in live)
+    ):
         if reads:
             stop_after_writes(m, call.__name__)
         return call_with_numbers(m, call, args)

@@ -152,7 +152,7 @@ class Gradients:
     def compute(self, outputs: tuple, inputs: tuple, given: tuple | None, options: dict[str, Any]) -> tuple:
         """Run the engine, and record it as one call."""
         m = self.m
-        if m.region is not None:
+        if m.region is not None and not getattr(m.region, "lowers", False):
             m.region.refuse("a backward pass")
         allow_unused = options.get("allow_unused", True)  # an unused input is already an error in this run
         options = {k: v for k, v in options.items() if v and k != "allow_unused"}
@@ -364,7 +364,8 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
         "materialize_grads",
     )
     options = _bound(names, {}, args, kwargs)
-    if options is None or not m.options.runs_python:
+    lowers = getattr(m.region, "lowers", False)
+    if options is None or not (m.options.runs_python or lowers):
         return m.stop(breaks.BACKWARD_CALL, "torch.autograd.grad")
     wanted = options.pop("inputs", None)
     table = wanted if type(wanted) is dict and TAKES_TABLES else None

@@ -245,17 +245,21 @@ class Branch:
         part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(places))]
         part.examples = list(self.operands.values())
 
-        def moved(handle: Handle) -> Handle:
+        def moved(handle: Handle) -> Any:
             if isinstance(handle.call, int) and handle.call >= start:
                 return Handle(handle.call - start, handle.path)
             if id(handle) not in places:
-                self.refuse("a number that is no constant")
+                return self.number(handle)
             return part.inputs[places[id(handle)]]
 
         for call in side.calls:
             args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
             part.calls.append(call._replace(args=args, kwargs=kwargs))
         return build_graph(part, list(map(moved, side.outputs)))
+
+    def number(self, handle: Handle) -> Any:
+        """What stands for a number that may differ in the next call."""
+        self.refuse("a number that is no constant")
 
     def leave(self) -> None:
         self.m.region = self.outer

@@ -24,6 +24,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..numbers.live_scalars import Live
 from .autograd_function_writes import written_by
+from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
 MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
@@ -195,7 +196,9 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     name = function.__code__.co_name
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
-    if not m.options.runs_python:
+    if not m.options.runs_python or isinstance(m.region, function_transforms.Transform):
+        if function_transforms.is_transformed(function) or name in function_transforms.DIRECT:
+            return function_transforms.call(m, function, args, kwargs)
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
     if not m.may_run_opaquely:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")

@@ -1,26 +1,20 @@
 """Torch's scans and loops: ``torch.associative_scan`` is interpreted, where torch would pass its function to Dynamo.
 
     associative_scan(combine, (a, b), dim=2)      Mamba's states, of all positions
-    scan(step, carry, xs)                         a break: torch runs it
 
 Neighbouring elements are combined in pairs, the half as many results are scanned, and the elements in between follow
 from those. This is torch's own order, so the rounding is the same. Only functions of single numbers are handled
 (``combine_mode="pointwise"``); others go to ``torch.vmap`` and end the graph.
-
-``scan``, ``while_loop`` and ``map`` let Dynamo capture their function, also in eager. They rely on its result: a flat
-tuple, which they put into the program's dictionaries. So they are breaks, and run unchanged.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .. import breaks
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from .cond import is_plain_tree
@@ -88,25 +82,8 @@ def is_plain(
     )
 
 
-def break_before(name: str) -> Callable:
-    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        m.stop(breaks.FOREIGN_COMPILED, f"{name}, whose function torch.compile captures in eager, too")
-
-    return handler
-
-
 HANDLERS: dict[Any, Callable] = {}
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 _scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that contains it
 if _scan is not None:
     HANDLERS[_scan] = handle
-for _name, _module in (
-    ("scan", "scan"),
-    ("while_loop", "while_loop"),
-    ("map", "map"),
-    ("_hop_compile_and_call", "utils"),
-    ("_maybe_compile_and_run_fn", "utils"),
-):
-    _function = getattr(importlib.import_module(f"torch._higher_order_ops.{_module}"), _name, None)
-    if _function is not None:
-        HANDLERS[_function] = break_before("a higher-order operator" if _module == "utils" else f"torch's {_name}")

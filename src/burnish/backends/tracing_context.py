@@ -1,0 +1,34 @@
+"""The context of torch's own in which a compiler built on AOTAutograd runs, where it needs symbols.
+
+    with tracing_context(gm, example_inputs):       nothing, unless sizes of the graph need symbols
+        compiled = compile_graph(gm, example_inputs)
+
+`torch.compile` always calls its backends in such a context. Without one, AOTAutograd makes no symbols. It fails if the
+parts of a nested tensor have sizes of their own, or if a `while_loop` makes numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+
+def tracing_context(gm: GraphModule, example_inputs: list[Any]) -> contextlib.AbstractContextManager[Any]:
+    has_nested = any(isinstance(x, torch.Tensor) and x.is_nested and x.layout is torch.jagged for x in example_inputs)
+    if not (has_nested or any(map(has_loop, gm.modules()))):
+        return contextlib.nullcontext()
+    # These imports are slow.
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=not has_nested)))
+
+
+def has_loop(module: torch.nn.Module) -> bool:
+    return isinstance(module, GraphModule) and any(
+        getattr(node.target, "_name", None) == "while_loop" for node in module.graph.nodes
+    )

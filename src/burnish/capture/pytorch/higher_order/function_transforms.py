@@ -1,0 +1,276 @@
+"""Function transforms in the graph: ``torch.func``'s, as the plain operators that they perform.
+
+    torch.func.grad(lambda t: t.sin().sum())(x)         sin = aten.sin(x);  ones = aten.full([], 1) …
+                                                        cos = aten.cos(x);  mul = aten.mul(expand, cos)
+
+A backend that runs Python gets one node for such a call (`higher_order_functions`). Any other backend gets operators.
+Torch's own Python (``vmap_impl``, ``vjp``) runs natively, as in eager. Where it calls a function of the program, that
+function is interpreted (`nested_calls`), so everything that it reads is guarded. Below all transforms, a
+dispatch mode records the operators on plain tensors (`lowered_calls`). They replace the calls that the interpreter has
+recorded, whose tensors belong to a level of a transform.
+
+Like a branch of ``torch.cond``, the call is a *region*: before it prints or breaks, it is given up: the segment ends
+before it. Writes to objects of the program are effects as elsewhere; until the end of the call, they can be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ....runtime.argument_trees import mapped
+from ... import breaks
+from ...engine.break_signals import Late, Stop
+from ...engine.interpreted_or_native import OUR_PATH
+from ...engine.recorded_calls import Call, Handle
+from ...interpreter.bytecode_decoder import decode
+from ...interpreter.frames import UNBOUND
+from ...numbers.live_scalars import Expression, Live
+from ...python.calls import function_calls
+from ...python.operators import native_reads
+from ...python.trace_rollback import CallStart
+from ..activation_checkpointing import tensors_in
+from ..autograd_functions import ClassReader, Names, NotTraceable
+from ..cond import drawing_from
+from .lowered_calls import LoweredCalls
+from .nested_calls import call_nested, landing_place
+from .undo_log import UndoLog
+
+DIRECT = frozenset("jvp vjp".split())
+"""Transforms that take the function and its arguments in one call."""
+
+
+def is_transformed(function: FunctionType) -> bool:
+    """Whether it is a function that a transform has returned: ``vmap(f)``, or what ``vjp`` returns."""
+    return function.__closure__ is not None
+
+
+def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """Call a transform (one of `DIRECT`), or a transformed function."""
+    name = function.__code__.co_name if not is_transformed(function) else function.__qualname__.partition(".")[0]
+    if isinstance(m.region, Transform):
+        return m.region.call_native(function, args, kwargs)
+    if m.region is not None:
+        m.region.refuse(f"torch.func's {name}")
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("a function transform")
+    m.region = Transform(m, name, list(tensors_in((args, kwargs))))
+    return m.region.run(function, args, kwargs)
+
+
+class Transform:
+    """A call of a transformed function that is being traced."""
+
+    runs_both = True
+    """Python that runs natively is refused."""
+    lowers = True
+    """The graph gets the operators that are performed, those of backward passes included."""
+
+    def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
+        self.m, self.name = m, name
+        self.start = CallStart(m, drawing_from(given))
+        self.made: set[int] = set()
+        """Ids of objects that the call has made. No older object has one of these."""
+        self.kept: list[Any] = []
+        """Objects of torch's code. While they are held, no other object has their id."""
+        self.writes = UndoLog(m.heap)
+        self.lowered = LoweredCalls(m.recorder, self.start.calls)
+        self.from_program: BaseException | None = None
+
+    # ---- side effects that a region forbids
+
+    def meets_another(self) -> None:
+        self.refuse("a checkpoint")
+
+    def will_write(self, target: Any) -> None:
+        """An object other than a tensor is about to be changed."""
+        if id(target) not in self.made and not self.writes.will_change(target):
+            self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Stop(breaks.OPAQUE_FUNCTION, what)
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
+        ``x**n``, torch computes others."""
+        native_reads.settle_all(self.m, (args, kwargs))
+        self.lowered.current = function, args, kwargs
+
+    # ---- native code
+
+    def run(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+        """Make the call, and record its operators."""
+        try:
+            with self.lowered:
+                value = self.call_native(function, args, kwargs)
+            return self.end(value)
+        except (Stop, Late) as signal:
+            if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+                self.undo()
+                raise
+            stop = Stop(signal.kind or breaks.RAISED, f"torch.func's {self.name}: {signal.what}")
+        except Exception as error:
+            if self.is_internal(error):
+                self.undo()
+                raise
+            stop = Stop(breaks.RAISED, f"{type(error).__name__} leaves torch.func's {self.name}")
+        except BaseException:
+            self.undo()
+            raise
+        self.undo()
+        raise stop
+
+    def call_native(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+        """Torch's code, in which calls of the program's functions are interpreted."""
+        m = self.m
+        for value in (*args, *kwargs.values()):
+            m.heap.expose(value)
+            native_reads.settle_all(m, value)
+        args, kwargs = mapped((args, kwargs), Live, lambda number: number)
+        if is_transformed(function):
+            function = self.made_again(function)
+        else:
+            args = (self.called_back(args[0]), *args[1:]) if args else args
+            kwargs = {k: self.called_back(v) if k == "func" else v for k, v in kwargs.items()}
+        self.meet((args, kwargs))
+        value = function(*args, **kwargs)
+        self.meet(value)
+        return value
+
+    def made_again(self, function: FunctionType) -> FunctionType:
+        """A function of torch's, around functions that are interpreted."""
+        cells = function.__closure__ or ()
+        code = decode(function.__code__)
+        function_calls.put_cells(self.m, function, [UNBOUND] * code.n_locals, code)
+        held = tuple([CellType(self.called_back(self.m.load_cell(cell))) for cell in cells])
+        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, held)
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def called_back(self, value: Any) -> Any:
+        """A function as native code should call it; other values unchanged."""
+        if isinstance(value, Live):
+            return value.settle()
+        if isinstance(value, (torch.Tensor, type)) or not callable(value):
+            self.m.heap.expose(value)
+            return value
+        if type(value) is FunctionType and is_functorch(value):
+            return self.made_again(value) if is_transformed(value) else value
+
+        def interpreted(*args: Any, **kwargs: Any) -> Any:
+            self.meet((args, kwargs))
+            outer, self.lowered.current = self.lowered.current, None
+            try:
+                return call_nested(self.m, value, args, kwargs)
+            except Exception as error:
+                self.from_program = error
+                raise
+            finally:
+                self.lowered.current = outer
+
+        self.kept.append(value)
+        return interpreted
+
+    def apply_custom(self, cls: type, args: tuple, kwargs: dict) -> Any:
+        """A custom ``autograd.Function``. It runs natively, if its bytecode shows that this is safe."""
+        names = Names(cls)
+        why = why_not_transformed(cls, names)
+        if why is not None:
+            self.refuse(f"{cls.__qualname__}.apply: {why}")
+        self.m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+        self.will_call(cls.apply, args, kwargs)  # type: ignore[attr-defined]
+        self.lowered.has_custom = True
+        value = cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
+        self.lowered.current = None
+        self.meet(value)
+        return value
+
+    def meet(self, values: Any) -> None:
+        """Make tensors that native code hands to the program known, for as long as the region lasts."""
+        recorder = self.m.recorder
+        new = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
+        if new:
+            recorder.calls.append(Call(landing_place, (), {}, None))
+            recorder.register(new, Handle(len(recorder.calls) - 1))
+            self.kept += new
+
+    def is_internal(self, error: BaseException) -> bool:
+        """Whether code of ours raised the error, and neither the program nor torch."""
+        if error is self.from_program or error is self.lowered.from_torch:
+            return False
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        return at is not None and at.tb_frame.f_code.co_filename.startswith(OUR_PATH)
+
+    # ---- the end
+
+    def end(self, value: Any) -> Any:
+        m = self.m
+        if self.start.has_switched():
+            self.refuse("a change of a global switch")
+        written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
+        leaves = pytree.tree_leaves((value, written))
+        functions = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, FunctionType)]
+        if functions and not m.keeps_functions:
+            self.refuse("it returns a function that holds tensors of this run")
+        results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if any(map(is_wrapped, results)):
+            self.refuse("a tensor of its own in an object from outside")
+        self.forget()
+        self.lowered.put_in_place(results, keeps_all=bool(functions), line=m.user_line())
+        self.leave()
+        for function in functions:
+            m.made(function)
+        return value
+
+    def forget(self) -> None:
+        """Forget what the interpreter has recorded. `lowered` has the operators."""
+        recorder, start = self.m.recorder, self.start.calls
+        for key, (_, handle) in list(recorder.known.items()):
+            if isinstance(handle.call, int) and handle.call >= start:
+                del recorder.known[key]
+        del recorder.calls[start:]
+        recorder.grown = {at: dim for at, dim in recorder.grown.items() if at < start}
+
+    def leave(self) -> None:
+        self.m.region = None
+
+    def undo(self) -> None:
+        """Return to the start of the call."""
+        self.leave()
+        self.writes.undo()
+        self.forget()
+        self.start.go_back(self.m)
+
+    def after_break(self, signal: Any) -> Any:
+        """Signals leave the native call before the trace ends, so `run` has seen them."""
+        return signal
+
+
+def why_not_transformed(cls: type, names: Names) -> str | None:
+    """Why a custom function may not run natively, its rules for `vmap` and `jvp` included."""
+    reader = ClassReader(names)
+    try:
+        reader.function_class(cls)
+        for rule in ("vmap", "jvp"):
+            method = getattr(cls, rule)
+            if not method.__module__.startswith("torch."):
+                reader.function(method, takes_ctx=rule == "jvp")
+    except NotTraceable as why:
+        return str(why)
+    return None
+
+
+def is_wrapped(value: Any) -> bool:
+    """Whether a tensor belongs to a level of a transform."""
+    return isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
+def is_functorch(function: Callable) -> bool:
+    module = getattr(function, "__globals__", {}).get("__name__") or ""
+    return module.startswith("torch._functorch") and module != "torch._functorch.functional_call"

@@ -1,0 +1,255 @@
+"""Torch's loops in the graph: ``scan``, ``while_loop``, ``map``, ``associative_scan``, each a node with graphs.
+
+    scan(step, start, xs)           scan = torch.ops.higher_order.scan(graph_0, [start], [xs], (weight,))
+
+Torch's own Python around the operator (the checks, the flattening of arguments) is interpreted. Where it would call
+``torch.compile``, the operator is called directly. Its functions are interpreted once, on the first element, and
+recorded as graphs, like the branches of ``torch.cond``. Outside tensors that they read are further arguments. The
+operator then runs on the values of this call, as in eager.
+
+If a function cannot be recorded, the segment ends before the call, and torch runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ....errors import InternalError
+from ....runtime.eager.loop_operators import LoopOperator
+from ... import breaks
+from ...engine.break_signals import Late, Stop
+from ...engine.recorded_calls import Call, Handle
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.frames import MISSING
+from ...python.operators import native_reads
+from ...python.trace_rollback import CallStart
+from ..cond import Branch, drawing_from
+from .nested_calls import call_nested, landing_place
+
+
+class Functions(Branch):
+    """The functions of one operator while they are traced: all of them take the same arguments."""
+
+    def __init__(self, m: Any, name: str, examples: list[torch.Tensor]):
+        recorder = m.recorder
+        recorder.calls.append(Call(landing_place, (), {}, None))
+        at = len(recorder.calls) - 1
+        recorder.register(examples, Handle(at))
+        super().__init__(m, examples[0], True, examples)
+        self.name, self.examples, self.at = name, examples, at
+        self.operands = {id(recorder.handle_of(x)): x for x in examples}
+        self.handles = [recorder.handle_of(x) for x in examples]
+        m.region = self
+
+    def record(self, function: Callable, args: tuple) -> Any:
+        """Interpret a function, and keep what it computes as a side. Returns its result."""
+        answer = call_nested(self.m, function, args, {})
+        self.end_side(answer)
+        return answer
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        """The graphs take tensors, so numbers that may differ in the next call are constants."""
+        native_reads.settle_all(self.m, (args, kwargs))
+        super().will_call(function, args, kwargs)
+
+    def number(self, handle: Handle) -> Any:
+        if handle.call is not None or handle.key is None:
+            self.refuse("a number that is computed in the graph")
+        return self.m.recorder.examples[handle.key]
+
+    def end(self) -> None:
+        """After the second function: nothing yet."""
+
+    def graphs(self) -> list[torch.fx.GraphModule]:
+        made = [self.graph_of(side) for side in self.sides]
+        self.leave()
+        recorder = self.m.recorder
+        for value in self.examples:
+            recorder.known.pop(id(value), None)
+        del recorder.calls[self.at :]
+        return made
+
+    def lifted(self) -> list[torch.Tensor]:
+        """The outside tensors that the functions read."""
+        return list(self.operands.values())[len(self.examples) :]
+
+    def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
+        raise Stop(kind, what)
+
+
+# ---- the operators
+
+
+def scan(m: Any, args: tuple, kwargs: dict) -> Any:
+    combine, init, xs, *_ = args[1:]
+    functions = Functions(m, "scan", [*carried(m, init, xs), *elements(m, xs)])
+    answer = functions.record(combine, tuple(functions.examples))
+    check_carried(functions, init, pytree.tree_leaves(answer[0]))
+    return perform(m, args[0], functions, (list(init), list(xs)), answer)
+
+
+def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
+    go_on, body, init, *_ = args[1:]
+    functions = Functions(m, "while_loop", carried(m, init, ()))
+    truth = functions.record(go_on, tuple(functions.examples))
+    if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
+        functions.refuse("a condition that is no tensor of one element")
+    answer = functions.record(body, tuple(functions.examples))
+    check_carried(functions, init, pytree.tree_leaves(answer))
+    return perform(m, args[0], functions, (tuple(init),), answer, has_condition=True)
+
+
+def map_elements(m: Any, args: tuple, kwargs: dict) -> Any:
+    function, xs, more, *_ = args[1:]
+    functions = Functions(m, "map", [*elements(m, xs), *carried(m, more, xs)])
+    answer = functions.record(function, tuple(functions.examples))
+    return perform(m, args[0], functions, (list(xs),), answer, tuple(more))
+
+
+OPERATORS = {"scan": scan, "while_loop": while_loop, "map_impl": map_elements}
+
+
+def perform(
+    m: Any,
+    operator: Any,
+    functions: Functions,
+    given: tuple,
+    answer: Any,
+    more: tuple = (),
+    has_condition: bool = False,
+) -> Any:
+    """Call the operator, and record the call. ``has_condition``: the first function returns one tensor, in no tuple."""
+    recorder = m.recorder
+    graphs = functions.graphs()
+    if has_condition:
+        (end,) = (node for node in graphs[0].graph.nodes if node.op == "output")
+        end.args = end.args[0]
+        graphs[0].recompile()
+    given = (*given, (*more, *functions.lifted()))
+    made = operator(*graphs, *given)
+    handles = [recorder.argument(part) for part in given]
+    if m.options.runs_python:
+        call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
+    else:
+        call = Call(operator, (*graphs, *handles), {}, m.user_line())
+    recorder.calls.append(call)
+    recorder.register(made, Handle(len(recorder.calls) - 1))
+    return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))
+
+
+def elements(m: Any, xs: Any) -> list[torch.Tensor]:
+    """The first element of each, as examples."""
+    if any(x.shape[0] == 0 for x in xs):
+        m.stop(breaks.FOREIGN_COMPILED, "no elements")
+    return [example(m, x[0], (x,)) for x in plain_tensors(m, xs)]
+
+
+def carried(m: Any, init: Any, others: Any) -> list[torch.Tensor]:
+    return [example(m, x, (*init, *others)) for x in plain_tensors(m, init)]
+
+
+def example(m: Any, value: torch.Tensor, like: tuple) -> torch.Tensor:
+    """A copy, which requires gradients if any of the tensors does."""
+    made = value.detach().clone()
+    if made.is_floating_point() or made.is_complex():
+        made.requires_grad_(torch.is_grad_enabled() and any(x.requires_grad for x in like))
+    return made
+
+
+def plain_tensors(m: Any, values: Any) -> list[torch.Tensor]:
+    for value in values:
+        if type(value) not in TENSOR_TYPES or not m.knows(value) or value.layout is not torch.strided:
+            m.stop(breaks.FOREIGN_COMPILED, f"a {type(value).__qualname__} among its arguments")
+    return list(values)
+
+
+def check_carried(functions: Functions, init: Any, following: list[Any]) -> None:
+    """What one step carries to the next has the metadata of the start."""
+    if [(x.shape, x.dtype, x.device) for x in init] != [(x.shape, x.dtype, x.device) for x in following]:
+        functions.refuse("a step that returns other shapes or dtypes than it takes")
+
+
+def operator_called(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.ops.higher_order.scan(...)``, from torch's own code."""
+    rule = OPERATORS.get(getattr(args[0], "_name", None))
+    if rule is None or kwargs or m.frame is None or not is_torchs(m.frame.globals):
+        return MISSING
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("a loop operator")
+    return rule(m, args, kwargs)
+
+
+def is_torchs(table: dict) -> bool:
+    return (table.get("__name__") or "").startswith("torch._higher_order_ops.")
+
+
+# ---- the functions of torch's that call them
+
+
+def interpreted(function: FunctionType) -> Callable:
+    """A handler that interprets one of torch's functions. If the trace would end inside, it ends before."""
+    again = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    again.__kwdefaults__ = function.__kwdefaults__
+
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        outer = m.region
+        if outer is not None and not isinstance(outer, Branch):
+            outer.refuse(f"torch's {function.__name__}")
+        start = CallStart(m, drawing_from([]))
+        try:
+            return call_nested(m, again, args, kwargs)
+        except (Stop, Late) as signal:
+            why = signal.what
+            if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+                raise
+        except InternalError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        m.region = outer
+        start.go_back(m)
+        return m.stop(breaks.FOREIGN_COMPILED, f"torch's {function.__name__}: {why}")
+
+    return handler
+
+
+def call_directly(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``_maybe_compile_and_run_fn(function, *args)``, which would compile the function in eager."""
+    return call_of_a_loop(m, args[0], tuple(args[1:]), kwargs)
+
+
+def call_directly_with(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``_hop_compile_and_call(function, args, kwargs)``."""
+    return call_of_a_loop(m, args[0], tuple(args[1]), args[2] if len(args) > 2 and args[2] else {})
+
+
+def call_of_a_loop(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    if type(function) is not FunctionType or function.__globals__.get("__name__") not in LOOPS:
+        m.stop(breaks.FOREIGN_COMPILED, "a higher-order operator, whose function torch.compile captures in eager, too")
+    return m.call(function, args, kwargs)
+
+
+LOOPS = {f"torch._higher_order_ops.{name}": name for name in ("scan", "while_loop", "map")}
+"""Torch's modules, and the function of each."""
+
+HANDLERS: dict[Any, Callable] = {}
+for _module, _name in LOOPS.items():
+    _function = getattr(importlib.import_module(_module), _name, None)
+    if isinstance(_function, FunctionType):
+        HANDLERS[_function] = interpreted(_function)
+for _name, _handler in (("_maybe_compile_and_run_fn", call_directly), ("_hop_compile_and_call", call_directly_with)):
+    _function = getattr(importlib.import_module("torch._higher_order_ops.utils"), _name, None)
+    if _function is not None:
+        HANDLERS[_function] = _handler
+for _name in OPERATORS:
+    _operator = getattr(torch.ops.higher_order, _name, None)
+    if _operator is not None:
+        HANDLERS[type(_operator).__call__] = operator_called

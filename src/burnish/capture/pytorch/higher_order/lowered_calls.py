@@ -1,0 +1,258 @@
+"""Lowered calls: the operators on plain tensors that a traced call performs, recorded by a dispatch mode.
+
+    with lowered: torch.vmap(torch.dot)(x, y)           x * y, then its sums, as calls of aten operators
+
+The mode is below autograd and below all function transforms, so no tensor that it meets belongs to a transform. The
+operators run once more as the graph, where autograd records them again: gradients flow through them as in eager.
+Operators whose results are not needed are removed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ... import breaks
+from ...engine.break_signals import Stop
+from ...engine.recorded_calls import Call, Handle
+from ...guards.tensor_metadata import TENSOR_TYPES
+from .. import torch_calls
+
+DETACH = torch.ops.aten.detach.default
+INDEX = torch.ops.aten.index.Tensor
+DETACHING = frozenset(("detach", "detach_", "data"))
+NUMBERS = (int, float, complex, bool)
+PLAIN = (*NUMBERS, str, type(None), torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format)
+MOST_NUMBERS = 1024
+"""The most elements of a tensor that becomes a constant of the graph."""
+FACTS = NUMBERS
+"""The results of operators that only look at metadata. What the program asks for is guarded by the recorder."""
+DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+
+class Operation(NamedTuple):
+    call: Call
+    made: list[Handle]
+    """The handles of its results."""
+    has_gradients: bool
+    """Whether grad mode was on."""
+    is_needed: bool
+    """Even if its results are not used: it writes, or draws random numbers."""
+    is_cut: bool
+    """Whether it is a ``detach`` by autograd, not by the program."""
+
+
+class LoweredCalls(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Any, start: int):
+        super().__init__()
+        self.recorder, self.start = recorder, start
+        self.operations: list[Operation] = []
+        self.table: dict[int, tuple[torch.Tensor, Handle]] = {}
+        """The tensors made here, which it keeps alive, by id."""
+        self.memory: set[int] = set()
+        """The storages made here."""
+        self.current: tuple[Any, tuple, dict] | None = None
+        """The torch call that the program is making."""
+        self.from_torch: BaseException | None = None
+        self.reads_data: str | None = None
+        """An operator that reads data. A read by the program is a break of its own."""
+        self.has_custom = False
+        """Whether a custom autograd function was called: autograd has its formula, and not that of its operators."""
+        self.grad_mode = torch.is_grad_enabled()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            self.refuse(f"the operator {func}")
+        if any(tag in func.tags for tag in DATA_TAGS) and not (func is INDEX and not has_masks(args[1])):
+            self.reads_data = self.reads_data or f"{func}, which reads data"
+        given = self.argument((args, kwargs))
+        for target in written_by(func, args, kwargs):
+            if target.untyped_storage()._cdata not in self.memory:
+                self.refuse("a change of a tensor from outside")
+        try:
+            made = func(*args, **kwargs)
+        except Exception as error:
+            self.from_torch = error
+            raise
+        self.note(func, args, given, made)
+        return made
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Stop(breaks.OPAQUE_FUNCTION, what)
+
+    # ---- recording
+
+    def note(self, func: Any, args: tuple, given: Any, made: Any) -> None:
+        handles: list[Handle] = []
+        if type(made) in FACTS and not func._schema.is_mutable:
+            return
+        self.register(made, self.start + len(self.operations), (), handles)
+        schema = func._schema
+        self.operations.append(
+            Operation(
+                Call(func, *given, None),
+                handles,
+                torch.is_grad_enabled(),
+                schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags or not schema.returns,
+                func is DETACH and args[0].requires_grad and not self.detaches(),
+            )
+        )
+
+    def detaches(self) -> bool:
+        return self.current is not None and torch_calls.name_of(self.current[0]) in DETACHING
+
+    def register(self, made: Any, call: int, path: tuple, handles: list[Handle]) -> None:
+        if isinstance(made, torch.Tensor):
+            if id(made) not in self.table and self.outside(made) is None:
+                handles.append(Handle(call, path))
+                self.table[id(made)] = made, handles[-1]
+                self.memory.add(made.untyped_storage()._cdata)
+        elif isinstance(made, (tuple, list)):
+            for k, part in enumerate(made):
+                self.register(part, call, (*path, k), handles)
+        elif made is not None:
+            self.refuse(f"a {type(made).__name__} as a result of an operator")
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.handle(value)
+        if type(value) in (tuple, list):
+            return type(value)([self.argument(part) for part in value])
+        if type(value) is dict:
+            return {key: self.argument(part) for key, part in value.items()}
+        if isinstance(value, torch.Generator):
+            self.refuse("a random number generator")
+        return value
+
+    def handle(self, value: torch.Tensor) -> Handle:
+        found = self.table.get(id(value))
+        if found is not None:
+            return found[1]
+        return self.outside(value) or self.constant(value)
+
+    def outside(self, value: torch.Tensor) -> Handle | None:
+        """The handle of a value from before the call."""
+        if type(value) not in TENSOR_TYPES:
+            self.refuse(f"a tensor of the class {type(value).__qualname__}")
+        handle = self.recorder.handle_of(value)
+        if handle is not None and isinstance(handle.call, int) and handle.call >= self.start:
+            return None
+        if handle is None and self.recorder.tracer.heap.origin_of(value) is None:
+            return None
+        if value.layout is not torch.strided:
+            self.refuse("a tensor that is not strided")
+        return handle or self.recorder.tensor(value)
+
+    def constant(self, value: torch.Tensor) -> Handle:
+        """A tensor that torch has made of Python numbers during a call of the program: the graph makes it again."""
+        if (
+            self.current is None
+            or not is_made_of_numbers(self.current[1:])
+            or value.numel() > MOST_NUMBERS
+            or value.requires_grad
+            or type(value) is not torch.Tensor
+            or value.layout is not torch.strided
+        ):
+            return self.refuse("a tensor whose origin is not known")
+        handle = Handle(self.start + len(self.operations))
+        self.table[id(value)] = value, handle
+        self.memory.add(value.untyped_storage()._cdata)
+        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
+        self.operations.append(Operation(call, [handle], torch.is_grad_enabled(), False, False))
+        return handle
+
+    # ---- the end
+
+    def put_in_place(self, results: list[torch.Tensor], keeps_all: bool, line: str | None) -> None:
+        """Append the operations to the recorded calls. ``keeps_all``: results may still be used by a function that
+        torch has returned, so all are kept."""
+        recorder = self.recorder
+        if self.reads_data is not None:
+            self.refuse(self.reads_data)
+        needed = {id(self.known(result)) for result in results}
+        kept: list[Operation] = []
+        for operation in reversed(self.operations):
+            if keeps_all or operation.is_needed or any(id(h) in needed for h in operation.made):
+                needed.update(id(h) for h in handles_in((operation.call.args, operation.call.kwargs)))
+                kept.append(operation)
+        learns = self.grad_mode and any(x.requires_grad for x in self.read_outside(kept))
+        if learns and not keeps_all and any(operation.is_cut for operation in kept):
+            self.refuse("gradients through a tensor that autograd has saved")
+        if learns and self.has_custom:
+            self.refuse("gradients through a custom autograd function")
+        mode = self.grad_mode
+        for operation in reversed(kept):
+            if learns and operation.has_gradients != mode:
+                mode = operation.has_gradients
+                recorder.calls.append(Call(torch._C._set_grad_enabled, (mode,), {}, line))
+            for handle in operation.made:
+                handle.call = len(recorder.calls)
+            recorder.calls.append(operation.call._replace(line=line))
+        if mode != self.grad_mode:
+            recorder.calls.append(Call(torch._C._set_grad_enabled, (self.grad_mode,), {}, line))
+        stays = {id(h) for operation in kept for h in operation.made}
+        for key, (value, handle) in self.table.items():
+            if id(handle) in stays:
+                recorder.known[key] = weakref.ref(value), handle
+        if keeps_all:
+            recorder.kept.append(self.table)
+
+    def known(self, result: torch.Tensor) -> Handle:
+        found = self.table.get(id(result))
+        handle = self.outside(result) if found is None else found[1]
+        if handle is None:
+            self.refuse("a result that is no tensor it has computed")
+        return handle
+
+    def read_outside(self, kept: list[Operation]) -> list[torch.Tensor]:
+        handles = {id(h) for operation in kept for h in handles_in((operation.call.args, operation.call.kwargs))}
+        inputs = [
+            example
+            for handle, example in zip(self.recorder.inputs, self.recorder.examples, strict=True)
+            if id(handle) in handles and isinstance(example, torch.Tensor)
+        ]
+        values = [entry[0]() for entry in self.recorder.known.values() if id(entry[1]) in handles]
+        return inputs + [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def written_by(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """The tensors that an operator writes to."""
+    if not func._schema.is_mutable:
+        return []
+    found: list[torch.Tensor] = []
+    for k, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[k] if k < len(args) else kwargs.get(argument.name)
+            parts = value if isinstance(value, (tuple, list)) else (value,)
+            found += [part for part in parts if isinstance(part, torch.Tensor)]
+    return found
+
+
+def handles_in(tree: Any) -> list[Handle]:
+    if isinstance(tree, Handle):
+        return [tree]
+    if isinstance(tree, (tuple, list)):
+        return [handle for part in tree for handle in handles_in(part)]
+    return [handle for part in tree.values() for handle in handles_in(part)] if isinstance(tree, dict) else []
+
+
+def has_masks(indices: Any) -> bool:
+    """Whether the size of what they select depends on their data."""
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def is_made_of_numbers(tree: Any) -> bool:
+    """Whether the arguments of a call hold no data but that of tensors, numbers and lists of them."""
+    if isinstance(tree, (tuple, list)):
+        return all(map(is_made_of_numbers, tree))
+    if isinstance(tree, slice):
+        return is_made_of_numbers((tree.start, tree.stop, tree.step))
+    return (
+        tree is ... or isinstance(tree, PLAIN) or isinstance(tree, dict) and all(map(is_made_of_numbers, tree.values()))
+    )
