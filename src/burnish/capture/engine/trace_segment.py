@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import events, settings
-from ...errors import BackendError, BurnishError, InternalError, Unsupported
+from ...errors import BackendError, BurnishError, InternalError
+from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import pause_garbage_collection, warmup_status
 from ...runtime.segments import Continuation
 from .. import breaks
+from ..guards.changing_arguments import Arguments, arguments
 from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.growing_state import growing
@@ -29,6 +31,7 @@ from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
+from ..symbolic_sizes.size_places import requests_for
 from .break_signals import Late, Stop
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
@@ -94,6 +97,8 @@ def trace_on(
     started = time.perf_counter()
     for segment in continuation.segments:
         program.changing |= changed_numbers(segment.guards, slots)
+    if program.first_call is not None and continuation is program.entry:
+        program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing = frozenset(program.changing)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
@@ -123,12 +128,26 @@ def trace_on(
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph:
-            raise Unsupported(why)
+            raise of_break(tracer, why, signal)
     if is_lasting:
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
     return after(tracer, signal, at)
+
+
+def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | Late) -> Exception:
+    """The error of a break where one graph was demanded. If the break is an error of a torch operation that nothing in
+    the program can handle, it is that error, as in eager, and otherwise an instance of its class, too."""
+    error = getattr(signal, "error", None)
+    if not isinstance(error, Exception):
+        return torch_errors.made("Unsupported", why)
+    if not tracer.will_be_handled(error):
+        error.add_note(why.render())
+        return error
+    made = torch_errors.made("Unsupported", why, also=type(error))
+    made.__cause__ = error
+    return made
 
 
 def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
@@ -153,8 +172,11 @@ def choose_symbolic_sizes(
 ) -> SymbolicSizes | None:
     """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
     dynamic = program.options.dynamic
-    if dynamic is False or not getattr(program.options.backend, "runs_python", False):
+    said = tracer.size_requests = requests_for(program.options.sizes, program.function, program.subject)
+    if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
         return None
+    if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
+        dynamic = True
     values: dict[int, Any] = {}
 
     def read(source: Source) -> Any:
@@ -164,12 +186,18 @@ def choose_symbolic_sizes(
             return None
 
     known = program.sizes.setdefault(id(continuation), {})
-    for segment in continuation.segments:
-        known.update(changed_sizes(segment.guards, read))
-    if not (known or dynamic or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in slots)):
+    if dynamic is not False and torch_config.dynamo("automatic_dynamic_shapes", True):
+        for segment in continuation.segments:
+            known.update(changed_sizes(segment.guards, read))
+        if program.first_call is not None and continuation is program.entry:
+            changes = program.first_call.changed_sizes(Arguments(slots))
+            known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
+    if not (
+        known or dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for _, x in arguments(slots))
+    ):
         return None
     specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
-    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized))
+    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, said))
 
 
 def finish_trace(
@@ -203,7 +231,8 @@ def finish_trace(
         if was_raced(tracer, continuation):
             return
         if program.options.fullgraph:
-            raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
+            unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
+            raise torch_errors.made("Unsupported", unrebuildable) from error
         give_up(continuation, str(error), is_told=False)
         return
     except BackendError:
