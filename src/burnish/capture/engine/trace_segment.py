@@ -26,6 +26,7 @@ from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
+from ..python import marks_of_dynamo
 from ..segments import whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
@@ -52,6 +53,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
     warmup_status.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
+    flag = marks_of_dynamo.breaks_are_errors()
     machine: Machine | None = None
     try:
         with pause_garbage_collection.paused() as resume, tracer.signals:
@@ -69,6 +71,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None:
             keyboard_interrupts.drop_our_modes(tracer, modes)
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
+            marks_of_dynamo.restore_flag(flag)
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
             tracer.release()
             raise
@@ -94,6 +97,7 @@ def trace_on(
     if program.options.backend.ahead is not None:
         program.options.backend.ahead()
     explain_miss(program, continuation, slots)
+    marks_of_dynamo.adopt_substitutes()
     started = time.perf_counter()
     for segment in continuation.segments:
         program.changing |= changed_numbers(segment.guards, slots)
@@ -127,7 +131,7 @@ def trace_on(
         at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
-        if program.options.fullgraph:
+        if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
     if is_lasting:
         if program.options.backend.ahead is None:
