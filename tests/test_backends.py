@@ -381,3 +381,21 @@ def test_eager_runs_without_loading_the_compiler_of_torch():
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": ""}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_a_failing_backends_graph_runs_eagerly_if_dynamo_is_told_to_suppress_errors():
+    import torch._dynamo.config
+
+    def failing(gm, example_inputs):
+        raise ValueError("no such device")
+
+    x = torch.randn(3)
+    with (
+        torch._dynamo.config.patch(suppress_errors=True),
+        pytest.warns(UserWarning, match="ValueError: no such device"),
+    ):
+        compiled = burnish.compile(lambda x: x * 2, backend=failing)
+        for _ in range(3):
+            assert torch.equal(compiled(x), x * 2)
+    with pytest.raises(burnish.BackendError):
+        burnish.compile(lambda x: x * 2, backend=failing)(x)

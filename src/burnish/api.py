@@ -23,7 +23,7 @@ from .capture.engine.program_options import Options
 from .capture.python import builtin_functions
 from .capture.python.polyfills import object_polyfills
 from .errors import UserError
-from .frontend import compile_entry, marks, stance
+from .frontend import compile_entry, marks, stance, torch_config
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import keep_track, live_programs, live_segments
@@ -43,7 +43,11 @@ def compile(
     backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    dynamic_shapes: Any = ...,
 ) -> F: ...
 @overload
 def compile(
@@ -54,7 +58,11 @@ def compile(
     backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    dynamic_shapes: Any = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -66,7 +74,11 @@ def compile(
     backend: str | Callable[..., Any] | None = "burnish",
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    dynamic_shapes: Any = None,
 ) -> Any:
     """Compile a function, method, callable object or ``nn.Module``; as a call or as a decorator.
 
@@ -75,7 +87,12 @@ def compile(
     backend: a name of ``list_backends()`` or a function ``(GraphModule, example inputs) -> callable``.
     mode, options: how much to optimize; see ``list_mode_options()`` and ``list_options()``. Other backends get both.
         ``options={"eager_random": True}``: draw exactly the random numbers that eager draws.
+    name: what reports call the compiled function, in place of its own name.
     disable: return ``model`` as it is.
+    recompile_limit: how many variants one place may have, in place of the setting ``segment_limit``. With ``fullgraph``
+        one more is an error; otherwise the place runs eagerly from then on.
+    isolate_recompiles: accepted for torch's sake; each compiled function has its own variants either way.
+    dynamic_shapes: which sizes vary, by parameter; a specification of ``torch.fx.experimental.dynamic_spec``.
 
     What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
     Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
@@ -87,10 +104,12 @@ def compile(
         "mode": mode,
         "options": options,
     }
-    asked = options_of(**kwargs)
+    rarer = {"name": name, "recompile_limit": recompile_limit, "dynamic_shapes": dynamic_shapes}
+    kwargs |= {argument: value for argument, value in rarer.items() if value is not None}
+    asked = options_of(**kwargs, isolate_recompiles=isolate_recompiles, model=model)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)
-    if disable:
+    if disable or torch_config.is_switched_off():
         return model
     if isinstance(model, (staticmethod, classmethod)):
         # The decorator is above them: the function inside is compiled.
@@ -186,7 +205,10 @@ def _compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) 
     program, run_program = runner(original, options)
 
     def run(*args: Any, **kw: Any) -> Any:
-        return stance.run_plainly(program, original, args, kw) if stance.forces_eager() else run_program(*args, **kw)
+        if stance.forces_eager():
+            entry = None if program.function is original else [original, args, kw]
+            return stance.run_plainly(program, original, args, kw, entry)
+        return run_program(*args, **kw)
 
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
     # A callable object's attributes are its own, and change; those of a function are its marks.

@@ -2,13 +2,14 @@
 
 import io
 import sys
+import warnings
 
 import pytest
 import torch
 
 import burnish
 from burnish import events, settings
-from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO
+from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO, OURS, changes, why_nothing
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -103,6 +104,72 @@ def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
     told = shown["max-autotune", True].split("\r\x1b[K")
     assert [line.partition(" ")[2].split()[0] for line in told[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
     assert told[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
+
+
+def test_every_option_and_mode_of_the_installed_torch_is_accepted():
+    import torch._inductor
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # for those that hand over code of the user's
+        for name in torch._inductor.list_options():
+            burnish.compile(double, options={name: True})
+            assert why_nothing(name) or name in COUNTERPARTS or name in OURS + ("fallback_by_default",)
+    assert set(torch._inductor.list_mode_options()) <= set(burnish.list_mode_options())
+
+
+@pytest.mark.parametrize("asked", [{"mode": "lite"}, {"options": {"fallback_by_default": True}}])
+def test_lite_runs_each_operation_by_torchs_own_kernel(asked):
+    seen = []
+    stop = events.subscribe(lambda event: seen.append(event.kind))
+    compiled = burnish.compile(double, **asked)
+    for _ in range(3):
+        assert torch.equal(compiled(X), double(X))
+    stop()
+    assert burnish.was_compiled(compiled) and "segment" in seen and "loops" not in seen and "lower" not in seen
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_casts_are_eagers_with_and_without_asking(dtype):
+    def chain(x, y):
+        return (x * y + y) * x - y / 3
+
+    x, y = torch.randn(2, 64, dtype=dtype)
+    for options in ({"emulate_precision_casts": True}, None):
+        compiled = burnish.compile(chain, options=options)
+        for _ in range(3):
+            assert torch.equal(compiled(x, y), chain(x, y))
+
+
+def test_names_may_be_written_with_hyphens_as_in_torch():
+    assert torch.equal(burnish.compile(double, options={"max-autotune": True})(X), double(X))
+
+
+@pytest.mark.parametrize(
+    "options, setting, value",
+    [
+        ({"force_disable_caches": True}, "cache", False),
+        ({"fx_graph_cache": False}, "cache", False),
+        ({"fx_graph_cache": True}, "cache", None),
+        ({"deterministic": True}, "never_slower", False),
+        ({"deterministic": False}, "never_slower", None),
+        ({"max_autotune_gemm": False, "coordinate_descent_tuning": True}, "max_autotune", True),
+    ],
+)
+def test_counterparts_set_our_settings(options, setting, value):
+    assert changes(None, options).get(setting) is value
+
+
+def test_inductors_settings_of_the_process_count():
+    import torch._inductor.config
+
+    with torch._inductor.config.patch({"fallback_random": True, "triton.cudagraphs": True}):
+        assert changes(None, None) == {"eager_random": True, "cuda_graphs": True}
+    assert changes(None, None) == {}
+
+
+def test_a_pass_of_the_user_that_is_not_run_is_warned_about():
+    with pytest.warns(UserWarning, match="post_grad_custom_post_pass is not run"):
+        burnish.compile(double, options={"post_grad_custom_post_pass": lambda graph: None})
 
 
 def test_options_without_effect_say_so_and_why():

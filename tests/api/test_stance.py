@@ -50,13 +50,119 @@ def test_eager_on_recompile_uses_existing_code(recording, scaled):
     assert (len(recording.graphs), recording.runs) == (1, 1)
 
 
+def test_eager_on_recompile_compiles_nothing_new(recording, scaled):
+    with burnish.set_stance("eager_on_recompile"):
+        assert torch.equal(scaled(X, 2), X * 2)
+    assert not recording.graphs and not burnish.was_compiled(scaled)
+
+
 def test_fail_on_recompile_raises_and_says_what_changed(recording, scaled):
+    scaled(X, 2)
     with burnish.set_stance("fail_on_recompile"):
-        scaled(X, 2)
         scaled(X, 2)
         with pytest.raises(burnish.Unsupported, match="(?s)fail_on_recompile.*scale.*2.*3"):
             scaled(X, 3)
     assert torch.equal(scaled(X, 3), X * 3)
+
+
+def test_fail_on_recompile_raises_where_nothing_is_compiled_yet(recording, scaled):
+    for kind in (RuntimeError, burnish.Unsupported, torch._dynamo.exc.RecompileError):
+        with burnish.set_stance("fail_on_recompile"), pytest.raises(kind, match="Nothing is compiled"):
+            scaled(X, 2)
+    assert burnish.compile(lambda: 3)() == 3, "without tensors there is nothing to compile"
+    assert not recording.graphs
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", ["eager_then_compile", "aot_eager_then_compile"])
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_the_second_call_compiles_for_what_the_first_one_has_not(recording, name, of_torch):
+    seen = []
+
+    def fn(x, scale):
+        seen.append(burnish.is_compiling())
+        return (x * scale).sum(0)
+
+    compiled = burnish.compile(fn)
+    set_stance = torch.compiler.set_stance if of_torch else burnish.set_stance
+    segments = []
+    stop = burnish.events.subscribe(lambda event: segments.append(event) if event.kind == "segment" else None)
+    with set_stance(name):
+        for n in (4, 5, 9, 2):
+            x = torch.randn(n, 3)
+            torch.testing.assert_close(compiled(x, n), (x * n).sum(0))
+    stop()
+    assert seen == [False, True, True, True] and len(segments) == 1
+
+
+def test_the_first_call_of_a_module_is_plain_and_sizes_of_its_arguments_are_compared():
+    linear, segments = torch.nn.Linear(3, 2), []
+    compiled = burnish.compile(linear)
+    stop = burnish.events.subscribe(lambda event: segments.append(event) if event.kind == "segment" else None)
+    with burnish.set_stance("eager_then_compile"):
+        for n in (4, 5, 9):
+            x = torch.randn(n, 3)
+            torch.testing.assert_close(compiled(x), linear(x))
+            assert burnish.was_compiled(compiled) == (n != 4)
+    stop()
+    assert len(segments) == 1
+
+
+@pytest.mark.parametrize("of_torch", [False, True])
+@pytest.mark.parametrize("kind", ["function", "method", "module", "in place", "regions"])
+def test_force_backend_compiles_everything_with_that_backend(kind, of_torch):
+    class Holder:
+        def double(self, x):
+            return x * 2
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.inner(x)
+
+    plain, compiled = {
+        "function": lambda: (torch.sin, burnish.compile(lambda x: torch.sin(x))),
+        "method": lambda: (lambda x: x * 2, burnish.compile(Holder().double)),
+        "module": lambda: (net := torch.nn.Linear(4, 4), burnish.compile(net)),
+        "in place": lambda: (torch.nn.Linear.forward.__get__(net := torch.nn.Linear(4, 4)), burnish.compile_(net)),
+        "regions": lambda: (
+            lambda x: blocks[1].inner(blocks[0].inner(x)),
+            burnish.compile_regions(blocks := torch.nn.Sequential(Block(), Block())),
+        ),
+    }[kind]()
+    forced = Recording()
+    set_stance = torch.compiler.set_stance if of_torch else burnish.set_stance
+    with set_stance("default", force_backend=forced):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(X), plain(X))
+        assert burnish.was_compiled(compiled)
+    graphs = len(forced.graphs)
+    assert graphs == (2 if kind == "regions" else 1) and forced.runs >= 2  # the second block is given a gradient
+    runs = forced.runs
+    torch.testing.assert_close(compiled(X), plain(X))
+    assert forced.runs == runs, "the function has its own backend again"
+    with set_stance("default", force_backend=forced):
+        compiled(X)
+    assert len(forced.graphs) == graphs, "what was compiled before is used again"
+
+
+def test_force_backend_keeps_the_other_arguments_of_compile():
+    def breaks(x):
+        return x if x.sum() > 0 else -x
+
+    compiled = burnish.compile(breaks, fullgraph=True)
+    with burnish.set_stance(force_backend="eager"), pytest.raises(burnish.Unsupported):
+        compiled(X)
+
+
+def test_skipping_guards_is_accepted_and_they_are_checked(recording, scaled):
+    scaled(X, 2)
+    with burnish.set_stance("default", skip_guard_eval_unsafe=True):
+        assert torch.equal(scaled(X, 3), X * 3)
+    assert len(recording.graphs) == 2
 
 
 def test_stance_set_by_a_call_stays_until_the_next(recording, scaled):
@@ -113,8 +219,7 @@ def test_as_a_decorator_the_stance_holds_while_the_function_runs(recording, scal
     [
         (lambda: burnish.set_stance("force_eagre"), 'no stance .force_eagre.. Did you mean "force_eager"'),
         (lambda: burnish.set_stance(3), "no stance 3"),
-        (lambda: burnish.set_stance("default", force_backend="eager"), "burnish.compile.fn, backend"),
-        (lambda: burnish.set_stance("default", skip_guard_eval_unsafe=True), "guards are always checked"),
+        (lambda: burnish.set_stance("force_eager", force_backend="eager"), "only the default stance takes a backend"),
         (lambda: burnish.set_stance("default")(3), "decorates a function, not 3"),
     ],
 )
@@ -143,9 +248,3 @@ def test_our_stance_counts_before_torchs(recording, scaled):
     with torch.compiler.set_stance("fail_on_recompile"), burnish.set_stance("force_eager"):
         assert torch.equal(scaled(X, 2), X * 2)
     assert not recording.graphs
-
-
-def test_stances_of_torch_that_say_when_to_compile_are_the_default(recording, scaled):
-    with torch.compiler.set_stance("eager_then_compile"):
-        assert torch.equal(scaled(X, 2), X * 2)
-    assert len(recording.graphs) == 1

@@ -7,7 +7,7 @@ import torch
 
 import burnish
 
-# What torch.compile has grown since 2.11, the oldest torch that Burnish runs with: bookkeeping of Dynamo's own.
+# What torch.compile has grown since 2.11, the oldest torch that Burnish runs with. Ours has all of it with any torch.
 NEWER = {"name", "recompile_limit", "isolate_recompiles", "dynamic_shapes"}
 
 
@@ -16,8 +16,9 @@ def parameters(fn):
 
 
 def test_compile_has_the_parameters_of_torch_compile_but_for_the_default_backend():
-    theirs = [p for p in parameters(torch.compile) if p[0] not in NEWER]
-    ours = parameters(burnish.compile)
+    theirs = parameters(torch.compile)
+    names = {name for name, _, _ in theirs}
+    ours = [p for p in parameters(burnish.compile) if p[0] in names or p[0] not in NEWER]
     assert [p[:2] for p in ours] == [p[:2] for p in theirs]
     assert [p[2] for p in ours if p[0] != "backend"] == [p[2] for p in theirs if p[0] != "backend"]
     assert dict((name, default) for name, _, default in ours)["backend"] == "burnish"

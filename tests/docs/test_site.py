@@ -180,7 +180,7 @@ def test_every_stage_that_can_be_shown_is_named():
 def test_modes_and_options_are_in_the_tables():
     assert column("modes-and-options.md", "Modes") == list(modes_and_options.MODES)
     assert column("modes-and-options.md", "Options") == list(modes_and_options.OURS)
-    for name, counterpart in modes_and_options.COUNTERPARTS.items():
+    for name, (counterpart, _) in modes_and_options.COUNTERPARTS.items():
         section = pages.section_of(PAGES["modes-and-options.md"], "Options")
         assert f"`{name}`" in section and f"`{counterpart}`" in section
 

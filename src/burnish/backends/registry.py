@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
@@ -29,7 +30,7 @@ from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
-from ..errors import BackendError, BurnishError, UserError, did_you_mean
+from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
 from .check_first_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
@@ -81,6 +82,12 @@ class Backend:
         except BurnishError:
             raise
         except Exception as error:
+            if suppresses_errors():
+                warn(
+                    f'burnish: the backend "{self.name}" raised {type(error).__name__}: {error}. '
+                    f"Its graph runs eagerly, because torch._dynamo.config.suppress_errors is set."
+                )
+                return gm.forward
             raise BackendError(
                 self.name,
                 f'The backend "{self.name}" raised while it compiled a graph of {len(gm.graph.nodes)} nodes: '
@@ -100,6 +107,11 @@ class Backend:
     def is_ours(self) -> bool:
         fn: object = getattr(self.fn, "func", self.fn)  # of a partial with options
         return str(getattr(fn, "__module__", "")).startswith("burnish.")
+
+
+def suppresses_errors() -> bool:
+    """Whether the program has told Dynamo to run a graph eagerly if its backend fails."""
+    return bool(getattr(sys.modules.get("torch._dynamo.config"), "suppress_errors", False))
 
 
 _backends: dict[str, Backend] = {}

@@ -14,6 +14,7 @@ from ..capture.engine.program_options import Options
 from ..errors import UserError
 from . import modes_and_options as settings_by_name
 from . import stance
+from .size_requests import checked_spec
 
 
 def options_of(
@@ -23,18 +24,40 @@ def options_of(
     backend: str | Callable[..., Any] | None,
     mode: str | None,
     options: dict[str, Any] | None,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    dynamic_shapes: Any = None,
+    model: Any = None,
 ) -> Options:
-    """The arguments of ``compile``, checked."""
+    """The arguments of ``compile``, checked. Recompiles are always isolated: each compiled function has its own graphs.
+    ``model``: what is compiled, if it is known."""
     settings_by_name.check(mode, options)
-    for name, value, accepted in (
+    for argument, value, accepted in (
         ("fullgraph", fullgraph, "True or False"),
         ("dynamic", dynamic, "True, False or None"),
+        ("isolate_recompiles", isolate_recompiles, "True or False"),
     ):
-        if not isinstance(value, bool) and not (value is None and name == "dynamic"):
-            raise UserError(f"{name}={value!r:.80} is not {accepted}.")
+        if not isinstance(value, bool) and not (value is None and argument == "dynamic"):
+            raise UserError(f"{argument}={value!r:.80} is not {accepted}.")
+    if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"name={name!r:.80} is not a text: it names the compiled function in reports.")
+    if recompile_limit is not None and (type(recompile_limit) is not int or recompile_limit < 1):
+        raise UserError(f"recompile_limit={recompile_limit!r:.80} is not a whole number of at least 1, such as 8.")
+    sizes = checked_spec(dynamic_shapes, dynamic, model)
     chosen = lookup("burnish" if backend is None else backend)  # None is torch.compile's own default
     chosen = configured(chosen, mode, options)
-    return Options(chosen, chosen.name, chosen.runs_python, fullgraph, dynamic, stance.current)
+    return Options(
+        chosen,
+        chosen.name,
+        chosen.runs_python,
+        fullgraph,
+        dynamic,
+        stance.current,
+        name=name,
+        recompile_limit=recompile_limit,
+        sizes=sizes,
+    )
 
 
 def configured(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
@@ -43,6 +66,8 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
     if backend.name != "burnish":
         return told(backend, mode, options)
     changes = settings_by_name.changes(mode, options)
+    if changes.pop(settings_by_name.EAGER_KERNELS, False):
+        backend = lookup("eager")
     if not changes:
         return backend
 

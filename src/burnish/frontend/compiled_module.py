@@ -84,8 +84,9 @@ class CompiledModule(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
         original = own["_modules"]["_orig_mod"]
-        if stance.forces_eager():
-            return stance.run_plainly(own["__burnish_program__"], original, args, kwargs)
+        if stance.forces_eager() and (own["_inside"] is None or stance.in_force().backend is None):
+            entry = [original, args, kwargs]
+            return stance.run_plainly(own["__burnish_program__"], original, args, kwargs, entry)
         if own["_inside"] is not None:
             return own["_inside"](original, args, kwargs)
         return own["__burnish_program__"].run([original, args, kwargs])
@@ -270,7 +271,8 @@ class CompiledRegion:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if stance.forces_eager():
-            return stance.run_plainly(self.__burnish_program__, self.block._call_impl, args, kwargs)
+            entry = [self.block, args, kwargs]
+            return stance.run_plainly(self.__burnish_program__, self.block._call_impl, args, kwargs, entry)
         return self.__burnish_program__.run([self.block, args, kwargs])
 
     def run_within(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

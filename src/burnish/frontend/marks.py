@@ -142,8 +142,10 @@ class SizeMarks(NamedTuple):
     """Minimum and maximum of a dimension."""
 
 
-OPEN, WEAKLY_OPEN, STATIC = "_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices"
-BOUNDS = "_burnish_size_bounds"
+OPEN, STATIC = "_dynamo_dynamic_indices", "_dynamo_static_indices"
+OTHERS_OPEN = ("_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices")
+"""The marks of ``maybe_mark_dynamic`` and ``mark_unbacked``: they ask for the same."""
+BOUNDS, RANGES, UNBACKED_BOUNDS = "_burnish_size_bounds", "_dynamo_dynamic_range", "_dynamo_unbacked_bounds"
 NO_MARKS = SizeMarks(frozenset(), frozenset(), {})
 
 
@@ -174,7 +176,7 @@ def mark_static(tensor: torch.Tensor, dim: int | list[int] | tuple[int, ...] | N
     """Mark a size as static: another size is compiled again. ``dim``: a dimension, or several; all if left out."""
     for k in _dimensions(tensor, dim, "mark_static"):
         _put(tensor, STATIC, k)
-        for name in (OPEN, WEAKLY_OPEN):
+        for name in (OPEN, *OTHERS_OPEN):
             tensor.__dict__.get(name, set()).discard(k)
 
 
@@ -200,8 +202,13 @@ def size_marks(tensor: torch.Tensor) -> SizeMarks:
     marks = tensor.__dict__
     if not marks:
         return NO_MARKS
-    return SizeMarks(
-        frozenset({*marks.get(OPEN, ()), *marks.get(WEAKLY_OPEN, ())}),
-        frozenset(marks.get(STATIC, ())),
+    ndim = max(tensor.ndim, 1)
+    found = SizeMarks(
+        frozenset(k % ndim for name in (OPEN, *OTHERS_OPEN) for k in marks.get(name, ())),
+        frozenset(k % ndim for k in marks.get(STATIC, ())),
         marks.get(BOUNDS, {}),
     )
+    if RANGES not in marks and UNBACKED_BOUNDS not in marks:
+        return found
+    ranges = {each.dim: (each.min, each.max) for each in marks.get(RANGES, ())}
+    return found._replace(bounds={**ranges, **marks.get(UNBACKED_BOUNDS, {}), **found.bounds})

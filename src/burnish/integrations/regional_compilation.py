@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from .. import settings
 from ..api import why_not_compile
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
@@ -28,7 +27,6 @@ from ..errors import UserError
 from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
 from ..frontend.live_programs import keep_track
-from ..runtime.segments import Continuation
 from .regional_trunk_graph import Trunk, TrunkProgram
 
 FEWEST = 2
@@ -123,7 +121,3 @@ class SharedProgram(Program):
     def __init__(self, options: Options, modules: int):
         super().__init__(call_block, options, call_block)
         self.modules = modules
-
-    def why_not_trace(self, continuation: Continuation, slots: list) -> str | None:
-        with settings.patch(segment_limit=settings.current().segment_limit * self.modules):
-            return super().why_not_trace(continuation, slots)

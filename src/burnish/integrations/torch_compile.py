@@ -35,7 +35,10 @@ from ..backends.registry import lookup
 from ..frontend import compile_entry
 from ..tensors.lazy_graph_module import graph_module
 
-OURS = ("fullgraph", "dynamic", "backend", "mode", "options")
+OURS = (
+    *("fullgraph", "dynamic", "backend", "mode", "options"),
+    *("name", "recompile_limit", "isolate_recompiles", "dynamic_shapes"),
+)
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
 MARK = "__burnish_door__"  # our replacement itself: wrappers copy the attribute
 BEHIND = "__burnish_behind__"

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from ... import events
+from ...backends.registry import lookup
 from ...errors import OURS, BackendError
 from ...runtime.contest.whole_call_contest import EAGER_STAYS
 from ...runtime.failing import MOST_IN_A_ROW, Failing
@@ -23,6 +25,7 @@ from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
 from .. import breaks
+from ..guards.changing_arguments import Arguments
 from ..guards.global_switches import autocast_nesting, restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
@@ -44,6 +47,8 @@ FAILED = object()
 class Program:
     """One compiled function."""
 
+    modules = 1  # how many modules share this program
+
     # Exports and regions of a model change these.
     why_not_trace = recompile_decisions.why_not_trace
     start_frame = trace_segment.start_frame
@@ -52,7 +57,7 @@ class Program:
 
     def __init__(self, function: FunctionType, options: Options, subject: Any = None):
         """``subject``: what the user compiled, if that is not ``function`` but something that it calls."""
-        self.function, self.options = function, options
+        self.function, self.options, self.subject = function, options, subject
         self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by continuation
         self.specialized_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
@@ -61,12 +66,14 @@ class Program:
         self.keeps_functions = True
         self.results_changed = 0  # how often Python in a graph returned other tensors
         self.ran_compiled = False  # whether the last call ran a graph
+        self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
+        self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
         self.code = code
         self.bind = make_binder(function)
         shown = code.co if subject is None else code_of(subject) or code.co
-        location = breaks.Location(shown.co_filename, shown.co_firstlineno, shown.co_qualname)
+        location = breaks.Location(shown.co_filename, shown.co_firstlineno, options.name or shown.co_qualname)
         self.entry = Continuation(None, "entry", location)
         self.entry_globals, self.entry_builtins = frame.globals, frame.builtins
 
@@ -74,6 +81,22 @@ class Program:
         """Drop everything compiled."""
         self.continuations, self.sizes, self.specialized_sizes = {}, {}, {}
         self.entry = Continuation(None, "entry", self.entry.location)
+        self.first_call, self.others = None, {}
+
+    def with_backend(self, backend: Any) -> Program:
+        """The same program with another backend, which a stance names."""
+        chosen = lookup(backend)
+        found = self.others.get((chosen.name, chosen.fn))
+        if found is None:
+            options = replace(
+                self.options,
+                backend=chosen,
+                backend_name=chosen.name,
+                runs_python=chosen.runs_python,
+                keeps_blocks=False,
+            )
+            found = self.others[chosen.name, chosen.fn] = Program(self.function, options, self.subject)
+        return found
 
     # ---- running
 

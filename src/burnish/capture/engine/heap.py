@@ -295,10 +295,12 @@ class Heap:
     def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
         """A live scalar for a number that differed between two runs, or a tuple with such numbers; otherwise None."""
         changing: frozenset = self.tracer.changing
-        if not (is_known_to or changing):
+        said = self.tracer.size_requests
+        if not (is_known_to or changing or said):
             return None
         if type(value) in NUMBERS:
-            return self.live_number(value, source) if is_known_to or source.path() in changing else None
+            is_live = is_known_to or source.path() in changing or said.is_dynamic_number(value, source)
+            return self.live_number(value, source) if is_live else None
         if type(value) is not tuple:
             return None
         parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]

@@ -129,6 +129,7 @@ def watched(tracer: Tracer, function: Callable, args: tuple, kwargs: dict) -> An
         getattr(function, "__module__", None) in RUN_AGAIN
         or isinstance(function, functools._lru_cache_wrapper)
         or getattr(function, "_burnish_constant", False)
+        or getattr(function, "_dynamo_marked_constant", False)
     ):
         return function(*args, **kwargs)
     with UntracedCallDetector(function, tracer.recorder):

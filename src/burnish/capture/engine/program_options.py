@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...frontend.size_requests import DynamicSpec
+
 
 @dataclass
 class Options:
@@ -17,4 +19,7 @@ class Options:
     dynamic: bool | None = None
     stance: Callable[[], str] = lambda: "default"
     sinks: list = field(default_factory=list)  # called with each segment: explain and export
+    name: str | None = None  # shown for the compiled function in reports
+    recompile_limit: int | None = None  # in place of the setting segment_limit
+    sizes: DynamicSpec | None = None  # the argument dynamic_shapes
     keeps_blocks: bool = False  # a block compiled as a region is a call in the graph: see repeated_blocks

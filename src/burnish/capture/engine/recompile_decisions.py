@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from ... import events, settings
-from ...errors import Unsupported, warn
+from ...errors import warn
+from ...frontend import torch_config, torch_errors
+from ...frontend.stance import LATER
 from ...runtime.segments import Continuation
+from ..guards.changing_arguments import Arguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
 
 if TYPE_CHECKING:
     from .engine import Program
+
+
+USUAL_LIMIT = settings.Settings().segment_limit
 
 
 def why_not_trace(program: Program, continuation: Continuation, slots: list) -> str | None:
@@ -29,18 +35,38 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
     stance = program.options.stance()
     if stance == "force_eager":
         return "stance is force_eager"
-    if continuation.segments:
-        if stance == "eager_on_recompile":
-            return "stance is eager_on_recompile"
-        if continuation.is_full(settings.current().segment_limit):
-            give_up(
-                continuation,
-                f"{len(continuation.segments)} variants of it exist already (setting segment_limit) and this call "
-                f"is another: {last_difference(continuation, slots)}",
-                cause="limit",
-            )
-            return continuation.why_given_up
+    if stance == "eager_on_recompile":
+        return "stance is eager_on_recompile"
+    if stance in LATER and continuation is program.entry and not continuation.segments and program.first_call is None:
+        program.first_call = Arguments(slots)
+        return f"stance is {stance}, and this is the first call"
+    if continuation.segments and continuation.is_full(variants_limit(program)):
+        why = (
+            f"{len(continuation.segments)} variants of it exist already (setting segment_limit) and this call "
+            f"is another: {last_difference(continuation, slots)}"
+        )
+        if limit_is_strict(program):
+            raise torch_errors.made("FailOnRecompileLimitHit", Plain(f"{continuation.location}: {why}"))
+        give_up(continuation, why, cause="limit")
+        return continuation.why_given_up
     return None
+
+
+def variants_limit(program: Program) -> int:
+    """How many variants one place may have: the argument of ``compile``, else ours or Dynamo's, whichever was set."""
+    limit = program.options.recompile_limit
+    if limit is None:
+        limit = settings.current().segment_limit
+        limit = limit if limit != USUAL_LIMIT else torch_config.dynamo("recompile_limit", limit)
+    return limit * program.modules
+
+
+def limit_is_strict(program: Program) -> bool:
+    """Whether one variant too many is an error. It is if a limit was asked for together with ``fullgraph``."""
+    asked = program.options.recompile_limit or torch_config.changed_in_dynamo("recompile_limit")
+    if asked is not None and program.options.fullgraph:
+        return True
+    return bool(torch_config.dynamo("fail_on_recompile_limit_hit"))
 
 
 def give_up(continuation: Continuation, why: str, is_told: bool = True, cause: str = "refused") -> None:
@@ -56,9 +82,12 @@ def give_up(continuation: Continuation, why: str, is_told: bool = True, cause: s
 
 
 def explain_miss(program: Program, continuation: Continuation, slots: list) -> None:
-    if not continuation.segments:
+    if program.options.stance() == "fail_on_recompile":
+        fails = bool(continuation.segments) or has_tensor(slots)
+    else:
+        fails = bool(continuation.segments) and bool(torch_config.dynamo("error_on_recompile"))
+    if not continuation.segments and not fails:
         return
-    fails = program.options.stance() == "fail_on_recompile"
     if not fails and not events.is_watched("guards.missed"):
         return
     failures = []
@@ -71,17 +100,23 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
     )
     if fails:
         lines = [f"  {source}: expected {expected}, found {found}" for _, source, expected, found in failures]
-        raise Unsupported(
+        again = " again" if continuation.segments else ""
+        asked = "torch._dynamo.config.error_on_recompile is set"
+        if program.options.stance() == "fail_on_recompile":
+            asked = "the stance is fail_on_recompile"
+        raise torch_errors.made(
+            "RecompileError",
             Plain(
                 "\n".join(
                     [
-                        f"{continuation.location} would be compiled again, and the stance is fail_on_recompile.",
-                        "What is compiled asks for something else:",
+                        f"{continuation.location} would be compiled{again}, and {asked}.",
+                        "What is compiled asks for something else:" if lines else "Nothing is compiled for it yet.",
                         *lines,
                         "What to do: keep it as it was, or set the stance eager_on_recompile or default.",
                     ]
                 )
-            )
+            ),
+            also=RuntimeError,
         )
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import events, settings
-from ...errors import BackendError, BurnishError, InternalError, Unsupported
+from ...errors import BackendError, BurnishError, InternalError
+from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import pause_garbage_collection, warmup_status
 from ...runtime.segments import Continuation
 from .. import breaks
+from ..guards.changing_arguments import Arguments, arguments
 from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.growing_state import growing
@@ -24,11 +26,13 @@ from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
+from ..python import marks_of_dynamo
 from ..segments import whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
+from ..symbolic_sizes.size_places import requests_for
 from .break_signals import Late, Stop
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
@@ -49,6 +53,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
     warmup_status.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
+    flag = marks_of_dynamo.breaks_are_errors()
     machine: Machine | None = None
     try:
         with pause_garbage_collection.paused() as resume, tracer.signals:
@@ -66,6 +71,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None:
             keyboard_interrupts.drop_our_modes(tracer, modes)
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
+            marks_of_dynamo.restore_flag(flag)
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
             tracer.release()
             raise
@@ -91,9 +97,12 @@ def trace_on(
     if program.options.backend.ahead is not None:
         program.options.backend.ahead()
     explain_miss(program, continuation, slots)
+    marks_of_dynamo.adopt_substitutes()
     started = time.perf_counter()
     for segment in continuation.segments:
         program.changing |= changed_numbers(segment.guards, slots)
+    if program.first_call is not None and continuation is program.entry:
+        program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing = frozenset(program.changing)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
@@ -123,13 +132,27 @@ def trace_on(
         at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
-        if program.options.fullgraph:
-            raise Unsupported(why)
+        if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
+            raise of_break(tracer, why, signal)
     if is_lasting:
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
     return after(tracer, signal, at)
+
+
+def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | Late) -> Exception:
+    """The error of a break where one graph was demanded. If the break is an error of a torch operation that nothing in
+    the program can handle, it is that error, as in eager, and otherwise an instance of its class, too."""
+    error = getattr(signal, "error", None)
+    if not isinstance(error, Exception):
+        return torch_errors.made("Unsupported", why)
+    if not tracer.will_be_handled(error):
+        error.add_note(why.render())
+        return error
+    made = torch_errors.made("Unsupported", why, also=type(error))
+    made.__cause__ = error
+    return made
 
 
 def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
@@ -154,8 +177,11 @@ def choose_symbolic_sizes(
 ) -> SymbolicSizes | None:
     """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
     dynamic = program.options.dynamic
-    if dynamic is False or not getattr(program.options.backend, "runs_python", False):
+    said = tracer.size_requests = requests_for(program.options.sizes, program.function, program.subject)
+    if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
         return None
+    if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
+        dynamic = True
     values: dict[int, Any] = {}
 
     def read(source: Source) -> Any:
@@ -165,12 +191,18 @@ def choose_symbolic_sizes(
             return None
 
     known = program.sizes.setdefault(id(continuation), {})
-    for segment in continuation.segments:
-        known.update(changed_sizes(segment.guards, read))
-    if not (known or dynamic or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in slots)):
+    if dynamic is not False and torch_config.dynamo("automatic_dynamic_shapes", True):
+        for segment in continuation.segments:
+            known.update(changed_sizes(segment.guards, read))
+        if program.first_call is not None and continuation is program.entry:
+            changes = program.first_call.changed_sizes(Arguments(slots))
+            known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
+    if not (
+        known or dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for _, x in arguments(slots))
+    ):
         return None
     specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
-    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized))
+    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, said))
 
 
 def finish_trace(
@@ -204,7 +236,8 @@ def finish_trace(
         if was_raced(tracer, continuation):
             return
         if program.options.fullgraph:
-            raise Unsupported(breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())) from error
+            unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
+            raise torch_errors.made("Unsupported", unrebuildable) from error
         if tracer.recorder.kept and program.keeps_functions:
             program.keeps_functions = False  # one has left the segment: the next trace ends before it is made
             return

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import torch
 
 from ... import settings
+from ...frontend.size_requests import NO_REQUESTS, SizeRequests
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
@@ -104,6 +105,7 @@ class Tracer(Machine):
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
+        self.size_requests: SizeRequests = NO_REQUESTS
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start

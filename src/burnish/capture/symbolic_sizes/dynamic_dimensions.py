@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from ...backends.shape_propagation import switches_kept
-from ...frontend.marks import size_marks
+from ...frontend.size_requests import NO_REQUESTS, SizeRequests
 from ...tensors.eager_strides import packed_order
 from ...tensors.symbolic_sizes import NoFormula
 from ..engine.recorded_calls import Handle
@@ -55,6 +55,8 @@ class SymbolicSizeRequest:
     """Every dimension of every tensor that is neither parameter nor buffer."""
     specialized: frozenset[SymbolPlace] = frozenset()
     """Except these: their size decided something before."""
+    said: SizeRequests = NO_REQUESTS
+    """What the program says about sizes, besides marks on tensors."""
 
     @property
     def is_expected(self) -> bool:
@@ -87,13 +89,14 @@ class SymbolicSizes:
         if order is None or not dims:
             return None
         shape: list[Any] = list(tensor.shape)
+        bounds = self.request.said.marks(tensor, source).bounds
         for dim in dims:
             leaf, place = (
                 live_scalars.Expression(None, (source.attr("shape").item(dim),)),
                 SymbolPlace(source.path(), dim),
             )
             shape[dim] = self.symbols.opened(leaf, place, tensor.shape[dim], self.request.changed.get(place))
-            least, most = size_marks(tensor).bounds.get(dim, (None, None))
+            least, most = bounds.get(dim, (None, None))
             if least is not None and least > LEAST:
                 self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, least)), True)
             if most is not None:
@@ -106,7 +109,7 @@ class SymbolicSizes:
 
     def wanted(self, tensor: torch.Tensor, source: Source) -> tuple[int, ...]:
         path = source.path()
-        marks = size_marks(tensor)
+        marks = self.request.said.marks(tensor, source)
         return tuple(
             dim
             for dim, size in enumerate(tensor.shape)

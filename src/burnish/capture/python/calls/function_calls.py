@@ -5,11 +5,10 @@ call_function(m, helper, (x,), {})        # PUSHED: the frame of helper runs nex
 
 from __future__ import annotations
 
+import sys
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
-
-import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_collective, is_leaf, is_pure_module, is_trusted, why_not_interpret
@@ -20,7 +19,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
-from .. import builtin_functions
+from .. import builtin_functions, marks_of_dynamo
 from .native_calls import call_leaf
 
 
@@ -34,6 +33,10 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = MISSING if MARKS.isdisjoint(marks) else call_marked(m, function, marks, args, kwargs)
         if answer is MISSING and "__wrapped__" in marks:
             answer = optimizers.call_decorated(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
+    if marks_of_dynamo.RULES in sys.modules:
+        answer = marks_of_dynamo.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     handler = builtin_functions.PYTHON_FUNCTIONS.get(function)
@@ -50,12 +53,6 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = recorder_fast_path.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
-        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
-    if module == "torch._dynamo.external_utils" and function.__name__ == "is_compiling":
-        return m.call(torch.compiler.is_compiling, args, kwargs)
-    if module == "torch._dynamo.mutation_guard" and function.__name__ == "tag":
-        return None  # Dynamo, used in the same process, numbers new modules for guards of its own
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
         return higher_order_functions.call_transform(m, function, args, kwargs)
     if (
@@ -91,6 +88,7 @@ MARKS = frozenset(
         "_burnish_graph_break",
         "_burnish_allow_in_graph",
         "_burnish_constant",
+        "_dynamo_marked_constant",
         "_torchdynamo_orig_callable",
     )
 )
@@ -112,7 +110,7 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
         m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
     if marks.get("_burnish_allow_in_graph"):
         return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), args, kwargs)
-    if marks.get("_burnish_constant"):
+    if marks.get("_burnish_constant") or marks.get("_dynamo_marked_constant"):
         return m.plainly(function, *args, **kwargs)
     if "_torchdynamo_orig_callable" in marks and is_wrapper:
         return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
