@@ -94,7 +94,7 @@ def trace_on(
     started = time.perf_counter()
     for segment in continuation.segments:
         program.changing |= changed_numbers(segment.guards, slots)
-    tracer.changing = frozenset(program.changing)
+    tracer.changing, tracer.go_on = frozenset(program.changing), after
     tracer.keeps_assertions = program.keeps_assertions
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)

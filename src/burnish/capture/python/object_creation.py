@@ -88,7 +88,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(new, staticmethod):
         new = new.__func__
     new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
-    if issubclass(cls, torch.Tensor):
+    if issubclass(cls, torch.Tensor) and not (new_is_python and is_user_type(new_owner)):
         return make_tensor(m, cls, args, kwargs)
     if new_is_python and init_is_python:
         return m.call(object_polyfills.construct, (cls, args, kwargs), {})

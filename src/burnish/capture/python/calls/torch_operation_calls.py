@@ -16,6 +16,7 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
+from ...subclasses import make_tensors
 from ..operators import native_reads
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -26,26 +27,9 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
             m.heap.expose(value)
     name = getattr(function, "__name__", "")
-    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
-        return args[0] if type(function) in METHOD_KINDS else function.__self__
-    if name in ("item", "tolist") and not kwargs:
-        tensor = args[0] if args else getattr(function, "__self__", None)
-        if constant_tensors.is_known(m, tensor):
-            return m.plainly(function, *args)
-        if name == "item" and graph_numbers.stays_in_graph(m, tensor):
-            return graph_numbers.read(m, tensor)
-        if name == "item":
-            answer = tensor_assertions.compared(m, tensor)
-            if answer is not MISSING:
-                return answer
-    if name == "retain_grad" and not kwargs:
-        tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
-        if not more and tensor_object_state.retain_grad(m, tensor) is None:
-            return None
-    if name == "as_tensor":
-        answer = graph_numbers.tensor_of(m, args, kwargs)
-        if answer is not None:
-            return answer
+    answer = answer_without_node(m, function, name, args, kwargs)
+    if answer is not MISSING:
+        return answer
     if m.symbolic_sizes is not None:
         answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
@@ -72,6 +56,32 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
         m.late(*torch_calls.break_of_hidden_call(name), value)
     return value
+
+
+def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """The answer to a call that needs no node, or that no torch function mode would receive; MISSING for others."""
+    given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if name == "as_tensor":
+        answer = graph_numbers.tensor_of(m, args, kwargs)
+        return MISSING if answer is None else answer
+    if kwargs or not given:
+        is_required = name == "requires_grad_" and is_required_already(m, function, args, kwargs)
+        return given[0] if is_required else MISSING
+    tensor = given[0]
+    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
+        return tensor
+    if name == "as_subclass" and len(given) == 2:
+        return make_tensors.show_as(m, *given)
+    if name in ("item", "tolist"):
+        tensor = args[0] if args else tensor
+        if constant_tensors.is_known(m, tensor):
+            return m.plainly(function, *args)
+        if name == "item" and graph_numbers.stays_in_graph(m, tensor):
+            return graph_numbers.read(m, tensor)
+        return tensor_assertions.compared(m, tensor) if name == "item" else MISSING
+    if name == "retain_grad" and len(given) == 1 and tensor_object_state.retain_grad(m, tensor) is None:
+        return None
+    return MISSING
 
 
 def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
