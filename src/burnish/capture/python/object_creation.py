@@ -20,6 +20,7 @@ from ..interpreter.frame_introspection import current_class, first_argument, why
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
+from ..subclasses import make_tensors
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -490,3 +491,4 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 _add_itertools()
+CONSTRUCTORS.update(make_tensors.CONSTRUCTORS)

@@ -134,7 +134,9 @@ class Rebuilder:
         if origin is not None:
             return self.source(origin.source)
         if handle is None:
-            return rebuild_tensors.build_subclass(self, value)
+            name = rebuild_tensors.build_subclass(self, value)
+            rebuild_instances.build_attributes(self, value, name)
+            return name
         if handle.call is None:
             return self.name(value, self.source(handle.source))
         output = self.output(handle, value)

@@ -199,6 +199,7 @@ class Interceptor:
                 m.subclasses.native[kind] = self.why
                 return value
             if value is not NotImplemented:
+                m.subclasses.note_view(value, func, args, kwargs)
                 return value
         return NotImplemented
 

@@ -12,6 +12,7 @@ from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import MISSING
 from ..python.operators import native_reads
 from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
+from .nested_calls import NestedRegion
 from .subclass_tensors import has_dispatch, is_subclass
 
 
@@ -39,8 +40,7 @@ def make_subclass(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.UNKNOWN_TENSOR, "torch's _make_subclass")
     shown = m.perform(torch.Tensor.detach, data)
     made = m.made(m.plainly(torch.Tensor._make_subclass, *args, **kwargs))
-    m.subclasses.note(made, shown)
-    m.subclasses.detached.add(id(made))
+    m.subclasses.note(made, shown, is_detached=True)
     return made
 
 
@@ -81,3 +81,11 @@ def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), 
 
 HANDLERS = {DEFAULT_FUNCTION: default_rule}
 BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._make_subclass: make_subclass}
+
+
+def without_rules(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``torch._C.DisableTorchFunctionSubclass()`` in a rule. Elsewhere a segment could end inside its block."""
+    return m.made(m.plainly(cls, *args, **kwargs)) if isinstance(m.region, NestedRegion) else MISSING
+
+
+CONSTRUCTORS = {WithoutRules: without_rules}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,21 +49,29 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
         yield tree
 
 
+class View(NamedTuple):
+    """The call whose result, given by a rule, torch marks as a view of the first argument."""
+
+    value: torch.Tensor
+    operator: Any
+    args: tuple
+    kwargs: dict
+    has_gradients: bool
+
+
 class Subclasses:
     """The tensors of subclasses in one trace."""
 
     def __init__(self) -> None:
-        self.plain: dict[int, tuple[weakref.ref, torch.Tensor]] = {}
-        """Plain tensors that show the memory of those without rules of dispatch, by id."""
+        self.plain: dict[int, tuple[weakref.ref, torch.Tensor, bool]] = {}
+        """Plain tensors that show the memory of those without rules of dispatch, by id, and whether the latter have
+        been made without history, by `_make_subclass`."""
         self.wrappers: dict[int, tuple[torch.Tensor, tuple, dict]] = {}
         """Tensors without data that the program made, and the arguments that made them, by id."""
-        self.detached: set[int] = set()
-        """Ids of those among `plain` that `_make_subclass` made."""
+        self.views: dict[int, View] = {}
+        """How wrappers were made that torch has marked as views of others, by id."""
         self.native: dict[type, str] = {}
         """Classes with rules that run natively, and why."""
-
-    def clear(self) -> None:
-        self.__init__()
 
     def forget(self, recorder: Any) -> None:
         """Forget what shows values that the recorder has forgotten."""
@@ -80,8 +88,26 @@ class Subclasses:
     def is_made_here(self, value: torch.Tensor) -> bool:
         return self.wrapper(value) is not None or self.shown_by(value) is not None
 
-    def note(self, value: torch.Tensor, plain: torch.Tensor) -> None:
-        self.plain[id(value)] = weakref.ref(value), plain
+    def note_view(self, value: Any, operator: Any, args: tuple, kwargs: dict) -> None:
+        returns = operator._schema.returns
+        if (
+            len(returns) == 1
+            and returns[0].alias_info is not None
+            and not returns[0].alias_info.is_write
+            and is_tensor(value)
+            and self.wrapper(value) is not None
+        ):
+            self.views[id(value)] = View(value, operator, args, kwargs, torch.is_grad_enabled())
+
+    def view(self, value: torch.Tensor) -> View | None:
+        entry = self.views.get(id(value))
+        return entry if entry is not None and entry.value is value and value._is_view() else None
+
+    def is_detached(self, value: torch.Tensor) -> bool:
+        return self.plain[id(value)][2]
+
+    def note(self, value: torch.Tensor, plain: torch.Tensor, is_detached: bool = False) -> None:
+        self.plain[id(value)] = weakref.ref(value), plain, is_detached
 
     def plain_of(self, m: Any, value: torch.Tensor) -> torch.Tensor:
         """A plain tensor of the graph that shows a tensor's memory."""
