@@ -93,6 +93,7 @@ def why_native(m: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | No
     for value in found:
         with WithoutRules():
             if torch.is_grad_enabled() and has_dispatch(type(value)) and value.requires_grad:
+                m.subclasses.below_autograd.add(type(value))
                 return "autograd records it"
     return None
 
@@ -233,6 +234,9 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 def whole_call(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """A call that runs the rules of dispatch natively, in each run of the graph."""
     recorder = m.recorder
+    m.subclasses.below_autograd.update(
+        type(value) for value in subclasses_in((args, kwargs)) if has_dispatch(type(value))
+    )
     if recorder.pending_break is None:
         recorder.pending_break = why_not_whole(m)
     whole = WholeCall.of(func, args, kwargs)

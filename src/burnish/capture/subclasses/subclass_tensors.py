@@ -71,7 +71,17 @@ class Subclasses:
         self.views: dict[int, View] = {}
         """How wrappers were made that torch has marked as views of others, by id."""
         self.native: dict[type, str] = {}
-        """Classes with rules that run natively, and why."""
+        """Classes with rules that could not be interpreted, and why."""
+        self.below_autograd: set[type] = set()
+        """Classes with rules of dispatch that were called while autograd recorded."""
+
+    def why_native(self) -> str:
+        reasons = [f"The rules of {kind.__qualname__} are not interpreted: {why}" for kind, why in self.native.items()]
+        reasons += [
+            f"Gradients flow through {kind.__qualname__}, whose rules are below autograd"
+            for kind in self.below_autograd
+        ]
+        return "; ".join(sorted(reasons))
 
     def forget(self, recorder: Any) -> None:
         """Forget what shows values that the recorder has forgotten."""
