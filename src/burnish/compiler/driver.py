@@ -314,7 +314,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
-    events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback=cause)
+    rules = request_of(gm).native_rules
+    text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")
+    events.emit("lower.refused", text=text, graph_module=gm, fallback=cause)
     return run_eagerly_with_compiled_rng(gm)
 
 

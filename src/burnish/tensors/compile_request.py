@@ -35,6 +35,9 @@ class CompileRequest:
     outputs_are_inference: tuple[bool | None, ...] = ()
     """For each output, whether it is an inference tensor, if the graph switches inference mode; None: no tensor."""
 
+    native_rules: str = ""
+    """Why rules of tensor subclasses run in the graph, as text for messages; empty where none do."""
+
     draws_as_eager: bool | None = None
     """Whether random numbers are eager's. Read from the settings when the graph is first compiled."""
 

@@ -31,6 +31,8 @@ from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
 from ..pytorch import torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
+from ..subclasses import interpret_rules
+from ..subclasses.subclass_tensors import subclasses_in
 from .recorded_calls import Call, Handle, NotRecordable
 
 _new_call = tuple.__new__
@@ -80,11 +82,11 @@ class Recorder(TorchFunctionMode):
     # ---- calls that the mode receives
 
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
         if self.shown is not None:
-            self.shown.append((func, args, kwargs))
-        if kinds and self.pending_break is None:
-            self.pending_break = self.why_not_by_rules(kinds)
+            self.shown.append((func, args, kwargs or {}))
+        if self.pending_break is None and (kinds or next(subclasses_in((args, kwargs)), None) is not None):
+            return interpret_rules.call(self.tracer, func, kinds, args, kwargs)
+        kwargs = kwargs or {}
         return self.call(func, args, kwargs, func, args, kwargs)
 
     def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
@@ -336,6 +338,14 @@ class Recorder(TorchFunctionMode):
         del self.calls[mark[0] :]
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
+
+    def forget(self, calls: int, inputs: int) -> None:
+        """Undo the calls of one part of an instruction, whose values the rest of it must not use."""
+        self.undo_to((calls, inputs))
+        for key, (_, handle) in list(self.known.items()):
+            if handle.key >= inputs if handle.call is None else isinstance(handle.call, int) and handle.call >= calls:
+                del self.known[key]
+        self.tracer.subclasses.forget(self)
 
     def forget_inputs(self, count: int) -> None:
         """Keep only the first ``count``."""

@@ -413,7 +413,11 @@ class Heap:
 
     def has_written(self) -> bool:
         """Whether the program has changed anything that code inside its graph could read."""
-        return self.has_marked or bool(self.tracer.effects) or any(map(self.changed, self.origins.values()))
+        return (
+            self.has_marked
+            or any(not getattr(effect.function, "writes_nothing", False) for effect in self.tracer.effects)
+            or any(map(self.changed, self.origins.values()))
+        )
 
     # ---- questions
 

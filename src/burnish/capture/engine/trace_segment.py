@@ -103,7 +103,7 @@ def trace_on(
         program.changing |= changed_numbers(segment.guards, slots)
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
-    tracer.changing = frozenset(program.changing)
+    tracer.changing, tracer.go_on = frozenset(program.changing), after
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES

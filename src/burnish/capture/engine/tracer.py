@@ -48,6 +48,8 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
+from ..subclasses import nested_calls
+from ..subclasses.subclass_tensors import Subclasses
 from . import native_calls, traced_generators, traced_variables
 from .break_signals import Late, Stop
 from .graph_recorder import Recorder
@@ -93,6 +95,7 @@ class Tracer(Machine):
     under_recorder = native_calls.under_recorder
     plainly = native_calls.plainly
     watched = native_calls.watched
+    interpret = nested_calls.interpret
     # Generators from outside.
     take_over = traced_generators.take_over
     adopt_running_generators = traced_generators.adopt_running_generators
@@ -104,6 +107,8 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
+        self.subclasses = Subclasses()
+        self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.after`
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.size_requests: SizeRequests = NO_REQUESTS
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
@@ -145,7 +150,7 @@ class Tracer(Machine):
         of a training step, for example) would otherwise live until Python collects cycles."""
         self.frame = self.answer = None
         kept = self.heap.guards  # the segment's
-        for part in (self, self.heap, self.recorder, self.gradients):
+        for part in (self, self.heap, self.recorder, self.gradients, self.subclasses):
             for value in vars(part).values():
                 if isinstance(value, (dict, list, set)) and value is not kept:
                     value.clear()

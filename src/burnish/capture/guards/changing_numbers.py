@@ -15,6 +15,7 @@ from typing import Any
 from ..numbers import numpy_kinds
 from .guards import MISSING_ERRORS, Guard, entry_of
 from .object_sources import Source
+from .tensor_metadata import plain_view
 
 NUMBERS = (int, float)
 CHANGING_NAMES = frozenset(("lr",))
@@ -25,6 +26,7 @@ READERS = {
     "members": lambda base, key: base.__dict__,
     "cell": lambda base, key: base.cell_contents,
     "call": lambda base, key: base(),
+    "plain": lambda base, key: plain_view(base),
     "keys": lambda base, key: list(base),
     "values": lambda base, key: list(base.values()),
 }

@@ -36,6 +36,7 @@ from .tensor_metadata import (
     is_comparable,
     is_leaf,
     open_facts,
+    plain_view,
     tensor_facts,
 )
 
@@ -130,6 +131,8 @@ class CheckWriter:
             return f"{base}.cell_contents"
         if source.kind == "call":
             return f"{base}()"
+        if source.kind == "plain":
+            return f"{self.constant(plain_view)}({base})"
         if source.kind == "keys":
             return f"list({base})"
         if source.kind == "values":

@@ -95,6 +95,8 @@ class Source:
             return f"{base}()"
         if self.kind == "values":
             return f"list({base}.values())"
+        if self.kind == "plain":
+            return f"{base}.as_subclass(torch.Tensor)"
         assert base is not None
         if base.kind == "members":
             return f"{base.base}.{self.key}"

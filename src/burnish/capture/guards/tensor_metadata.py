@@ -100,6 +100,12 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
     return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
 
 
+def plain_view(t: torch.Tensor) -> torch.Tensor:
+    """A plain tensor that shows the memory of one of a subclass."""
+    with WithoutRules():
+        return torch.Tensor.as_subclass(t, torch.Tensor)
+
+
 def is_leaf(t: torch.Tensor) -> bool:
     """``t.is_leaf``, also for a view with a base that was written to: torch refuses to return the history of those."""
     try:

@@ -50,6 +50,7 @@ from ..pytorch import (
     tensor_object_state,
 )
 from ..pytorch.higher_order import loop_operators
+from ..subclasses import make_tensors
 from . import iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
@@ -372,6 +373,8 @@ BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
+PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
+BUILTINS.update(make_tensors.BUILTINS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

@@ -20,6 +20,7 @@ from ..interpreter.frame_introspection import current_class, first_argument, why
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
+from ..subclasses import make_tensors
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -88,7 +89,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(new, staticmethod):
         new = new.__func__
     new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
-    if issubclass(cls, torch.Tensor):
+    if issubclass(cls, torch.Tensor) and not (new_is_python and is_user_type(new_owner)):
         return make_tensor(m, cls, args, kwargs)
     if new_is_python and init_is_python:
         return m.call(object_polyfills.construct, (cls, args, kwargs), {})
@@ -494,3 +495,4 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 _add_itertools()
+CONSTRUCTORS.update(make_tensors.CONSTRUCTORS)

@@ -330,14 +330,14 @@ def function_of(target: Any, perform: Callable | None) -> Callable:
 
 
 class Effects(list):
-    """The side effects of a trace. A region allows none."""
+    """The side effects of a trace. A region allows none, but for the nested call of a rule."""
 
     def __init__(self, m: Any):
         super().__init__()
         self.m = m
 
     def append(self, effect: Any) -> None:
-        if self.m.region is not None:
+        if self.m.region is not None and not getattr(self.m.region, "takes_effects", False):
             self.m.region.refuse(f"a call of {getattr(effect.function, '__name__', effect.function)}")
         super().append(effect)
 

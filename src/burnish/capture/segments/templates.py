@@ -40,7 +40,7 @@ from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_object_state
 from ..pytorch.backward_and_grad import no_view
-from . import rebuild_containers, rebuild_functions, rebuild_instances
+from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_tensors
 from .unrebuildable_object import Unrebuildable
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
@@ -134,7 +134,9 @@ class Rebuilder:
         if origin is not None:
             return self.source(origin.source)
         if handle is None:
-            raise Unrebuildable(value)
+            name = rebuild_tensors.build_subclass(self, value)
+            rebuild_instances.build_attributes(self, value, name)
+            return name
         if handle.call is None:
             return self.name(value, self.source(handle.source))
         output = self.output(handle, value)

@@ -111,8 +111,10 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         return None
     members = m.heap.members(obj)
     if members is not None:
+        if m.region is not None:
+            m.region.will_write(obj)
         m.heap.will_write_key(members, name)
-    else:
+    elif not m.subclasses.is_made_here(obj):
         m.heap.has_marked = True
     return m.plainly(setattr, obj, name, value)
 

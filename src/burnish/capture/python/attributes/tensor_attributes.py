@@ -52,7 +52,7 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
         if descriptor is MISSING:
             return m.plainly(getattr, obj, name)
     if name == "__dict__":
-        if m.heap.members(obj) is None and has_rules(obj):
+        if m.heap.members(obj) is None and has_rules(obj) and not m.subclasses.is_made_here(obj):
             _stop_at_own(m, obj, name)
         return obj.__dict__
     if isinstance(descriptor, FunctionType):
@@ -76,7 +76,7 @@ def _of_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if members is not None:
         return m.heap.read_key(members, name)
     table = getattr(obj, "__dict__", {})
-    if name in table and has_rules(obj):
+    if name in table and has_rules(obj) and not m.subclasses.is_made_here(obj):
         _stop_at_own(m, obj, name)
     return table.get(name, MISSING)
 

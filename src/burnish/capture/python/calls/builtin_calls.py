@@ -47,6 +47,8 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
     name, owner = wrapper.__name__, wrapper.__objclass__
     if name == "__getattribute__" and owner is object and len(args) == 1:
         return load_plainly(m, wrapper.__self__, args[0])
+    if name == "__get__" and type(wrapper.__self__) is types.GetSetDescriptorType and args and is_tensor(args[0]):
+        return m.perform(wrapper, *args, **kwargs)  # the attribute of a tensor, as its class's rules are given it
     return call_unbound(m, owner.__dict__[name], (wrapper.__self__, *args), kwargs)
 
 

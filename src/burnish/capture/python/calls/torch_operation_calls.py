@@ -16,6 +16,7 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
+from ...subclasses import make_tensors
 from ..operators import native_reads
 from . import torch_function_protocol
 
@@ -32,20 +33,9 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
-    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
-        return args[0] if type(function) in METHOD_KINDS else function.__self__
-    if name in ("item", "tolist") and not kwargs:
-        answer = read(m, function, name, args)
-        if answer is not MISSING:
-            return answer
-    if name == "retain_grad" and not kwargs:
-        tensor, *more = args if type(function) in METHOD_KINDS else (function.__self__, *args)
-        if not more and tensor_object_state.retain_grad(m, tensor) is None:
-            return None
-    if name in ("as_tensor", "tensor"):
-        answer = graph_numbers.tensor_of(m, args, kwargs)
-        if answer is not None:
-            return answer
+    answer = answer_without_node(m, function, name, args, kwargs)
+    if answer is not MISSING:
+        return answer
     if m.symbolic_sizes is not None:
         answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
@@ -87,6 +77,27 @@ def read(m: Any, function: Any, name: str, args: tuple) -> Any:
         if answer is not MISSING:
             return answer
     return graph_numbers.read(m, tensor) if graph_numbers.stays_in_graph(m, tensor) else MISSING
+
+
+def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """The answer to a call that needs no node, or that no torch function mode would receive; MISSING for others."""
+    given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if name in ("as_tensor", "tensor"):
+        answer = graph_numbers.tensor_of(m, args, kwargs)
+        return MISSING if answer is None else answer
+    if kwargs or not given:
+        is_required = name == "requires_grad_" and is_required_already(m, function, args, kwargs)
+        return given[0] if is_required else MISSING
+    tensor = given[0]
+    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
+        return tensor
+    if name == "as_subclass" and len(given) == 2:
+        return make_tensors.show_as(m, *given)
+    if name in ("item", "tolist"):
+        return read(m, function, name, args)
+    if name == "retain_grad" and len(given) == 1 and tensor_object_state.retain_grad(m, tensor) is None:
+        return None
+    return MISSING
 
 
 def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:

@@ -85,7 +85,19 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
 
 
 PURE_KINDS = (
-    *(int, float, complex, range, slice, type(None), types.MappingProxyType, torch.dtype, re.Pattern, BaseException),
+    *(
+        int,
+        float,
+        complex,
+        range,
+        slice,
+        type(None),
+        types.MappingProxyType,
+        torch.dtype,
+        re.Pattern,
+        re.Match,
+        BaseException,
+    ),
     *value_kinds.NATIVE_PARTS,
 )
 NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
@@ -102,6 +114,7 @@ CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
 KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, type), call_class),
     (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
+    (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
     (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),
     (lambda kind: kind is functools._lru_cache_wrapper, call_cached_function),

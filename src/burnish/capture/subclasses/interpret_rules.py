@@ -1,0 +1,267 @@
+"""Calls on tensors of subclasses: the rules of their classes are interpreted, so that graphs hold plain tensors.
+
+    linear(x, weight)        Quantized.__torch_function__ is interpreted:
+                             to      = weight.q.to(torch.float32)         weight.q, weight.scale: inputs of the graph
+                             mul     = to.mul(weight.scale)
+                             linear  = linear(x, mul)
+
+Torch shows the recorder every call on such a tensor (``call``). There are three kinds of rules:
+
+* the class's ``__torch_function__``: interpreted in place of the call;
+* no rules, or torch's default rule: the call is made and recorded on plain tensors that show the same memory
+  (``Subclasses.plain_of``), and results take on the class again where they leave the segment;
+* ``__torch_dispatch__``, which torch's dispatcher calls below autograd: a raw entry of the dispatch stack gets those
+  calls and has them interpreted. Calls that autograd records stay whole: the graph runs the rules then, eagerly.
+
+Rules that cannot be interpreted (they print, count, break the graph) run natively when the graph does, as part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..engine.recorded_calls import NotRecordable
+from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
+from ..python.operators import native_reads
+from ..pytorch import torch_calls
+from .nested_calls import NestedRegion
+from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in, tensors_in
+
+DEFAULT_FUNCTION = torch.Tensor.__torch_function__.__func__
+NATIVE_MODULES = ("torch._subclasses", "torch.distributed", "torch._functorch", "torch.export")
+"""Modules of classes that stand for something else than their inner tensors: tensors without data, or on many
+machines."""
+
+
+# ---- calls that the recorder receives
+
+
+def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any:
+    """A call with tensors of subclasses, or other objects with ``__torch_function__``, among its arguments."""
+    if kinds:  # torch also names classes without rules, where an attribute is read
+        is_on = torch._C._is_torch_function_enabled()
+        kinds = tuple(kind for kind in kinds if is_on and kind.__torch_function__ is not NO_FUNCTION)
+    why = why_native(m, kinds, args, kwargs)
+    if why is not None:
+        return call_natively(m, func, kinds, args, kwargs or {})
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("a tensor subclass")
+    for kind in kinds:
+        rule = kind.__torch_function__
+        if getattr(rule, "__func__", None) is DEFAULT_FUNCTION:
+            if not all(issubclass(kind, other) for other in kinds):
+                continue
+            return converted(m, below(m, func, args, kwargs or {}), func, kind)
+        given = (kind, func, tuple(kinds), args) if kwargs is None else (kind, func, tuple(kinds), args, kwargs)
+        mark, seen = m.recorder.mark(), m.recorder.seen
+        value, why = m.interpret(call_rule, given, (kwargs,))
+        if why is not None:
+            m.subclasses.native[kind] = why
+            m.recorder.forget(*mark)
+            return as_one_call(m, func, kinds, args, kwargs or {}, value)
+        if value is not NotImplemented:
+            m.recorder.seen = max(m.recorder.seen, seen + 1)
+            return value
+    if not kinds:
+        return below(m, func, args, kwargs or {})
+    return call_natively(m, func, kinds, args, kwargs or {})  # which raises torch's error
+
+
+def call_rule(kind, func, kinds, args, *kwargs):  # type: ignore[no-untyped-def]
+    return kind.__torch_function__(func, kinds, args, *kwargs)
+
+
+def call_dispatch_rule(kind, func, kinds, args, kwargs):  # type: ignore[no-untyped-def]
+    return kind.__torch_dispatch__(func, kinds, args, kwargs)
+
+
+def why_native(m: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | None:
+    """Why the rules of a call are not interpreted, or None."""
+    if m.region is not None and not isinstance(m.region, NestedRegion):
+        return "it is in a region, which may be given up"
+    found = list(subclasses_in((args, kwargs or {})))
+    for kind in (*kinds, *map(type, found)):
+        if kind in m.subclasses.native:
+            return m.subclasses.native[kind]
+        if kind.__module__.startswith(NATIVE_MODULES):
+            return f"{kind.__qualname__} is one of torch's own"
+        if not isinstance(getattr(kind, "__torch_function__", None), CLASS_METHODS):
+            return f"__torch_function__ of {kind.__qualname__} is not a class method"
+    for value in found:
+        with WithoutRules():
+            if torch.is_grad_enabled() and has_dispatch(type(value)) and value.requires_grad:
+                m.subclasses.below_autograd.add(type(value))
+                return "autograd records it"
+    return None
+
+
+CLASS_METHODS = (type(torch.Tensor.__torch_function__), type(NO_FUNCTION))
+
+
+def call_natively(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict) -> Any:
+    """One call of the graph, which runs the rules as they are."""
+    recorder = m.recorder
+    if kinds and recorder.pending_break is None:
+        recorder.pending_break = recorder.why_not_by_rules(kinds)
+    return recorder.call(func, args, kwargs, func, args, kwargs)
+
+
+def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value: Any) -> Any:
+    """The same for a call that has already been made."""
+    recorder = m.recorder
+    recorder.seen += 1
+    recorder.pending_break = recorder.why_not_by_rules(kinds) or recorder.why_not_record(func, args, kwargs, value)
+    return value
+
+
+# ---- below the rules of __torch_function__
+
+
+def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The call as torch makes it where ``__torch_function__`` is disabled."""
+    found = list(subclasses_in((args, kwargs)))
+    if any(has_dispatch(type(value)) for value in found):
+        with WithoutRules():
+            return dispatched(m, func, args, kwargs)
+    if torch_calls.name_of(func) in torch_calls.FACTS:
+        m.recorder.seen += 1
+        with WithoutRules():
+            return func(*args, **kwargs)
+    try:
+        shown = {id(value): m.subclasses.plain_of(m, value) for value in found}
+    except NotRecordable as why:
+        with WithoutRules():
+            value = func(*args, **kwargs)
+        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"{torch_calls.name_of(func)}: {why}"
+        return value
+    args, kwargs = replaced(args, shown), replaced(kwargs, shown)
+    back = {id(plain): value for value in found if (plain := shown[id(value)]) is not None}
+    return replaced(m.recorder.call(func, args, kwargs, func, args, kwargs), back)
+
+
+def replaced(tree: Any, by: dict[int, Any]) -> Any:
+    """The tree with other objects in place of some of its tensors."""
+    kind = type(tree)
+    if kind in (tuple, list, torch.Size):
+        parts = [replaced(part, by) for part in tree]
+        return tuple(parts) if kind is not list else parts
+    if kind is dict:
+        return {key: replaced(part, by) for key, part in tree.items()}
+    return by.get(id(tree), tree)
+
+
+def converted(m: Any, made: Any, func: Any, kind: type) -> Any:
+    """The results of the default rule: they take on the class."""
+    if kind is torch.Tensor or func in torch.overrides.get_default_nowrap_functions():
+        return made
+    if is_tensor(made):
+        return made if isinstance(made, kind) else as_subclass(m, made, kind)
+    if isinstance(made, (tuple, list)):
+        return type(made)(converted(m, part, func, kind) for part in made)
+    return made
+
+
+def as_subclass(m: Any, value: torch.Tensor, kind: type) -> torch.Tensor:
+    with WithoutRules():
+        made = torch.Tensor.as_subclass(value, kind)
+    plain = m.subclasses.shown_by(value) if is_subclass(value) else value
+    if plain is not None:
+        m.subclasses.note(made, plain)
+    return made
+
+
+# ---- rules of __torch_dispatch__
+
+
+class Interceptor:
+    """An entry of the dispatch stack: the rules that the dispatcher would call are interpreted."""
+
+    supports_higher_order_operators = False
+
+    def __init__(self, m: Any):
+        self.m = m
+        self.asked = False
+        self.why: str | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        m, kwargs = self.m, kwargs or {}
+        kinds = [kind for kind in types if has_dispatch(kind)]
+        self.asked = True
+        if self.why is not None:
+            return NotImplemented if kinds else func(*args, **kwargs)
+        if not kinds:  # a part of a composite operator that has plain tensors only
+            return m.recorder.call(func, args, kwargs, func, args, kwargs)
+        for kind in kinds:
+            value, self.why = m.interpret(call_dispatch_rule, (kind, func, tuple(types), args, kwargs), (kwargs,))
+            if self.why is not None:
+                m.subclasses.native[kind] = self.why
+                return value
+            if value is not NotImplemented:
+                m.subclasses.note_view(value, func, args, kwargs)
+                return value
+        return NotImplemented
+
+
+def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    recorder = m.recorder
+    if torch.is_grad_enabled() and any(value.requires_grad for value in tensors_in((args, kwargs))):
+        return whole_call(m, func, args, kwargs)
+    for value in (*args, *kwargs.values()):
+        native_reads.settle_all(m, value)
+    mark = recorder.mark()
+    interceptor = Interceptor(m)
+    modes = torch._C._len_torch_dispatch_stack()
+    recorder.seen += 1
+    try:
+        torch._C._push_on_torch_dispatch_stack(interceptor)
+        made = func(*args, **kwargs)
+    finally:
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
+    if interceptor.why is not None:
+        recorder.forget(*mark)
+        recorder.pending_break = why_not_whole(m) or recorder.why_not_record(
+            WholeCall.of(func, args, kwargs), args, kwargs, made
+        )
+    elif not interceptor.asked and torch_calls.name_of(func) not in torch_calls.FACTS:
+        recorder.pending_break = recorder.why_not_record(func, args, kwargs, made)
+    return made
+
+
+def whole_call(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A call that runs the rules of dispatch natively, in each run of the graph."""
+    recorder = m.recorder
+    m.subclasses.below_autograd.update(
+        type(value) for value in subclasses_in((args, kwargs)) if has_dispatch(type(value))
+    )
+    if recorder.pending_break is None:
+        recorder.pending_break = why_not_whole(m)
+    whole = WholeCall.of(func, args, kwargs)
+    return recorder.call(func, args, kwargs, whole, args, kwargs)
+
+
+def why_not_whole(m: Any) -> Any:
+    if m.heap.has_written():
+        return breaks.OPAQUE_CALL, "a call by the rules of a tensor subclass, which may read what was just written"
+    return None
+
+
+class WholeCall:
+    """A torch call without the rules of ``__torch_function__``, which have been interpreted already."""
+
+    def __init__(self, func: Any):
+        self.func = func
+        self.__name__ = self.__qualname__ = torch_calls.name_of(func)
+        self.__module__ = __name__
+
+    @staticmethod
+    def of(func: Any, args: tuple, kwargs: dict) -> Any:
+        is_ruled = any(is_ruled_kind(type(value)) for value in subclasses_in((args, kwargs)))
+        return WholeCall(func) if is_ruled else func
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with WithoutRules():
+            return self.func(*args, **kwargs)

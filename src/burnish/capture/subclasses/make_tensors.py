@@ -1,0 +1,91 @@
+"""Tensors of subclasses that the program makes: by their constructors, by `as_subclass`, by torch's default rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import breaks
+from ..engine.recorded_calls import NotRecordable
+from ..guards.tensor_metadata import WithoutRules
+from ..interpreter.frames import MISSING
+from ..python.operators import native_reads
+from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
+from .nested_calls import NestedRegion
+from .subclass_tensors import has_dispatch, is_subclass
+
+
+def make_wrapper(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.Tensor._make_wrapper_subclass(cls, size, ...)``: a tensor without data."""
+    for value in (*args, *kwargs.values()):
+        native_reads.settle_all(m, value)
+    args, kwargs = native_reads.settled(args), {name: native_reads.settled(value) for name, value in kwargs.items()}
+    made = m.made(m.plainly(torch.Tensor._make_wrapper_subclass, *args, **kwargs))
+    m.subclasses.wrappers[id(made)] = made, args, kwargs
+    return made
+
+
+def make_subclass(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.Tensor._make_subclass(cls, data)``: a tensor that shows the memory of ``data``, without its history."""
+    kind, data = args[:2] if len(args) > 1 else (None, None)
+    requires = args[2] if len(args) > 2 else kwargs.get("require_grad", False)
+    if (
+        type(data) is not torch.Tensor
+        or requires is not False
+        or len(args) > 3
+        or not kwargs.keys() <= {"require_grad"}
+        or has_dispatch(kind)
+    ):
+        return m.stop(breaks.UNKNOWN_TENSOR, "torch's _make_subclass")
+    shown = m.perform(torch.Tensor.detach, data)
+    made = m.made(m.plainly(torch.Tensor._make_subclass, *args, **kwargs))
+    m.subclasses.note(made, shown, is_detached=True)
+    return made
+
+
+def show_as(m: Any, value: Any, kind: Any) -> Any:
+    """``value.as_subclass(kind)``. No torch function mode receives it."""
+    if not is_subclass(value) and not m.knows(value) or has_dispatch(type(value)) or has_dispatch(kind):
+        return MISSING
+    return m.perform(shown_as, m, value, kind)
+
+
+def shown_as(m: Any, value: torch.Tensor, kind: type) -> torch.Tensor:
+    m.recorder.seen += 1
+    try:
+        plain = m.subclasses.plain_of(m, value) if is_subclass(value) else value
+    except NotRecordable as why:
+        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"as_subclass: {why}"
+        return torch.Tensor.as_subclass(value, kind)
+    if kind is torch.Tensor:
+        alias = torch.ops.aten.alias.default
+        return m.recorder.call(alias, (plain,), {}, alias, (plain,), {})
+    return as_subclass(m, plain, kind)
+
+
+def default_rule(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``super().__torch_function__(func, types, args, kwargs)``."""
+    given = dict(zip(("cls", "func", "types", "args", "kwargs"), args, strict=False)) | kwargs
+    if len(given) != len(args) + len(kwargs) or not given.keys() >= {"cls", "func", "types"}:
+        return MISSING
+    return m.perform(by_default_rule, m, **given)
+
+
+def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    if not all(issubclass(cls, other) for other in types):
+        return NotImplemented
+    with WithoutRules():
+        return converted(m, func(*args, **(kwargs or {})), func, cls)
+
+
+HANDLERS = {DEFAULT_FUNCTION: default_rule}
+BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._make_subclass: make_subclass}
+
+
+def without_rules(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``torch._C.DisableTorchFunctionSubclass()`` in a rule. Elsewhere a segment could end inside its block."""
+    return m.made(m.plainly(cls, *args, **kwargs)) if isinstance(m.region, NestedRegion) else MISSING
+
+
+CONSTRUCTORS = {WithoutRules: without_rules}

@@ -1,0 +1,107 @@
+"""Nested calls: Python functions that native code calls back while a segment is traced are interpreted, too.
+
+    torch.linear(x, weight)            native; its dispatcher calls back
+        Quantized.__torch_dispatch__   interpreted in between: its reads are guarded, its torch calls recorded
+
+The interpreter's frames are set aside for the call. If the function breaks the graph, or is about to change something
+older than the call, plain Python finishes it, and the caller is told why: what was recorded of it is then forgotten.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any, NoReturn
+
+import torch
+
+from .. import breaks
+from ..engine.break_signals import Late, Stop
+from ..interpreter.argument_binding import frame_for
+from ..interpreter.reads_past_overrides import dict_of
+
+CONTAINERS = (list, dict, set, collections.deque)
+UNSEARCHED = (type, types.ModuleType, types.FunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, str, int)
+MOST_OLDER = 2000
+
+
+class NestedRegion:
+    """A nested call that is being interpreted. If it turned out not to be interpretable after it has changed an object,
+    the change would be repeated twice: by the segment and by the call. So it must not change anything older. Calls for
+    their effect, such as `print`, are only recorded, and can be forgotten."""
+
+    takes_effects = True
+
+    def __init__(self, m: Any, args: tuple, given: tuple):
+        self.m, self.outer, self.args = m, m.region, args
+        self.made: set[int] = set(map(id, given)) | (self.outer.made if self.outer is not None else set())
+        self.older: set[int] | None = None
+
+    def meets_another(self) -> None:
+        self.refuse("a checkpoint")
+
+    def will_write(self, target: Any) -> None:
+        if id(target) not in self.made and not self.is_new_container(target):
+            self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def is_new_container(self, target: Any) -> bool:
+        """Whether a container was made in the call. Those from outside have an origin. Others that the program made
+        before are found from the arguments: functions of classes hold none."""
+        if type(target) not in CONTAINERS or self.m.heap.origin_of(target) is not None:
+            return False
+        if self.older is None:
+            self.older = set()
+            self.note_older(self.args)
+        return len(self.older) < MOST_OLDER and id(target) not in self.older
+
+    def note_older(self, value: Any) -> None:
+        if id(value) in self.older or len(self.older) >= MOST_OLDER or isinstance(value, UNSEARCHED):  # type: ignore
+            return
+        self.older.add(id(value))  # type: ignore[union-attr]
+        parts = value.values() if type(value) is dict else value if type(value) in (*CONTAINERS, tuple) else ()
+        for part in parts:
+            self.note_older(part)
+        self.note_older(dict_of(value))
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        """Torch calls are part of the graph, those that write to tensors as well."""
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Stop(breaks.OPAQUE_CALL, what)
+
+    def after_break(self, signal: Any) -> Any:
+        return signal
+
+    def leave(self) -> None:
+        self.m.region = self.outer
+
+
+def call_function(function, args):  # type: ignore[no-untyped-def]
+    """The function that is interpreted for the call."""
+    return function(*args)
+
+
+def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[Any, str | None]:
+    """The result of ``function(*args)``, and why it was not interpreted to its end. ``given``: mutable objects made for
+    the call."""
+    frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
+    calls, inputs = m.recorder.mark()
+    effects = len(m.effects)
+    try:
+        made = frame_for(call_function, [function, args])
+        made.depth = m.depth() + 1
+        m.frame, m.region = made, NestedRegion(m, args, given)
+        signal = m.trace()
+        if signal is None:
+            return m.result, None
+        if signal.kind is None and isinstance(signal, Late) and signal.error is not None:
+            raise signal.error
+        assert m.frame is not None
+        m.frame.pc -= 1
+        m.recorder.forget(calls, inputs)
+        del m.effects[effects:]
+        machine, _ = m.go_on(m, signal, m.frame)
+        machine.step()  # the instruction of the break: the operation may have run already
+        return machine.as_plain().run(), signal.what
+    finally:
+        m.frame, m.answer, m.signals, m.result = frame, answer, signals, result

@@ -1,0 +1,133 @@
+"""Tensors of subclasses in a trace: which plain tensors show them, and how the program made them.
+
+x.as_subclass(Tagged)                 shows the memory of x, which the graph knows
+Tensor._make_wrapper_subclass(cls)    has no data: it is made again from its arguments and attributes
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from ..engine.recorded_calls import NotRecordable
+from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor, plain_view
+
+NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+NO_FUNCTION = torch._C._disabled_torch_function_impl
+
+
+def is_subclass(value: Any) -> bool:
+    kind = type(value)
+    return kind not in TENSOR_TYPES and kind is not torch.nn.Buffer and is_tensor(value)
+
+
+def has_dispatch(kind: type) -> bool:
+    """Whether torch's dispatcher calls Python for tensors of a class."""
+    return kind.__torch_dispatch__ is not NO_DISPATCH
+
+
+def subclasses_in(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from subclasses_in(part)
+    elif type(tree) is dict:
+        yield from subclasses_in(list(tree.values()))
+    elif is_subclass(tree):
+        yield tree
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from tensors_in(part)
+    elif type(tree) is dict:
+        yield from tensors_in(list(tree.values()))
+    elif is_tensor(tree):
+        yield tree
+
+
+class View(NamedTuple):
+    """The call whose result, given by a rule, torch marks as a view of the first argument."""
+
+    value: torch.Tensor
+    operator: Any
+    args: tuple
+    kwargs: dict
+    has_gradients: bool
+
+
+class Subclasses:
+    """The tensors of subclasses in one trace."""
+
+    def __init__(self) -> None:
+        self.plain: dict[int, tuple[weakref.ref, torch.Tensor, bool]] = {}
+        """Plain tensors that show the memory of those without rules of dispatch, by id, and whether the latter have
+        been made without history, by `_make_subclass`."""
+        self.wrappers: dict[int, tuple[torch.Tensor, tuple, dict]] = {}
+        """Tensors without data that the program made, and the arguments that made them, by id."""
+        self.views: dict[int, View] = {}
+        """How wrappers were made that torch has marked as views of others, by id."""
+        self.native: dict[type, str] = {}
+        """Classes with rules that could not be interpreted, and why."""
+        self.below_autograd: set[type] = set()
+        """Classes with rules of dispatch that were called while autograd recorded."""
+
+    def why_native(self) -> str:
+        reasons = [f"The rules of {kind.__qualname__} are not interpreted: {why}" for kind, why in self.native.items()]
+        reasons += [
+            f"Gradients flow through {kind.__qualname__}, whose rules are below autograd"
+            for kind in self.below_autograd
+        ]
+        return "; ".join(sorted(reasons))
+
+    def forget(self, recorder: Any) -> None:
+        """Forget what shows values that the recorder has forgotten."""
+        self.plain = {key: entry for key, entry in self.plain.items() if recorder.handle_of(entry[1]) is not None}
+
+    def shown_by(self, value: torch.Tensor) -> torch.Tensor | None:
+        entry = self.plain.get(id(value))
+        return entry[1] if entry is not None and entry[0]() is value else None
+
+    def wrapper(self, value: torch.Tensor) -> tuple[torch.Tensor, tuple, dict] | None:
+        entry = self.wrappers.get(id(value))
+        return entry if entry is not None and entry[0] is value else None
+
+    def is_made_here(self, value: torch.Tensor) -> bool:
+        return self.wrapper(value) is not None or self.shown_by(value) is not None
+
+    def note_view(self, value: Any, operator: Any, args: tuple, kwargs: dict) -> None:
+        returns = operator._schema.returns
+        if (
+            len(returns) == 1
+            and returns[0].alias_info is not None
+            and not returns[0].alias_info.is_write
+            and is_tensor(value)
+            and self.wrapper(value) is not None
+        ):
+            self.views[id(value)] = View(value, operator, args, kwargs, torch.is_grad_enabled())
+
+    def view(self, value: torch.Tensor) -> View | None:
+        entry = self.views.get(id(value))
+        return entry if entry is not None and entry.value is value and value._is_view() else None
+
+    def is_detached(self, value: torch.Tensor) -> bool:
+        return self.plain[id(value)][2]
+
+    def note(self, value: torch.Tensor, plain: torch.Tensor, is_detached: bool = False) -> None:
+        self.plain[id(value)] = weakref.ref(value), plain, is_detached
+
+    def plain_of(self, m: Any, value: torch.Tensor) -> torch.Tensor:
+        """A plain tensor of the graph that shows a tensor's memory."""
+        found = self.shown_by(value)
+        if found is None:
+            origin = m.heap.origin_of(value)
+            if origin is None:
+                raise NotRecordable(f"a tensor of {type(value).__qualname__} that came from code capture did not see")
+            found = plain_view(value)
+            handle = m.recorder.input(origin.source.child("plain"), found)
+            m.recorder.known[id(found)] = weakref.ref(found), handle
+            self.note(value, found)
+        return found
