@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import AuxRequest, and_masks, create_block_mask, flex_attention, or_masks
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import burnish
 from burnish.runtime.eager.flex_attention import FlexAttention
@@ -181,6 +182,34 @@ def test_masks_are_seen_when_their_tensors_change():
     for limit in (300, 128, 10, 128):
         documents.data.copy_(torch.arange(LENGTH) // limit)
         torch.testing.assert_close(compiled(*given), flex_attention(*given, block_mask=mask))
+
+
+def test_memory_grows_with_the_length_and_not_with_its_square():
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            for x in made if isinstance(made, (tuple, list)) else (made,):
+                if isinstance(x, torch.Tensor):
+                    self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
+            return made
+
+    length = 2048
+    documents = torch.arange(length) // 100
+    mask = block_mask(lambda b, h, q, k: documents[q] == documents[k], length, length)
+    table = torch.rand(HEADS, requires_grad=True)
+
+    def fn(q, k, v):
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s * table[h], mask).sum()
+
+    compiled, given = burnish.compile(fn, fullgraph=True), tensors(1, queries=length, keys=length)
+    seen = []
+    for _ in range(2):
+        with Largest() as largest:
+            compiled(*given).backward()
+        seen.append(largest.elements)
+    assert max(seen) <= 1 << 20 < HEADS * length * length
 
 
 def test_tables_in_closures_are_rebound():

@@ -29,6 +29,7 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...numbers.live_scalars import Expression, Live
+from . import masks
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
 
@@ -38,7 +39,12 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A function of torch's module of flex attention. MISSING if it is interpreted."""
-    return attention(m, function, args, kwargs) if function.__name__ == "flex_attention" else MISSING
+    handler = BY_NAME.get(function.__name__)
+    return MISSING if handler is None else handler(m, function, args, kwargs)
+
+
+def is_replaced(function: FunctionType) -> bool:
+    return function.__name__ in BY_NAME and function.__module__ == MODULE
 
 
 def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -307,4 +313,12 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
     m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves its functions")
 
 
-HANDLERS: dict[Callable, Callable] = {begins: begin, ends: end, checked: check, attended: finish, raised: left_by_error}
+BY_NAME = {"flex_attention": attention, **masks.BY_NAME}
+HANDLERS: dict[Callable, Callable] = {
+    begins: begin,
+    ends: end,
+    checked: check,
+    attended: finish,
+    raised: left_by_error,
+    **masks.HANDLERS,
+}

@@ -46,6 +46,8 @@ class IndexFunction(GraphRegion):
         self.given = (*scores, *views)
         self.graph: Any = None
         self.depends_on_first = False
+        self.is_laid_out_as_mapped = True
+        """Whether the results for a few indices have the strides that `torch.vmap` gives them."""
         for value in self.given:
             m.recorder.calls.append(Call(index, (), {}, m.user_line()))
             m.recorder.register(value, Handle(len(m.recorder.calls) - 1))
@@ -98,6 +100,7 @@ class IndexFunction(GraphRegion):
         shape = torch.broadcast_shapes(*[x.shape for x in self.given])
         with torch.no_grad(), IndexByTable():
             mapped = self.mapped(operands)
+        self.is_laid_out_as_mapped = mapped.stride() == found.expand(shape).stride()
         if mapped.shape != shape or mapped.dtype is not found.dtype:
             return "returns something else for blocks of indices"
         same = torch.equal(mapped.nan_to_num(), found.expand(shape).nan_to_num()) if self.has_score else False
