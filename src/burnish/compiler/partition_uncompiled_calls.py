@@ -21,7 +21,6 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ..concurrency import fork_safe_locks
-from ..runtime.eager.cond import Branches
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
 from ..tensors.compile_request import INPUT, REQUEST, CompileRequest, facts_of_input, request_of
 from ..tensors.lazy_graph_module import graph_module
@@ -94,8 +93,8 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
-    if type(target) is Branches:
-        target = Branches(Piece(target.on_true, compile_graph), Piece(target.on_false, compile_graph))
+    if hasattr(target, "in_pieces"):
+        target = target.in_pieces(lambda graph: Piece(graph, compile_graph))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
         return Step(target, reads, [node], False)

@@ -247,6 +247,8 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
+            if getattr(self.tracer.region, "settles_numbers", False):
+                return value.settle()
             if value.expression.in_graph and not live_allowed:
                 raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
             symbolic_sizes = self.tracer.symbolic_sizes

@@ -24,18 +24,13 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from ...runtime.argument_trees import mapped
 from ...runtime.eager.cond import Branches
 from .. import breaks
-from ..engine.break_signals import Stop
-from ..engine.graph_builder import build_graph
-from ..engine.graph_recorder import Recorder
 from ..engine.interpreted_or_native import is_trusted
 from ..engine.recorded_calls import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..python.trace_rollback import CallStart
-from .activation_checkpointing import tensors_in, written
+from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of
 
 CONTAINERS = (tuple, list, dict)
 
@@ -121,65 +116,27 @@ class Side:
         self.calls, self.outputs, self.examples, self.spec = calls, outputs, examples, spec
 
 
-class Branch:
-    """A call of ``torch.cond`` that is being traced: a region, like ``activation_checkpointing.CapturedRegion``."""
-
-    runs_both = True
-    """More code runs than in eager."""
+class Branch(GraphRegion):
+    """A call of ``torch.cond`` that is being traced."""
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
-        self.m, self.predicate, self.truth = m, predicate, truth
+        super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
+        self.predicate, self.truth = predicate, truth
         self.given = {id(value) for value in given}
         self.is_bare = False
-        self.outer: Branch | None = m.region
-        self.start = CallStart(m, drawing_from([predicate, *given]))
-        self.made: set[int] = set()
-        """Ids of objects that the branches have made. No older object has one of these."""
-        self.operands: dict[Any, torch.Tensor] = {}
-        """The outside tensors that the branches read, by handle."""
         self.sides: list[Side] = []
-
-    # ---- side effects that a branch forbids
-
-    def meets_another(self) -> None:
-        self.refuse("a checkpoint")
-
-    def will_write(self, target: Any) -> None:
-        """An object other than a tensor is about to be changed."""
-        if id(target) not in self.made:
-            self.refuse(f"a change of a {type(target).__qualname__}")
 
     def refuse(self, what: str) -> NoReturn:
         self.give_up(breaks.OPAQUE_CALL, f"{what} in a branch")
 
-    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
-        """A torch call is about to be made."""
-        for value in tensors_in((args, kwargs)):
-            self.reads(value)
-        for target in written(function, args, kwargs):
-            if not self.is_made_here(target) or memory_of(target) in set(map(memory_of, self.operands.values())):
-                self.refuse("a change of a tensor")
-        if self.outer is not None:
-            self.outer.will_call(function, args, kwargs)
-
-    def reads(self, value: torch.Tensor) -> None:
-        if not self.is_made_here(value) and self.m.knows(value):
-            if value.layout is not torch.strided:
-                self.refuse("a tensor that is not strided")
-            self.operands.setdefault(id(self.m.recorder.tensor(value)), value)
-
-    def is_made_here(self, x: torch.Tensor) -> bool:
-        handle = self.m.recorder.handle_of(x)
-        return handle is not None and isinstance(handle.call, int) and handle.call >= self.start.calls
+    def inside(self, name: str) -> str:
+        return "a branch of torch.cond"
 
     # ---- the end of a branch
 
     def end_side(self, answer: Any) -> Any:
         recorder = self.m.recorder
-        if self.start.has_switched():
-            self.refuse("a change of a global switch")
-        if self.start.random.has_changed():
-            self.refuse("drawing random numbers")
+        self.check_end()
         leaves, spec = self.leaves_of(answer)
         outputs = [recorder.tensor(leaf) for leaf in leaves]
         self.sides.append(Side(recorder.calls[self.start.calls :], outputs, leaves, spec))
@@ -199,14 +156,6 @@ class Branch:
             self.refuse("a result that shares memory with another one or with what was given")
         return leaves, spec
 
-    def forget(self) -> None:
-        """Forget the values of one branch: neither the other branch nor the program may use them."""
-        recorder, start = self.m.recorder, self.start.calls
-        for key, (_, handle) in list(recorder.known.items()):
-            if isinstance(handle.call, int) and handle.call >= start:
-                del recorder.known[key]
-        del recorder.calls[start:]
-
     def end(self) -> Any:
         """Both have been traced: replace them by one node."""
         m, recorder = self.m, self.m.recorder
@@ -221,7 +170,7 @@ class Branch:
             self.refuse("results that differ between the two")
         if [facts_of(x, x.requires_grad) for x in first.examples] != [facts_of(x, learns) for x in second.examples]:
             self.refuse("results that differ in whether they require gradients")
-        graphs = [self.graph_of(side) for side in (self.sides[::-1] if self.truth else self.sides)]
+        graphs = [self.graph_of(side.calls, side.outputs) for side in (self.sides[::-1] if self.truth else self.sides)]
         self.leave()
         if self.outer is not None:
             for value in (self.predicate, *operands):
@@ -237,50 +186,6 @@ class Branch:
         recorder.register(made, Handle(len(recorder.calls) - 1))
         m.answer = None
         return pytree.tree_unflatten(list(made), second.spec)
-
-    def graph_of(self, side: Side) -> torch.fx.GraphModule:
-        """The branch as a graph of the values it reads."""
-        start, places = self.start.calls, {key: k for k, key in enumerate(self.operands)}
-        part = Recorder(self.m)
-        part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(places))]
-        part.examples = list(self.operands.values())
-
-        def moved(handle: Handle) -> Any:
-            if isinstance(handle.call, int) and handle.call >= start:
-                return Handle(handle.call - start, handle.path)
-            if id(handle) not in places:
-                return self.number(handle)
-            return part.inputs[places[id(handle)]]
-
-        for call in side.calls:
-            args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
-            part.calls.append(call._replace(args=args, kwargs=kwargs))
-        return build_graph(part, list(map(moved, side.outputs)))
-
-    def number(self, handle: Handle) -> Any:
-        """What stands for a number that may differ in the next call."""
-        self.refuse("a number that is no constant")
-
-    def leave(self) -> None:
-        self.m.region = self.outer
-
-    def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
-        """End the segment before the outermost ``torch.cond``."""
-        self.undo()
-        self.m.stop(kind, f"torch.cond: {what}")
-
-    def undo(self) -> None:
-        """Return to the start of the call."""
-        if self.outer is not None:
-            self.outer.undo()
-            return
-        self.m.region = None
-        self.start.go_back(self.m)
-
-    def after_break(self, signal: Any) -> Any:
-        """The trace ended inside a branch: the segment must end before the call. The original break is the reason."""
-        self.undo()
-        return Stop(signal.kind or breaks.RAISED, f"{signal.what}, in a branch of torch.cond")
 
 
 def is_plain_tree(value: Any) -> bool:
@@ -299,17 +204,6 @@ def facts_of(x: torch.Tensor, learns: bool) -> tuple:
         x.layout,
         learns and (x.dtype.is_floating_point or x.dtype.is_complex),
     )
-
-
-def memory_of(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
-
-
-def drawing_from(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors on all devices whose random number state a branch may use."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        tensors.append(torch.empty(0, device="cuda"))
-    return tensors
 
 
 HANDLERS: dict[Callable, Callable] = {

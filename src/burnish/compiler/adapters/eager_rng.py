@@ -87,6 +87,8 @@ def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
     """Whether a call that is common in models is switched off: then it runs unchanged."""
     if name == "scaled_dot_product_attention":
         return not (args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
+    if name == "flex_attention":  # has no dropout; a score function that draws is not captured
+        return True
     if "dropout" in name:
         return (args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))) is False
     return False

@@ -29,6 +29,10 @@ class Branches:
         self.__name__ = self.__qualname__ = "cond"
         self.__module__ = __name__
 
+    def in_pieces(self, compile_graph: Callable[[Any], Side]) -> Branches:
+        """The same with compiled branches."""
+        return Branches(compile_graph(self.on_true), compile_graph(self.on_false))
+
     def __call__(self, predicate: torch.Tensor, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         side = self.on_true if predicate else self.on_false
         if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):

@@ -19,6 +19,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from ...pytorch.graph_regions import flex_attention
 from .. import builtin_functions, marks_of_dynamo
 from .native_calls import call_leaf
 
@@ -53,6 +54,11 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = recorder_fast_path.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
+    by_module = BY_MODULE.get(module)
+    if by_module is not None:
+        answer = by_module(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
         return higher_order_functions.call_transform(m, function, args, kwargs)
     if (
@@ -77,6 +83,30 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if handler is None and not marks and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
             m.ordinary[id(function)] = (function, code)
     return push_ordinary(m, function, code, args, kwargs)
+
+
+def _dynamo_decorator(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    if function.__name__ == "graph_break":
+        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
+    return MISSING
+
+
+def _dynamo_utility(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return m.call(torch.compiler.is_compiling, args, kwargs) if function.__name__ == "is_compiling" else MISSING
+
+
+def _dynamo_mutation_guard(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """Dynamo, used in the same process, numbers new modules for guards of its own."""
+    return None if function.__name__ == "tag" else MISSING
+
+
+BY_MODULE: dict[str | None, Any] = {
+    "torch._dynamo.decorators": _dynamo_decorator,
+    "torch._dynamo.external_utils": _dynamo_utility,
+    "torch._dynamo.mutation_guard": _dynamo_mutation_guard,
+    flex_attention.MODULE: flex_attention.call,
+}
+"""How functions of modules that may not be imported are called. MISSING if by the rules for all functions."""
 
 
 # Marks on functions that say how they are called.

@@ -35,7 +35,7 @@ from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
 from ..activation_checkpointing import tensors_in
 from ..autograd_functions import ClassReader, Names, NotTraceable
-from ..cond import drawing_from
+from ..graph_regions.graph_region import drawing_from
 from .lowered_calls import LoweredCalls
 from .nested_calls import call_nested, landing_place
 from .undo_log import UndoLog

@@ -29,7 +29,8 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
-from ..cond import Branch, drawing_from
+from ..cond import Branch
+from ..graph_regions.graph_region import drawing_from
 from .nested_calls import call_nested, landing_place
 
 
@@ -67,7 +68,7 @@ class Functions(Branch):
         """After the second function: nothing yet."""
 
     def graphs(self) -> list[torch.fx.GraphModule]:
-        made = [self.graph_of(side) for side in self.sides]
+        made = [self.graph_of(side.calls, side.outputs) for side in self.sides]
         self.leave()
         recorder = self.m.recorder
         for value in self.examples:

@@ -1,0 +1,1 @@
+"""Functions whose torch calls become a graph of their own: what regions share, and FlexAttention."""

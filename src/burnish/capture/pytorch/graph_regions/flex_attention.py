@@ -1,0 +1,324 @@
+"""FlexAttention while tracing: one node, whose score and mask functions are graphs.
+
+    flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[h, i - j], block_mask=causal)
+
+    flex_attention = flex_attention(q, k, v, bias)        `runtime/eager/flex_attention.py`
+    getitem = flex_attention[0]
+
+In eager this call compiles its functions with Dynamo and computes all scores at once. Here both functions are
+interpreted once, on a few indices (`index_functions`). What they read is guarded, and their tensors become operands.
+Cases that eager rejects raise their error there, because the segment ends before the call.
+
+A backend without Python in its graphs gets torch's own operator, with the two graphs as submodules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NoReturn
+
+import torch
+
+from ....runtime.eager.flex_attention import FlexAttention
+from ....runtime.eager.flex_tiles import Tiles
+from ... import breaks
+from ...engine.recorded_calls import Call, Handle
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter import argument_binding
+from ...interpreter.frames import MISSING
+from ...numbers.live_scalars import Expression, Live
+from . import masks
+from .graph_region import GraphRegion, drawing_from
+from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
+
+MODULE = "torch.nn.attention.flex_attention"
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A function of torch's module of flex attention. MISSING if it is interpreted."""
+    handler = BY_NAME.get(function.__name__)
+    return MISSING if handler is None else handler(m, function, args, kwargs)
+
+
+def is_replaced(function: FunctionType) -> bool:
+    return function.__name__ in BY_NAME and function.__module__ == MODULE
+
+
+def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    try:
+        values = argument_binding.bind(function, args, kwargs)
+    except TypeError:
+        return MISSING
+    given = dict(zip(function.__code__.co_varnames, values, strict=False))
+    given = {name: value.settle() if isinstance(value, Live) else value for name, value in given.items()}
+    namespace = function.__globals__
+    why = why_not_captured(m, namespace, given)
+    if why is not None:
+        m.stop(breaks.FOREIGN_COMPILED, f"flex_attention: {why}")
+    query, key, value = given["query"], given["key"], given["value"]
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("flex_attention")
+    m.heap.expose(given["kernel_options"])
+    options = kernel_options(m, namespace, given)
+    m.answer = None
+    m.region = FlexCall(m, query, key, value, namespace["_create_empty_block_mask"])
+    return m.call(
+        attend,
+        (
+            query,
+            key,
+            given["score_mod"],
+            given["block_mask"],
+            given["scale"],
+            options,
+            given["return_lse"],
+            given["return_aux"],
+            namespace,
+        ),
+        {},
+    )
+
+
+def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
+    """What torch rejects is among this, so that torch raises its own errors."""
+    tensors = [given[name] for name in ("query", "key", "value")]
+    for x in tensors:
+        if type(x) not in TENSOR_TYPES or not m.knows(x) or x.layout is not torch.strided or x.ndim != 4:
+            return "not plain tensors of four dimensions"
+        if x.dtype not in FLOATS or x.dtype is not tensors[0].dtype or x.device != tensors[0].device:
+            return "tensors of several types or devices, or not of floating point"
+        if not x.numel():
+            return "a tensor without elements"
+        if x.requires_grad and x.device.type == "cpu":
+            return "torch computes no gradients of query, key and value on CPUs"
+    why = why_not_shapes(*[tuple(x.shape) for x in tensors], given["enable_gqa"])
+    if why is not None:
+        return why
+    if given["block_mask"] is not None and type(given["block_mask"]) is not namespace["BlockMask"]:
+        return "a block mask of a class of its own"
+    if not isinstance(given["scale"], (float, int, type(None))) or type(given["return_lse"]) is not bool:
+        return "a scale that is no number"
+    aux = given.get("return_aux")
+    if aux is not None and (type(aux) is not namespace["AuxRequest"] or given["return_lse"] or aux.max_scores):
+        return "auxiliary results other than lse"
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return "under autocast"
+    if m.region is not None and not isinstance(m.region, GraphRegion):
+        m.region.refuse("flex_attention")
+    if given["return_lse"]:
+        shown = namespace.get("_WARNINGS_SHOWN")
+        if shown is not None:
+            has_warned = Expression(WarnedAbout(shown), ())
+            m.guard_outcome(has_warned, "deprecated_return_lse" in shown)
+            if "deprecated_return_lse" not in shown:
+                return "torch warns about return_lse once"
+    return None
+
+
+class WarnedAbout:
+    """Whether torch has shown its warning about `return_lse`, which it shows once in a process."""
+
+    def __init__(self, shown: set):
+        self.shown = shown
+
+    def __call__(self) -> bool:
+        return "deprecated_return_lse" in self.shown
+
+
+def why_not_shapes(query: tuple, key: tuple, value: tuple, enable_gqa: Any) -> str | None:
+    if query[3] != key[3] or key[:3] != value[:3]:
+        return "sizes of query, key and value that do not fit"
+    if query[0] != key[0] and key[0] != 1:
+        return "batches of query and key that do not fit"
+    if query[1] != key[1] and not (enable_gqa is True and query[1] % key[1] == 0):
+        return "heads of query and key that do not fit"
+    return None
+
+
+def kernel_options(m: Any, namespace: dict, given: dict) -> dict:
+    """The options with torch's defaults. They do not change what our own kernels compute."""
+    names = ("query", "key", "value", "return_lse", "kernel_options")
+    arguments = [given[name] for name in names]
+    if "return_aux" in given:
+        arguments.append(given["return_aux"])
+    try:
+        made: dict = namespace["_apply_kernel_options"](*arguments)
+    except Exception as error:
+        return m.stop(breaks.FOREIGN_COMPILED, f"flex_attention: {type(error).__name__}: {error}")
+    return made
+
+
+# ---- the function that is interpreted for the call
+
+
+def attend(query, key, score_mod, block_mask, scale, options, return_lse, return_aux, namespace):  # type: ignore[no-untyped-def]
+    try:
+        if score_mod is not None:
+            ends(score_mod(*begins("score_mod")))
+        if block_mask is None:
+            parts = None
+        else:
+            parts = block_mask.as_tuple()
+            checked(parts[-1], block_mask.shape, block_mask.BLOCK_SIZE, query.size(0), key.size(0))
+            ends(parts[-1](*begins("mask_mod")))
+        if scale is None:
+            scale = 1.0 / math.sqrt(query.size(-1))
+        out, lse, _ = attended(parts, scale, options)
+    except BaseException as error:
+        raised(error)
+        raise
+    if return_aux is not None:
+        return out, namespace["AuxOutput"](lse=lse * math.log(2.0) if return_aux.lse else None, max_scores=None)
+    if return_lse:
+        return out, lse * math.log(2.0)
+    return out
+
+
+def begins(name: str) -> Any:
+    """Handled by `begin`."""
+
+
+def ends(result: Any) -> None:
+    """Handled by `end`."""
+
+
+def checked(*facts: Any) -> None:
+    """Handled by `check`."""
+
+
+def attended(parts: tuple | None, scale: float, options: dict) -> Any:
+    """Handled by `finish`."""
+
+
+def raised(error: BaseException) -> None:
+    """Handled by `left_by_error`."""
+
+
+class FlexCall(GraphRegion):
+    """A call of flex attention that is being traced."""
+
+    def __init__(self, m: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, empty_mask: Callable):
+        super().__init__(m, "flex_attention", drawing_from([query, key, value]))
+        self.given, self.empty_mask = (query, key, value), empty_mask
+        self.functions: dict[str, IndexFunction] = {}
+
+    def check(self, mask_mod: Any, shape: tuple, block_size: tuple, queries: int, keys: int) -> None:
+        query, key, _ = self.given
+        if getattr(mask_mod, "__name__", "") == "_sliced_mask_mod_error":
+            self.refuse("a sliced BlockMask")
+        if any(size < 1 << 30 for size in block_size) and tuple(shape[-2:]) != (query.shape[2], key.shape[2]):
+            self.refuse("a BlockMask of another length")
+        if len(shape) != 4 or shape[0] not in (1, query.shape[0]) or shape[1] not in (1, query.shape[1]):
+            self.refuse("a BlockMask of other batches or heads")
+
+    def begin(self, name: str) -> tuple[torch.Tensor, ...]:
+        query, key, _ = self.given
+        working = torch.float64 if query.dtype is torch.float64 else torch.float32
+        function = IndexFunction(
+            self.m,
+            f"{name} of flex_attention",
+            (*query.shape[:3], key.shape[2]),
+            query.device,
+            working if name == "score_mod" else None,
+        )
+        self.functions[name] = self.m.region = function
+        return function.given
+
+    def finish(self, parts: tuple | None, scale: float, options: dict) -> Any:
+        m, recorder = self.m, self.m.recorder
+        score, mask = self.functions.get("score_mod"), self.functions.get("mask_mod")
+        of_score, of_mask = ([] if f is None else list(f.operands.values()) for f in (score, mask))
+        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (*self.given, *of_score))
+        if any(x.requires_grad for x in of_mask):
+            self.refuse("a mask that reads a tensor with gradients")
+        if learns and parts is not None and len(parts) > 7 and parts[7] is None:
+            self.refuse("gradients without the BlockMask's q_indices")
+        if learns and score is not None and not score.depends_on_first:
+            self.refuse("a score that does not depend on the score it is given")
+        tiles = Tiles(
+            None if score is None or score.is_identity else score.graph,
+            None if mask is None or mask.is_always else mask.graph,
+            float(scale),
+            0 if score is None or score.is_identity else len(of_score),
+            as_it_is,
+        )
+        node = FlexAttention(tiles)
+        captured = [x for x, graph in ((of_score, tiles.score), (of_mask, tiles.mask)) if graph is not None]
+        operands = [*self.given, *[x for part in captured for x in part]]
+        made = node(*operands)
+        self.leave()
+        if parts is None and not m.options.runs_python:
+            parts = self.parts_without_mask()
+        if m.options.runs_python:
+            recorded = Call(node, tuple(map(recorder.tensor, operands)), {}, m.user_line())
+        else:
+            recorded = Call(
+                torch.ops.higher_order.flex_attention,
+                (
+                    *map(recorder.tensor, self.given),
+                    identity_graph() if score is None else with_bare_output(score.graph),
+                    (
+                        *map(recorder.argument, parts[:-1]),
+                        constant_graph() if mask is None else with_bare_output(mask.graph),
+                    ),
+                    float(scale),
+                    options,
+                    tuple(map(recorder.tensor, of_score)),
+                    tuple(map(recorder.tensor, of_mask)),
+                ),
+                {},
+                m.user_line(),
+            )
+        recorder.calls.append(recorded)
+        recorder.register(made, Handle(len(recorder.calls) - 1))
+        m.answer = None
+        return made
+
+    def parts_without_mask(self) -> tuple:
+        """The parts of the BlockMask with which torch masks nothing, as constants of the graph."""
+        recorder = self.m.recorder
+        parts = self.empty_mask(*self.given[:2]).as_tuple()
+        for part in parts:
+            if isinstance(part, torch.Tensor):
+                known = {"dtype": part.dtype, "device": part.device}
+                recorder.calls.append(Call(torch.tensor, (part.tolist(),), known, self.m.user_line()))
+                recorder.register(part, Handle(len(recorder.calls) - 1))
+        return parts
+
+
+def as_it_is(graph: torch.fx.GraphModule) -> Callable:
+    return graph
+
+
+def begin(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.region.begin(*args)
+
+
+def end(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.region.end(*args)
+
+
+def check(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.region.check(*args)
+
+
+def finish(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.region.finish(*args)
+
+
+def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
+    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves its functions")
+
+
+BY_NAME = {"flex_attention": attention, **masks.BY_NAME}
+HANDLERS: dict[Callable, Callable] = {
+    begins: begin,
+    ends: end,
+    checked: check,
+    attended: finish,
+    raised: left_by_error,
+    **masks.HANDLERS,
+}

@@ -1,0 +1,155 @@
+"""Regions whose torch calls become a graph of their own: the branches of `torch.cond`, functions of flex attention.
+
+    region = m.region = GraphRegion(m, "torch.cond", tensors)
+    ...                                    a function is interpreted; its torch calls are recorded
+    graph = region.graph_of(calls, outputs)
+    region.leave()
+
+A region must leave no trace but its graph: more may run than in eager. So it is given up *before* the function writes
+to an object from outside, prints, draws random numbers or breaks the graph. The segment then ends before the call,
+which is made for real on every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from ....runtime.argument_trees import mapped
+from ... import breaks
+from ...engine.break_signals import Stop
+from ...engine.graph_builder import build_graph
+from ...engine.graph_recorder import Recorder
+from ...engine.recorded_calls import Call, Handle
+from ...python.trace_rollback import CallStart
+from ..activation_checkpointing import tensors_in, written
+
+
+class GraphRegion:
+    runs_both = True
+    """More code runs than in eager."""
+
+    def __init__(self, m: Any, name: str, tensors: list[torch.Tensor]):
+        """`tensors`: on all devices whose random number state the function may use."""
+        self.m, self.name = m, name
+        self.outer: GraphRegion | None = m.region
+        self.start = CallStart(m, tensors)
+        self.made: set[int] = set()
+        """Ids of objects that the region has made. No older object has one of these."""
+        self.operands: dict[Any, torch.Tensor] = {}
+        """The outside tensors that the region reads, by handle."""
+
+    # ---- side effects that a region forbids
+
+    def meets_another(self) -> None:
+        self.refuse("a checkpoint")
+
+    def will_write(self, target: Any) -> None:
+        """An object other than a tensor is about to be changed."""
+        if id(target) not in self.made:
+            self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def refuse(self, what: str) -> NoReturn:
+        self.give_up(breaks.OPAQUE_CALL, what)
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        """A torch call is about to be made."""
+        for value in tensors_in((args, kwargs)):
+            self.reads(value)
+        for target in written(function, args, kwargs):
+            if not self.is_made_here(target) or memory_of(target) in set(map(memory_of, self.operands.values())):
+                self.refuse("a change of a tensor")
+        if self.outer is not None:
+            self.outer.will_call(function, args, kwargs)
+
+    def reads(self, value: torch.Tensor) -> None:
+        if not self.is_made_here(value) and self.m.knows(value):
+            if value.layout is not torch.strided:
+                self.refuse("a tensor that is not strided")
+            self.operands.setdefault(id(self.m.recorder.tensor(value)), value)
+
+    def is_made_here(self, x: torch.Tensor) -> bool:
+        handle = self.m.recorder.handle_of(x)
+        return handle is not None and isinstance(handle.call, int) and handle.call >= self.start.calls
+
+    def check_end(self) -> None:
+        if self.start.has_switched():
+            self.refuse("a change of a global switch")
+        if self.start.random.has_changed():
+            self.refuse("drawing random numbers")
+
+    # ---- the graph
+
+    def graph_of(
+        self, calls: list[Call], outputs: list[Handle], given: Sequence[torch.Tensor] = ()
+    ) -> torch.fx.GraphModule:
+        """The recorded calls as a graph of `given`, which the first calls made, and of the operands."""
+        start, places = self.start.calls, {key: k for k, key in enumerate(self.operands, len(given))}
+        part = Recorder(self.m)
+        part.examples = [*given, *self.operands.values()]
+        part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(part.examples))]
+
+        def moved(handle: Handle) -> Any:
+            if isinstance(handle.call, int) and handle.call >= start:
+                if handle.call - start < len(given):
+                    return part.inputs[handle.call - start]
+                return Handle(handle.call - start - len(given), handle.path)
+            if id(handle) not in places:
+                return self.number(handle)
+            return part.inputs[places[id(handle)]]
+
+        for call in calls[len(given) :]:
+            args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
+            part.calls.append(call._replace(args=args, kwargs=kwargs))
+        return build_graph(part, list(map(moved, outputs)))
+
+    def number(self, handle: Handle) -> Any:
+        """What stands for a number that may differ in the next call."""
+        self.refuse("a number that is no constant")
+
+    def forget(self) -> None:
+        """Forget the values that were computed: the program must not use them."""
+        recorder, start = self.m.recorder, self.start.calls
+        for key, (_, handle) in list(recorder.known.items()):
+            if isinstance(handle.call, int) and handle.call >= start:
+                del recorder.known[key]
+        del recorder.calls[start:]
+
+    # ---- the end of a region
+
+    def leave(self) -> None:
+        self.m.region = self.outer
+
+    def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
+        """End the segment before the outermost region."""
+        name = self.undo()
+        self.m.stop(kind, f"{name}: {what}")
+
+    def undo(self) -> str:
+        """Return to the start of the call. Returns its name."""
+        if self.outer is not None:
+            return self.outer.undo()
+        self.m.region = None
+        self.start.go_back(self.m)
+        return self.name
+
+    def after_break(self, signal: Any) -> Any:
+        """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
+        name = self.undo()
+        return Stop(signal.kind or breaks.RAISED, f"{signal.what}, in {self.inside(name)}")
+
+    def inside(self, name: str) -> str:
+        return f"a function of {name}"
+
+
+def memory_of(x: torch.Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+def drawing_from(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors on all devices whose random number state a function may use."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        tensors.append(torch.empty(0, device="cuda"))
+    return tensors
