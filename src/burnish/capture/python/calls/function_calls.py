@@ -50,10 +50,6 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         admit_defaults(m, function)
         return push_ordinary(m, function, made_of[0], args, kwargs)
     module = function.__globals__.get("__name__")
-    if module == "torch.nn.functional" and not marks:
-        answer = recorder_fast_path.call(m, function, args, kwargs)
-        if answer is not MISSING:
-            return answer
     by_module = BY_MODULE.get(module)
     if by_module is not None:
         answer = by_module(m, function, args, kwargs)
@@ -85,28 +81,12 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     return push_ordinary(m, function, code, args, kwargs)
 
 
-def _dynamo_decorator(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    if function.__name__ == "graph_break":
-        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else "graph_break")
-    return MISSING
+def _functional(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return MISSING if function.__dict__ else recorder_fast_path.call(m, function, args, kwargs)
 
 
-def _dynamo_utility(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    return m.call(torch.compiler.is_compiling, args, kwargs) if function.__name__ == "is_compiling" else MISSING
-
-
-def _dynamo_mutation_guard(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """Dynamo, used in the same process, numbers new modules for guards of its own."""
-    return None if function.__name__ == "tag" else MISSING
-
-
-BY_MODULE: dict[str | None, Any] = {
-    "torch._dynamo.decorators": _dynamo_decorator,
-    "torch._dynamo.external_utils": _dynamo_utility,
-    "torch._dynamo.mutation_guard": _dynamo_mutation_guard,
-    flex_attention.MODULE: flex_attention.call,
-}
-"""How functions of modules that may not be imported are called. MISSING if by the rules for all functions."""
+BY_MODULE: dict[str | None, Any] = {"torch.nn.functional": _functional, flex_attention.MODULE: flex_attention.call}
+"""How the functions of a module are called; MISSING if by the rules for all functions."""
 
 
 # Marks on functions that say how they are called.
