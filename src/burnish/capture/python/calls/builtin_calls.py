@@ -39,6 +39,7 @@ TORCH_BUILTIN_MODULES = (
     "torch",
     "torch._C",
 )
+C_FUNCTIONS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 
 
@@ -47,6 +48,8 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
     name, owner = wrapper.__name__, wrapper.__objclass__
     if name == "__getattribute__" and owner is object and len(args) == 1:
         return load_plainly(m, wrapper.__self__, args[0])
+    if name == "__get__" and owner in C_FUNCTIONS:
+        return m.plainly(wrapper, *args, **kwargs)  # a method of C code, bound: attrs binds ``object.__setattr__`` so
     return call_unbound(m, owner.__dict__[name], (wrapper.__self__, *args), kwargs)
 
 
