@@ -1,5 +1,7 @@
 """Arguments: defaults, keyword-only, positional-only, star forms, wrong calls."""
 
+import inspect
+
 import torch
 
 from .call_sequences import Before, ordinary, swing, swinging
@@ -419,3 +421,51 @@ def test_names_of_a_double_star_after_a_break():
             return x * 3, str(error)
 
     return fn, [(torch.randn(3), key) for key in ("a", "b", Name("c"), 1, "a", None)]
+
+
+# ---- signatures, as type checkers around a function use them
+
+
+def weighted(x: torch.Tensor, weight: float = 2.0, *rest, bias=None, **more) -> torch.Tensor:
+    return x * weight
+
+
+SIGNATURE = inspect.signature(weighted)
+
+
+@program(breaks=0)
+def test_signature_is_bound_to_the_arguments_of_a_call():
+    def fn(x, extra):
+        bound = SIGNATURE.bind(x, 3.0, *extra, bias=x + 1, name="a")
+        partial = SIGNATURE.bind_partial(weight=x * 2)
+        given = dict(bound.arguments)
+        bound.apply_defaults()
+        bound.arguments["weight"] = 4.0
+        return weighted(*bound.args, **bound.kwargs), given, bound.arguments["rest"], partial.arguments
+
+    return fn, lambda i: (torch.randn(2), (1, 2)[: i % 2])
+
+
+@program(breaks=0)
+def test_signature_refuses_arguments():
+    def fn(x):
+        texts = []
+        for args, kwargs in (((), {}), ((x, 1), {"weight": 2}), ((x,), {})):
+            try:
+                bound = SIGNATURE.bind(*args, **kwargs)
+            except TypeError as error:
+                texts.append(str(error))
+        bound.apply_defaults()
+        return bound.arguments["x"] + 1, bound.arguments["weight"], texts
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_parameters_of_a_signature_are_read():
+    def fn(x, signature):
+        names = [name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD]
+        kinds = [(each.name, each.annotation is torch.Tensor, each.default) for each in signature.parameters.values()]
+        return x * len(names), names, kinds[1], signature.return_annotation is torch.Tensor
+
+    return fn, lambda i: (torch.randn(2), SIGNATURE if i % 2 == 0 else inspect.signature(lambda a, b=1: a))

@@ -289,7 +289,26 @@ def test_defaultdict_factory_with_side_effects():
     return fn, [(torch.randn(2), k) for k in ("a", "b", "a", "c")], table, made
 
 
-@program
+class Tally(Counter):
+    seen: list = []
+
+    def get(self, key, default=None):
+        self.seen.append(key)
+        return super().get(key, default)
+
+
+@program(breaks=0)
+def test_counter_asks_the_methods_of_its_class():
+    def fn(x, text):
+        Tally.seen.clear()
+        counted = Tally(text)
+        counted.update({"a": 2})
+        return x * counted["a"], list(Tally.seen), dict(counted)
+
+    return fn, [(torch.randn(2), text) for text in ("aab", "c", "aab")]
+
+
+@program(breaks=0)
 def test_counter_of_shapes_and_labels():
     def fn(xs, labels):
         sizes = Counter(x.shape[0] for x in xs)

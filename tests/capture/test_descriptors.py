@@ -353,3 +353,30 @@ def test_property_replaced_on_the_class_between_calls():
 
     x = torch.randn(2)
     return fn, [(x,), (x, Before(lambda: setattr(Layer, "scale", property(lambda self: 3.0)))), (x,)]
+
+
+class Frozen:
+    """Like what attrs generates: its own ``__setattr__`` refuses, so ``__init__`` goes past it."""
+
+    set_past_it = object.__setattr__.__get__
+
+    def __init__(self, value, count=1):
+        set_attribute = Frozen.set_past_it(self)
+        set_attribute("value", value)
+        set_attribute("count", count)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+@program(breaks=0)
+def test_method_of_c_code_is_bound_by_hand():
+    def fn(x, frozen):
+        made = Frozen(x * frozen.value, 3)
+        try:
+            made.count = 4
+        except AttributeError as error:
+            return made.value + made.count, str(error), str.join.__get__(", ")(["a", "b"])
+        return x
+
+    return fn, lambda i: (torch.randn(2), Frozen(2.0 + i % 2))

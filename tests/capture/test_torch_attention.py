@@ -2,14 +2,17 @@
 
 import math
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.attention import flex_attention
+from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 
 import burnish
 from burnish.settings import patch
+from burnish.tensors.attention_settings import attention_settings, set_attention
 
+from .call_sequences import Before
 from .caller_programs import program_with_caller
 from .harness import program
 
@@ -231,3 +234,89 @@ def test_a_function_of_torchs_own_among_the_arguments_ends_the_graph():
             torch.testing.assert_close(compiled(q, k, v), fn(q, k, v))
     reasons = burnish.explain(fn)(q, k, v).break_reasons
     assert len(reasons) == 1 and "an argument of type function" in reasons[0].reason
+
+
+# ---- the choice of kernels
+
+
+def allowed():
+    cuda = torch.backends.cuda
+    return cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled()
+
+
+def heads(i):
+    return (torch.randn(1, 2, 8, 4),)
+
+
+@program(breaks=0)
+def test_kernels_chosen_by_a_context_manager():
+    def fn(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y, inside = F.scaled_dot_product_attention(x, x, x), allowed()
+            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+                y, deeper = F.scaled_dot_product_attention(y, y, y), allowed()
+        return y, inside, deeper, allowed()
+
+    return fn, heads
+
+
+@program(breaks=0)
+def test_kernels_chosen_outside_are_seen():
+    def fn(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(x, x, x)
+        return y, allowed()
+
+    def choose(i):
+        return lambda: torch.backends.cuda.enable_flash_sdp(i != 1)
+
+    return fn, lambda i: (torch.randn(1, 2, 8, 4), Before(choose(i)))
+
+
+@program
+def test_break_inside_the_choice_of_kernels():
+    def fn(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(x, x, x)
+            burnish.graph_break()
+            return F.scaled_dot_product_attention(y, y, y), allowed()
+
+    return fn, heads
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_choice_of_kernels_is_left_as_in_eager(backend):
+    """By the end of the function, by a break under fullgraph=True, and by an error in a later run."""
+
+    def fn(x, divisor):
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(x, x, x), 12 // divisor
+
+    def broken(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(x, x, x)
+            burnish.graph_break()
+            return y
+
+    before = attention_settings()
+    (x,) = heads(0)
+    try:
+        compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+        for divisor in (4, 3, 0, 2):
+            set_attention(before)
+            if divisor == 0:
+                with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                    compiled(x, torch.tensor(divisor))
+            else:
+                want = fn(x, torch.tensor(divisor))
+                set_attention(before)
+                torch.testing.assert_close(compiled(x, torch.tensor(divisor)), want)
+            assert allowed() == (True, True, False)
+        assert burnish.was_compiled(compiled)
+        set_attention(before)
+        with pytest.raises(burnish.Unsupported):
+            burnish.compile(broken, backend=backend, fullgraph=True)(x)
+        assert attention_settings() == before
+    finally:
+        set_attention(before)

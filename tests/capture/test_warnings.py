@@ -39,6 +39,19 @@ def test_warnings_come_with_their_lines():
         assert given_by(compiled) == want
 
 
+def test_a_warning_in_a_module_of_which_nothing_else_is_read():
+    """Its globals are an argument of the effect: the dictionary itself, and not a copy of what is in it."""
+    module = {"__name__": "elsewhere", "__loader__": object()}
+    exec("def fn(x, warn):\n    warn('hello')\n    return x + 1", module)
+    compiled = burnish.compile(module["fn"], backend="eager", fullgraph=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            compiled(torch.ones(2), warnings.warn)
+    assert len(caught) == 1 and ("hello", UserWarning, 2) in module["__warningregistry__"]
+    assert burnish.was_compiled(compiled)
+
+
 def test_a_warning_ends_no_graph():
     def only(x):
         warnings.warn("once", UserWarning)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os.path
 import sys
 import sysconfig
@@ -66,6 +67,13 @@ NO_LEAVES = frozenset(
         exists lexists isfile isdir islink ismount getsize getmtime getatime getctime samefile sameopenfile
         abspath realpath relpath expanduser expandvars
     """.split()
+        ),
+        # Signatures are bound to values of the program: the objects that hold them are made, and read, step by step.
+        *(
+            getattr(member, "fget", getattr(member, "__func__", member))
+            for kind in (inspect.Signature, inspect.Parameter, inspect.BoundArguments)
+            for member in vars(kind).values()
+            if isinstance(member, (FunctionType, property))
         ),
     )
 )

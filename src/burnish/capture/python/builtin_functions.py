@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
+import collections
 import copy
 import functools
 import importlib
@@ -59,7 +60,7 @@ from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import object_methods
 from .operators import native_reads, value_kinds
-from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills
 
 PURE = frozenset(
     (
@@ -304,10 +305,12 @@ def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
 
 for _function in LIVE_MATH - {min, max}:
     BUILTINS[_function] = _math(_function)
-for _polyfill in (reduction_polyfills.bisect_left, reduction_polyfills.bisect_right):
-    BUILTINS[getattr(bisect, _polyfill.__name__)] = functools.partial(
-        lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), _polyfill
-    )
+for _builtin, _polyfill in (
+    (bisect.bisect_left, reduction_polyfills.bisect_left),
+    (bisect.bisect_right, reduction_polyfills.bisect_right),
+    (collections._count_elements, container_polyfills.count_elements),  # type: ignore[attr-defined]
+):
+    BUILTINS[_builtin] = functools.partial(lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), _polyfill)
 
 
 def _cast(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -48,7 +48,7 @@ SETTINGS = frozenset(
     _get_warnAlways _get_overlap_comm is_deterministic_algorithms_warn_only_enabled
     is_anomaly_enabled is_anomaly_check_nan_enabled is_autocast_xla_enabled
     _is_multithreading_enabled _is_view_replay_enabled get_num_threads get_num_interop_threads
-    _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_
+    _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_ _get_sdp_priority_order
 """.split()
 )
 
@@ -60,6 +60,16 @@ SWITCHES = frozenset(
     set_autocast_cpu_dtype _set_fwd_grad_enabled
 """.split()
 )
+
+# Which kernels attention may use: for each setter the query of what it sets. ``sdpa_kernel`` calls them.
+ATTENTION = {
+    "_set_sdp_use_flash": "_get_flash_sdp_enabled",
+    "_set_sdp_use_math": "_get_math_sdp_enabled",
+    "_set_sdp_use_mem_efficient": "_get_mem_efficient_sdp_enabled",
+    "_set_sdp_use_cudnn": "_get_cudnn_sdp_enabled",
+    "_set_sdp_use_overrideable": "_get_overrideable_sdp_enabled",
+    "_set_sdp_priority_order": "_get_sdp_priority_order",
+}
 
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {
@@ -95,9 +105,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if args and isinstance(args[0], torch._C._InferenceMode):
         return call_on_object(m, args[0], name, args[1:])
     if name in SETTINGS and not args and not kwargs:
-        answer = m.plainly(function)
-        m.guard_outcome(Expression(operator.eq, (Expression(function, ()), answer)), True)
-        return answer
+        return read_setting(m, function)
+    if name in ATTENTION:
+        return set_attention(m, function, args, kwargs)
     if name in QUESTIONS:
         for value in args:
             native_reads.settle_all(m, value)
@@ -116,6 +126,35 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if m.recorder.seen == seen and value is not PUSHED:
         # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
+    return value
+
+
+def read_setting(m: Any, function: Any) -> Any:
+    """A query of a setting, guarded unless the program has set it."""
+    answer = m.plainly(function)
+    if function.__name__ not in m.settings_before:
+        expected = tuple(answer) if type(answer) is list else answer
+        asked = Expression(function, ())
+        if type(answer) is list:
+            asked = Expression(tuple, (asked,))
+        m.guard_outcome(Expression(operator.eq, (asked, expected)), True)
+    return answer
+
+
+def set_attention(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A node that is run at once. What was set before is guarded: it is set again if the graph raises later."""
+    name = ATTENTION[function.__name__]
+    if m.region is not None or kwargs:
+        m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__}")
+    for value in args:
+        m.heap.expose(value)
+        native_reads.settle_all(m, value)
+    args = tuple(native_reads.settled(value) for value in args)
+    if name not in m.settings_before:
+        m.settings_before[name] = (function, read_setting(m, getattr(torch._C, name)))
+    value = m.plainly(function, *args)
+    given = tuple(list(value) if type(value) is list else value for value in args)
+    m.recorder.calls.append(m.recorder.new_call(function, given, m.user_line()))
     return value
 
 

@@ -39,6 +39,7 @@ TORCH_BUILTIN_MODULES = (
     "torch",
     "torch._C",
 )
+C_FUNCTIONS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 
 
@@ -49,6 +50,8 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
         return load_plainly(m, wrapper.__self__, args[0])
     if name == "__get__" and type(wrapper.__self__) is types.GetSetDescriptorType and args and is_tensor(args[0]):
         return m.perform(wrapper, *args, **kwargs)  # the attribute of a tensor, as its class's rules are given it
+    if name == "__get__" and owner in C_FUNCTIONS:
+        return m.plainly(wrapper, *args, **kwargs)  # a method of C code, bound: attrs binds ``object.__setattr__`` so
     return call_unbound(m, owner.__dict__[name], (wrapper.__self__, *args), kwargs)
 
 

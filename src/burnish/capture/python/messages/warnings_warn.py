@@ -33,6 +33,8 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
     asked = Expression(may_be_errors, (Expression(None, (m.heap.sources.pin(warnings),)),))
     m.heap.guard("outcome", None, (asked, False))
     place = give, (*given[:2], *_place(m.frame, given[2]))
+    if place[1][4] is not None:
+        m.heap.namespace(place[1][4])  # the effect takes these very globals, whatever else is read from them
     m.effects.append(Effect.of(m, *place))
     return m.plainly(give, *place[1])
 

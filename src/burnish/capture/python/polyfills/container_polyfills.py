@@ -19,6 +19,13 @@ def to_list(items):
     return [value for value in items]  # noqa: C416  # the loop is what gets interpreted
 
 
+def count_elements(table, items):
+    """What a ``Counter`` counts by."""
+    iterator, get = iter(items), table.get
+    for key in iterator:
+        table[key] = get(key, 0) + 1
+
+
 def take(items, count):
     """What unpacking reads: at most one element more than there are names."""
     taken = []
