@@ -10,7 +10,6 @@ import torch
 from torch.fx import GraphModule
 
 from ..codegen.driver.generate_driver import write_driver
-from ..codegen.llvm import compile_kernels, host
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
@@ -24,7 +23,7 @@ from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.unbound_driver import UnboundDriver
-from ..schedule.library import memory
+from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.fold_constants import fold_constants
@@ -32,7 +31,9 @@ from ..schedule.partition.rematerialize import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
-from .gpu_kernel_compilers import compile_launches, cubins_here, register_gpus
+from ..targets.cpu import compile_kernels, host
+from ..targets.cuda import cubins_here, register_gpus
+from ..targets.kernel_compilers import compile_launches
 from .gradient_layouts import divided, halved
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
