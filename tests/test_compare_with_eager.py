@@ -94,6 +94,46 @@ def test_wrong_gradient_is_found(monkeypatch):
             compiled(x, y).backward()
 
 
+def test_wrong_gradient_of_one_piece_is_found(monkeypatch):
+    right = Rewriter.run
+
+    def run(self):
+        graph = right(self)
+        if isinstance(self, CallNamer):
+            graph.outputs = [*graph.outputs[:-2], *reversed(graph.outputs[-2:])]
+        return graph
+
+    monkeypatch.setattr(Rewriter, "run", run)
+    x, y = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+
+    def f(x, y):
+        features = x.sin() * y.exp()
+        return features, features.square().sum()
+
+    compiled = burnish.compile(f)
+    with pytest.raises(InternalError, match="backward of a graph .*: the gradient of input 0 differs"):
+        for _ in range(3):
+            compiled(x, y)[1].backward()
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_gradients_of_pieces_are_compared(start, monkeypatch):
+    seen = []
+    right = compare_with_eager.look
+    monkeypatch.setattr(compare_with_eager, "look", lambda *args: (seen.append(args[3]), right(*args)))
+    weight = torch.randn(3, 3, requires_grad=True)
+
+    def f(x):
+        features = (x @ weight).tanh()
+        return features, features.exp() * weight
+
+    compiled = burnish.compile(f)
+    for _ in range(3):
+        outputs = compiled(torch.randn(3, 3, requires_grad=True))
+        sum(x.square().sum() for x in outputs[start:]).backward()
+    assert any(name.startswith("backward") for name in seen)
+
+
 def test_inputs_are_written_once_and_views_stay_views():
     def f(x, y):
         x.mul_(2)

@@ -574,4 +574,4 @@ def test_what_the_loss_does_not_use_has_no_gradient_two_graphs_away():
             assert w.grad is None and torch.equal(v.grad, torch.full((4,), 2.0))
         run(x, w, v)[1].sum().backward()
         assert torch.equal(w.grad, 2 * torch.sin(x * w.detach()) * torch.cos(x * w.detach()) * x)
-    assert graphs.compiled == 4
+    assert graphs.compiled == 5  # the second graph has a backward for each output

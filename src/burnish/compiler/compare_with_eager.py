@@ -23,11 +23,12 @@ from torch.fx import GraphModule, Node
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.devices import gpus_of
-from ..runtime.program.autograd_function import Compiled, autograd_is_watched
+from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import Holders
 from ..settings import current
 from . import CompiledFn
+from .gradients_of_call import GradientsOfCall, has_history
 
 CALLS = 2
 """So many are compared: the first makes what is computed once, the second uses it."""
@@ -141,28 +142,25 @@ class Compared:
     def look_at_gradients(
         self, made: Sequence[Any], want: Sequence[Any], inputs: Sequence[Any], copies: list, given: list | None
     ) -> None:
-        """Have autograd's node of the compiled graph compare what it gives the inputs, when backward runs. `given`:
+        """Have autograd's nodes of the compiled graph compare what they give the inputs, when backward runs. `given`:
         copies of the inputs for float64, or None if the graph draws random numbers."""
-        nodes = {x.grad_fn for x in made if has_history(x)}
-        if len(nodes) != 1 or any(has_history(x) != has_history(y) for x, y in zip(made, want, strict=True)):
+        if any(has_history(x) != has_history(y) for x, y in zip(made, want, strict=True)):
             return
-        node = nodes.pop()
-        if node.name() != f"{Compiled.__name__}Backward":
+        observed = GradientsOfCall(made, inputs)
+        if not observed.is_complete or not observed.inputs:
             return
-        edges = [torch.autograd.graph.get_gradient_edge(x)[:2] if needs_grad(x) else None for x in inputs]
-        places = [[k for k, edge in enumerate(edges) if edge == given] for given in node.next_functions]
-        at = {number: at[0] for number, at in enumerate(places) if len(at) == 1}
-        flows = [(k, x.output_nr) for k, x in enumerate(made) if has_history(x)]
         name = f"backward of {self.name}"
 
-        def look_at(gradients: Sequence[Any], tangents: Sequence[Any]) -> None:
+        def look_at() -> None:
             if any(map(has_changed, inputs, copies)):
                 return  # written to since forward, perhaps past autograd: eager's backward would read that
-            flowing = {k: tangents[number] for k, number in flows if tangents[number] is not None}
+            flowing = observed.from_outside()
+            if not flowing:
+                return
             try:
                 expected = torch.autograd.grad(
                     [want[k] for k in flowing],
-                    [copies[k] for k in at.values()],
+                    [copies[k] for k in observed.inputs],
                     list(flowing.values()),
                     retain_graph=True,
                     allow_unused=True,
@@ -171,9 +169,9 @@ class Compared:
                 return
             # No gradient is one of zeros, and how gradients lie is left to each kernel.
             found = [
-                (k, gradients[number].contiguous(), gradient.contiguous())
-                for (number, k), gradient in zip(at.items(), expected, strict=True)
-                if gradients[number] is not None and gradient is not None
+                (k, got.contiguous(), gradient.contiguous())
+                for (k, got), gradient in zip(observed.gradients(), expected, strict=True)
+                if got is not None and gradient is not None
             ]
             if found:
                 places, got, wanted = zip(*found, strict=True)
@@ -181,8 +179,7 @@ class Compared:
                 wide = None if given is None else functools.partial(self.gradients_in_float64, given, flowing, places)
                 look(got, wanted, names, name, wide)
 
-        if at:
-            node.register_hook(look_at)
+        observed.then(look_at)
 
 
 class RandomNumbers:
@@ -261,14 +258,6 @@ def has_changed(x: Any, copy: Any) -> bool:
     """Whether an input is not what eager has left in its copy. Roundings of a graph that writes are no change."""
     with torch.no_grad():
         return why_different(x, copy) is not None
-
-
-def has_history(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.grad_fn is not None
-
-
-def needs_grad(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.requires_grad
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,25 +14,19 @@ from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.compute_once import once
-from ..ir.alias_analysis import is_memory_view
-from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import Gradients
-from ..ir.graph import Alias, Graph, Value
-from ..ir.untraceable_graph import Untraceable
+from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import RUN
 from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking.cuda_module_loader import CudaKernel
-from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.native_kernels import NativeKernel
-from ..runtime.program.shared_gradients import PassedOn, Shown
 from ..runtime.program.unbound_driver import UnboundDriver
 from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.fold_constants import fold_constants
-from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
 from ..schedule.partition.rematerialize import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
@@ -43,12 +34,12 @@ from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
-from ..tensors.view_maps import view_offset
+from .gradient_layouts import divided, halved
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
-from .program_recipe import Frozen, Halved, Plain, Recipe, Tools
+from .program_recipe import Divided, Frozen, Halved, Plain, Recipe, Tools
 
 __all__ = ["compile_graph", "tools"]
 
@@ -107,131 +98,35 @@ def parts_of(lowered: Lowered, is_training_step: bool = False) -> Plain | Frozen
     return Frozen(compiled(main, constants, made, is_training_step), once, state)
 
 
-def differentiable(lowered: Lowered, gradients: Gradients) -> Halved:
+def differentiable(lowered: Lowered, gradients: Gradients) -> Halved | Divided:
     """Compiles forward and backward."""
-    halves, layout = halved(choose_calls(lowered.graph), gradients, len(lowered.constants))
-    values = list(lowered.constants.values())
-    plans = [make_plan(half, frees_arena=True) for half in (halves.forward, halves.backward)]
-    kernels = kernels_for(
-        [launch for plan in plans for launch in launches_of(plan)],
-        [call for plan in plans for call in own_calls_of(plan)],
+    graph, values = choose_calls(lowered.graph), list(lowered.constants.values())
+    if gradients.pieces:
+        graphs, pieces, outputs = divided(graph, gradients, len(values))
+        forward, *backwards = drivers_of(graphs, values)
+        return Divided(forward, tuple(backwards), pieces, outputs)
+    halves, layout = halved(graph, gradients, len(values))
+    return Halved(*drivers_of([halves.forward, halves.backward], values), layout)
+
+
+def drivers_of(graphs: Sequence[Graph], constants: Sequence[torch.Tensor]) -> list[UnboundDriver]:
+    """The drivers of forward and of its backwards."""
+    plans = [make_plan(graph, frees_arena=True) for graph in graphs]
+    kernels = iter(
+        kernels_for(
+            [launch for plan in plans for launch in launches_of(plan)],
+            [call for plan in plans for call in own_calls_of(plan)],
+        )
     )
-    count = len(launches_of(plans[0]))
-    forward, backward = (
-        write_driver(plan, own, dict(enumerate(values, len(plan.graph.inputs) - len(values))), takes_list)
-        for plan, own, takes_list in zip(plans, (kernels[:count], kernels[count:]), (False, True), strict=True)
-    )
-    return Halved(forward, backward, layout)
-
-
-def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
-    """The two graphs, and what autograd needs to know about them. The last `constants` inputs of the graph are
-    constants."""
-    if not all(isinstance(graph.outputs[k], Alias) for k in gradients.input_aliases):
-        raise Untraceable("an output shows an input in a way that has no form here")
-    if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
-        raise Untraceable("an output shares memory with an input, and autograd is not told")
-    views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
-    graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
-    halves = partition_joint_graph(graph, gradients, constants, current().memory_budget)
-    outputs = halves.forward.outputs
-    shown = {
-        k: shown_input(out, halves.forward)
-        for k, out in enumerate(outputs[: gradients.outputs])
-        if isinstance(out, Alias)
-    }
-    halves.forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
-    place = {k: at for at, k in enumerate(k for k in range(gradients.outputs) if k not in shown and k not in views)}
-    tangents = graph.inputs[gradients.tangents : gradients.tangents + len(gradients.flows)]
-    multiplied = multiplied_tangents(graph, tangents)
-    layout = GradientLayout(
-        outputs=gradients.outputs,
-        shown=shown,
-        flows=tuple(place[k] for k in gradients.flows),
-        closed=tuple((place[k], words) for k, words in gradients.no_backward),
-        tangents=tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
-        saved_inputs=halves.saved_inputs,
-        saved_outputs=tuple(place[k] for k in halves.saved_outputs),
-        watched=halves.watched,
-        gradients=gradients.inputs,
-        inputs=gradients.tangents,
-        why_not_twice=why_not_twice(halves.forward),
-        views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
-        hidden=gradients.hidden,
-        again=gradients.current_inputs,
-        reached=gradients.reached,
-        gradient_views=tuple(
-            (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
-        ),
-        of_tangents=tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.tangent_views),
-        held=held_gradients(gradients, graph.outputs[gradients.outputs :]),
-        order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
-        multiplied=multiplied,
-    )
-    return halves, layout
-
-
-def multiplied_tangents(graph: Graph, tangents: Sequence[Value]) -> tuple[int, ...]:
-    """Bit masks of the tangents in each operation that combines some with other values. Where those tangents are zeros,
-    the result may still be NaN: 0 * inf."""
-    flowing = {value: 1 << k for k, value in enumerate(tangents)}
-    found = set()
-    for node in graph.nodes:
-        masks = [flowing.get(value, 0) for value in node.operands]
-        mask = functools.reduce(operator.or_, masks, 0)
-        if mask:
-            flowing.update((value, mask) for value in node.results if value is not None)
-            if 0 in masks:
-                found.add(mask)
-    return tuple(sorted(found)) if len(tangents) > 1 else ()
-
-
-def held_gradients(gradients: Gradients, made: Sequence[Any]) -> tuple[tuple[int, bool], ...]:
-    """The gradients whose memory is also visible elsewhere, so that a leaf copies them; and which are tangents."""
-    tangents = {view.at for view in gradients.tangent_views if not view.steps}
-    seen = {view.at for view in gradients.tangent_views}
-    bases = {made[k] for k, _ in gradients.gradient_views if isinstance(made[k], Value)}
-    seen |= {k for k, out in enumerate(made) if isinstance(out, Value) and out in bases}
-    return tuple((k, k in tangents) for k in sorted(seen) if gradients.inputs[k] in gradients.shared_in_eager)
-
-
-def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...]:
-    """The order in which autograd's node lists the inputs. It matters if a gradient is shared, else it is empty."""
-    identities = [out.input if isinstance(out, Alias) else out for out in made if isinstance(out, (Alias, Value))]
-    if len(set(identities)) == len(identities):
-        return ()
-    rest = [k for k in range(gradients.tangents) if k not in gradients.edges]
-    order = (*gradients.edges, *rest)
-    return () if list(order) == sorted(order) else order
-
-
-def shown_input(out: Alias, graph: Graph) -> Shown:
-    if out.type is None:
-        return Shown(out.input)
-    offset = view_offset(out.maps, graph.inputs[out.input].type)
-    return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached)
-
-
-def shown_value(out: Any, base: Any) -> Shown:
-    """The view of the base's memory that a value is."""
-    (source, offset), (storage, begin) = map(place_of, (out, base))
-    if source is not storage or not isinstance(source, Value):
-        raise Untraceable("two of its outputs share memory, and gradients flow into both")
-    return Shown(0, out.shape, out.type.stride, offset - begin)
-
-
-def place_of(value: Any) -> tuple[Any, int]:
-    """The value that owns the memory of a value, and its first element there."""
-    if isinstance(value, Value) and is_memory_view(value):
-        source, maps = value.node.args  # type: ignore[union-attr]
-        return source, view_offset(maps, source.type)
-    return value, 0
-
-
-def why_not_twice(forward: Graph) -> str | None:
-    if forward.writes:
-        return "writes to its inputs"
-    return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
+    return [
+        write_driver(
+            plan,
+            [next(kernels) for _ in launches_of(plan)],
+            dict(enumerate(constants, len(plan.graph.inputs) - len(constants))),
+            takes_list=number > 0,
+        )
+        for number, plan in enumerate(plans)
+    ]
 
 
 def compiled(

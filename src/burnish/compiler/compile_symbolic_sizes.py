@@ -26,10 +26,13 @@ from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
 from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
+from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.devices import gpus_of
+from ..runtime.program.autograd_function import GradientLayout
+from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
@@ -44,8 +47,9 @@ from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffer
 from ..tensors.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
-from .compile_graph import halved, launches_of, reaches_of, written_inputs
-from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
+from .compile_graph import launches_of, reaches_of, written_inputs
+from .gradient_layouts import divided, halved
+from .program_recipe import SymbolicDivided, SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]
 
@@ -102,7 +106,7 @@ def compiled_at(
         raise NoFormula("gradients flow for some sizes")
     written = written_inputs(first)
     reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
-    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
+    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved | SymbolicDivided
 
     @once
     def reach() -> Reach | None:
@@ -177,27 +181,46 @@ def chosen(graphs: Sequence[Graph]) -> list[Graph]:
         raise NoFormula(f"a library is not to be called with other sizes: {error}") from error
 
 
-def differentiable(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicHalved:
+def differentiable(
+    lowered: Sequence[Lowered], space: Space, while_waiting: Callback
+) -> SymbolicHalved | SymbolicDivided:
     """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
-    halves, layouts = zip(
+    if len({low.gradients and len(low.gradients.pieces) for low in lowered}) > 1:
+        raise NoFormula("autograd gets other nodes for other sizes")
+    has_pieces = lowered[0].gradients is not None and lowered[0].gradients.pieces
+    parts, layouts = zip(
         *(
-            halved(graph, low.gradients, len(values))  # type: ignore[arg-type]
+            (divided_at if has_pieces else halved_at)(graph, low.gradients, len(values))  # type: ignore[arg-type]
             for graph, low in fuel.same_for_each(zip(graphs, lowered, strict=True))
         ),
         strict=True,
     )
-    forward, backward = (
+    forward, *backwards = (
         build_driver(
-            graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, while_waiting, takes_list
+            graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, while_waiting, number > 0
         )
-        for graphs, takes_list in (
-            ([half.forward for half in halves], False),
-            ([half.backward for half in halves], True),
-        )
+        for number, graphs in enumerate(zip(*parts, strict=True))
     )
-    return SymbolicHalved(forward, backward, fitted(layouts, space))
+    layout = fitted(layouts, space)
+    return (
+        SymbolicDivided(forward, tuple(backwards), *layout)
+        if has_pieces
+        else SymbolicHalved(forward, *backwards, layout)
+    )
+
+
+def halved_at(graph: Graph, gradients: Gradients, constants: int) -> tuple[list[Graph], GradientLayout]:
+    halves, layout = halved(graph, gradients, constants)
+    return [halves.forward, halves.backward], layout
+
+
+def divided_at(
+    graph: Graph, gradients: Gradients, constants: int
+) -> tuple[list[Graph], tuple[tuple[PieceLayout, ...], OutputLayout]]:
+    graphs, pieces, outputs = divided(graph, gradients, constants)
+    return graphs, (pieces, outputs)
 
 
 def fitted(examples: Sequence[Any], space: Space) -> Any:

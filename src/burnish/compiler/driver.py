@@ -27,6 +27,7 @@ from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
+from ..runtime.program.differentiate_pieces import DifferentiableInPieces
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.compile_request import facts_of_input, request_of
@@ -342,8 +343,8 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
     why = None
     if len(devices) != 1:
         why = "it computes on several GPUs" if devices else "it does not compute on a GPU"
-    elif compiled.takes_gradients and getattr(compiled, "program", compiled).layout.again:
-        why = "a part of it is checkpointed, and writes to its inputs again when backward runs"
+    elif compiled.takes_gradients:
+        why = why_not_recorded_with_backward(getattr(compiled, "program", compiled))
     if why is not None:
         events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
         return compiled
@@ -351,6 +352,14 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
     fixed = [k for k, node in enumerate(placeholders) if facts_of_input(node).is_module_state]
     graphed = CudaGraphTrainingProgram if compiled.takes_gradients else CudaGraphProgram
     return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
+
+
+def why_not_recorded_with_backward(step: Any) -> str | None:
+    if isinstance(step, DifferentiableInPieces):
+        return "some of its results are computed from others, and autograd sees each of them"
+    if step.layout.again:
+        return "a part of it is checkpointed, and writes to its inputs again when backward runs"
+    return None
 
 
 AUTOCAST = ("cpu", "cuda")

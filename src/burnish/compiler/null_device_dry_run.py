@@ -22,7 +22,8 @@ from ..schedule import target_machines
 from ..schedule.pipeline import make_plan
 from ..settings import current
 from ..targets.cuda import TRITON
-from .compile_graph import halved, launches_of
+from .compile_graph import launches_of
+from .gradient_layouts import graphs_of
 
 
 def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:
@@ -32,8 +33,8 @@ def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> 
         with target_machines.substitute_target("cpu", TRITON):
             lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
-                halves, _ = halved(lowered.graph, lowered.gradients, len(lowered.constants))
-                plans = [make_plan(halves.forward), make_plan(halves.backward)]
+                graphs = graphs_of(lowered.graph, lowered.gradients, len(lowered.constants))
+                plans = list(map(make_plan, graphs))
             else:
                 plans = [make_plan(lowered.graph)]
             launches = [launch for plan in plans for launch in launches_of(plan)]

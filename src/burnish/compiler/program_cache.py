@@ -48,12 +48,13 @@ RECORDS: dict[str, str] = {
     name: module
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
-        "compiler.program_recipe": "Recipe Plain Frozen Halved "
-        "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved",
+        "compiler.program_recipe": "Recipe Plain Frozen Halved Divided "
+        "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved SymbolicDivided",
         "runtime.program.unbound_driver": "UnboundDriver View",
         "runtime.program.unbound_symbolic_driver": "UnboundSymbolicDriver SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
+        "runtime.program.differentiate_pieces": "PieceLayout OutputLayout",
         "runtime.program.shared_gradients": "PassedOn Shown",
         "tensors.weight_packing": "Panels LayerPanels",
         "tensors.symbolic_sizes": "Formula",

@@ -21,6 +21,12 @@ from ..runtime.program.autograd_function import (
     WithoutGradientFlow,
     with_gradients_instead,
 )
+from ..runtime.program.differentiate_pieces import (
+    DifferentiableInPieces,
+    OutputLayout,
+    PieceLayout,
+    SymbolicDifferentiableInPieces,
+)
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import AliasCheckedProgram
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
@@ -62,8 +68,17 @@ class Halved(NamedTuple):
     layout: GradientLayout
 
 
+class Divided(NamedTuple):
+    """Forward and the pieces of its backward, from outputs to inputs."""
+
+    forward: UnboundDriver
+    backwards: tuple[UnboundDriver, ...]
+    pieces: tuple[PieceLayout, ...]
+    outputs: OutputLayout
+
+
 class Recipe(NamedTuple):
-    parts: Plain | Frozen | Halved
+    parts: Plain | Frozen | Halved | Divided
     has_no_gradient_flow: bool
     """Some inputs require gradients, but gradients flow into no result."""
     written: tuple[int, ...]
@@ -73,7 +88,14 @@ class Recipe(NamedTuple):
 
     def assembled(
         self, tools: Tools, eager: Callable[..., Any]
-    ) -> AliasCheckedProgram | WithoutGradientFlow | Differentiable | FrozenProgram | LinkedProgram:
+    ) -> (
+        AliasCheckedProgram
+        | WithoutGradientFlow
+        | Differentiable
+        | DifferentiableInPieces
+        | FrozenProgram
+        | LinkedProgram
+    ):
         made: Any
         join = tools.join
         match self.parts:
@@ -85,7 +107,10 @@ class Recipe(NamedTuple):
                     main.program(join), prologue.program(join), state, tools.memory_comparer, instead, tools.new_watch
                 )
             case Halved(forward, backward, layout):
-                made = Differentiable(*paired_programs(forward, backward, join), layout, eager)
+                made = Differentiable(*paired_programs((forward, backward), join), layout, eager)
+            case Divided(forward, backwards, pieces, outputs):
+                first, *others = paired_programs((forward, *backwards), join)
+                made = DifferentiableInPieces(first, others, pieces, outputs, eager)
         if self.has_no_gradient_flow:
             made = WithoutGradientFlow(made)
         return AliasCheckedProgram(made, eager, self.written, self.reaches) if self.written else made
@@ -111,8 +136,16 @@ class SymbolicHalved(NamedTuple):
     """A GradientLayout in which numbers may be formulas."""
 
 
+class SymbolicDivided(NamedTuple):
+    forward: UnboundSymbolicDriver
+    backwards: tuple[UnboundSymbolicDriver, ...]
+    pieces: Any
+    """Layouts in which numbers may be formulas, as of the outputs."""
+    outputs: Any
+
+
 class SymbolicRecipe(NamedTuple):
-    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved
+    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved | SymbolicDivided
     has_no_gradient_flow: bool
     written: tuple[int, ...]
     reaches: dict[int, int]
@@ -151,6 +184,14 @@ class SymbolicRecipe(NamedTuple):
                     forward.program(join, check, otherwise),
                     backward.program(join, check, otherwise),
                     lambda point: settled(layout, point),
+                    eager,
+                    otherwise,
+                )
+            case SymbolicDivided(forward, backwards, pieces, outputs):
+                made = SymbolicDifferentiableInPieces(
+                    forward.program(join, check, otherwise),
+                    [backward.program(join, check, otherwise) for backward in backwards],
+                    lambda point: settled((pieces, outputs), point),
                     eager,
                     otherwise,
                 )

@@ -3,6 +3,8 @@
     graph(x, w, y_tangent)          Gradients(outputs=1, flows=(0,), tangents=2, inputs=(1,))
       return y, w_gradient
 
+Where autograd gets several nodes, the gradients of one after the other are the last outputs: see `pieces`.
+
 `lower.trace.differentiate` adds the gradients to the graph. `schedule.partition.partition_joint_graph` splits it into
 forward and backward.
 """
@@ -71,3 +73,25 @@ class Gradients:
     """The positions of inputs whose gradient eager references elsewhere when it reaches the leaf."""
     tangent_views: tuple[TangentView, ...] = ()
     """The gradients that are tangents, or views of them."""
+    frees: bool = True
+    """Whether eager frees saved tensors after backward, so that it runs only once."""
+    unused: tuple[int, ...] = ()
+    """The positions of inputs that require gradients and get none from any output."""
+    pieces: tuple[GradientPiece, ...] = ()
+    """Where autograd gets several nodes: their backward, from outputs to inputs. There is a tangent for each port but
+    the aliases: first those of `flows`. `inputs` and what describes them are then empty here."""
+    inner: int = 0
+    """The number of ports that are intermediate results of which only the gradient is passed on. They come after
+    `flows`."""
+    aliases: tuple[int, ...] = ()
+    """The positions of the outputs that are the last ports: views of inputs or of other outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPiece:
+    """One of several nodes of autograd: see `tensors.autograd_pieces`."""
+
+    makes: tuple[int, ...]
+    """The ports whose gradients it takes."""
+    gradients: Gradients
+    """Its `flows` are positions in `makes`. Positions of inputs from `tangents` on are ports."""

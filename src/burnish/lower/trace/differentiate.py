@@ -13,23 +13,23 @@ become further outputs. The result is one graph for forward and backward, which
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
+from ...tensors.autograd_pieces import find_pieces, saves_anything
 from .aten_tracer import AtenTracer
+from .derivatives import Closed, derivatives
+from .differentiate_pieces import add_pieces
 from .shared_gradients import LeafRecord, bases_of, views_of_tangents
 
-CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
-"""torch's errors where the captured program has already run the backward of an output, or where there is no formula."""
 
-
-def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
-    """The outputs, followed by the gradients. `tracer.traced.gradients` describes which is which."""
+def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = ()) -> list[Any]:
+    """The outputs, followed by the gradients. `tracer.traced.gradients` describes which is which. `made` are the values
+    of the captured graph."""
     check_inputs(tracer)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
@@ -45,6 +45,24 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
     )
     sources = [tracer.inputs[k] for k in given]
     first = len(tracer.graph.inputs)
+    aliases = [(k, flows.index(place[id(base)])) for k, base in views]
+    aliases += [(k, None) for k in input_aliases if all(outputs[k] is not x for x in tracer.inputs)]
+    pieces = find_pieces(tracer.inputs, [outputs[k] for k in flows], [(outputs[k], base) for k, base in aliases])
+    if pieces is not None:
+        signature = Gradients(
+            len(outputs),
+            tuple(flows),
+            first,
+            (),
+            input_aliases,
+            views=tuple((k, place[id(base)]) for k, base in views),
+            hidden=len(hidden),
+            unused=tuple(given),
+            aliases=tuple(k for k, _ in aliases),
+        )
+        with custom_backwards(tracer):
+            return [*outputs, *add_pieces(tracer, pieces, signature, sources, made)]
+    frees = saves_anything([outputs[k] for k in flows])
     tangents = {k: tracer.tangent(outputs[k]) for k in flows}
     tracer.is_backward = True
     record = LeafRecord({k: tracer.inputs[k] for k in given}, list(tangents.values()))
@@ -81,6 +99,9 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any]) -> list[Any]:
         record.edges(),
         record.held(),
         tangent_views,
+        frees,
+        # Where no gradient flows at all, the outputs still require gradients.
+        tuple(k for k in given if k not in inputs) if inputs and not no_backward else (),
     )
     return [*outputs, *gradients]
 
@@ -96,26 +117,6 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
         if not tracer.has_custom:
             raise
         raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
-
-
-class Closed(Untraceable):
-    """Backward cannot start from an output, for a reason in `CLOSED`."""
-
-    def __init__(self, words: str):
-        super().__init__(f"its gradients cannot be traced: {words}")
-        self.words = words
-
-
-def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> list[Any]:
-    if not outputs:
-        return [None] * len(inputs)
-    with torch.autocast("cpu", enabled=False):  # where backward usually runs
-        try:
-            return list(torch.autograd.grad(outputs, inputs, tangents, allow_unused=True, retain_graph=True))
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            if type(error) is RuntimeError and CLOSED.search(str(error)):
-                raise Closed(str(error)) from error
-            raise Untraceable(f"its gradients cannot be traced: {error}") from error
 
 
 def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:

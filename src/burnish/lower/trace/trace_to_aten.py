@@ -69,7 +69,7 @@ def trace_once(
                 raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
             put_back(before)  # the caller of the compiled graph sets the modes that it changes
             if gradients:
-                outputs = add_gradients(tracer, list(outputs))
+                outputs = add_gradients(tracer, list(outputs), env.values())
         finally:
             if torch._C._len_torch_dispatch_stack() > modes:
                 torch._C._pop_torch_dispatch_stack(None)

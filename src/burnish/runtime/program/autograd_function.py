@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
@@ -76,6 +76,10 @@ class GradientLayout:
     """The order in which autograd gets the inputs; empty for their own order."""
     multiplied: tuple[int, ...] = ()
     """Bit masks of `flows`: the tangents that meet in backward and are combined with other values."""
+    frees: bool = True
+    """Whether eager frees saved tensors after backward, so that it runs only once."""
+    unused: tuple[int, ...] = ()
+    """The positions of inputs that require gradients and get none from any output: autograd must not see them."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
@@ -101,6 +105,24 @@ class GradientLayout:
 
 
 first = operator.itemgetter(0)
+
+
+class GradientSource(Protocol):
+    """Computes the gradients that compiled code cannot compute."""
+
+    def gradients_by_eager(
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+    ) -> list[Any]: ...
+
+
+def check_twice(layout: GradientLayout, kind: str) -> None:
+    """Raises RuntimeError if a graph cannot run a second time, for gradients of this kind."""
+    if layout.why_not_twice is not None:
+        raise RuntimeError(
+            f"Gradients {kind} through compiled code that {layout.why_not_twice}: that part of the program cannot be "
+            "run a second time. Keep it out of compilation with burnish.disable(function), or call backward without "
+            "asking for them."
+        )
 
 
 def saving_is_watched() -> bool:
@@ -133,6 +155,8 @@ class Differentiable:
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
     def differentiated(self, inputs: tuple, layout: GradientLayout, forward: Callable, backward: Callable) -> tuple:
+        if layout.unused:
+            inputs = tuple(x.detach() if k in layout.unused else x for k, x in enumerate(inputs))
         given = layout.ordered(inputs) if layout.order else inputs
         if torch.is_grad_enabled():
             made = Compiled.apply(self, layout, forward, backward, *given)
@@ -151,6 +175,30 @@ class Differentiable:
             for k in range(layout.outputs)
         ]
         return tuple(found[: layout.outputs - layout.hidden])
+
+    def gradients_by_eager(
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+    ) -> list[Any]:
+        """Gradients from a second run of the eager graph. With `create_graph` they can be differentiated again."""
+        layout = self.layout
+        check_twice(layout, kind)
+        with torch.enable_grad():
+            outputs = self.eager(*inputs)
+            made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
+            shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
+            made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
+            pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
+            wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+            found = iter(
+                torch.autograd.grad(
+                    [out for out, _ in pairs],
+                    wanted,
+                    [tangent for _, tangent in pairs],
+                    allow_unused=True,
+                    create_graph=create_graph,
+                )
+            )
+        return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
 
 
 class SymbolicDifferentiable(Differentiable):
@@ -261,7 +309,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, step: Differentiable, layout: GradientLayout, forward: Callable, backward: Callable, *inputs: Any
+        ctx: Any, step: GradientSource, layout: GradientLayout, forward: Callable, backward: Callable, *inputs: Any
     ) -> tuple:
         if layout.order:
             inputs = tuple(layout.as_given(inputs))
@@ -295,30 +343,25 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given_tangents: Any) -> tuple:
         tangents = given_tangents[0] if HANDS_OVER else list(given_tangents)
-        step: Differentiable = ctx.step
+        step: GradientSource = ctx.step
         layout: GradientLayout = ctx.layout
         if torch.is_grad_enabled():
-            found = gradients_by_eager(
-                step, ctx.inputs, tangents, "of gradients (create_graph=True)", create_graph=True
-            )
+            found = step.gradients_by_eager(ctx.inputs, tangents, "of gradients (create_graph=True)", True)
             return None, None, None, None, *layout.ordered(found)
+        if all(tangents[k] is None for k in layout.flows):
+            # Autograd continues to what the loss reaches by other paths, with no gradient. Zeros would count as a
+            # gradient.
+            return (None,) * (layout.inputs + NOT_INPUTS)
         if ctx.kept is None:
             raise RuntimeError(TWICE)
         if any(x is not None and is_batched(x) for x in tangents):
-            found = gradients_by_eager(step, ctx.inputs, tangents, "many at once (vmap)", create_graph=False)
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
-                ctx.kept = ctx.run = None
+            found = step.gradients_by_eager(ctx.inputs, tangents, "many at once (vmap)", False)
+            free_after(ctx, layout)
             return None, None, None, None, *layout.ordered(found)
         flowing = [tangents[k] for k in layout.flows]
         for k, words in layout.closed:
             if tangents[k] is not None:
                 raise RuntimeError(words)
-        if all(tangent is None for tangent in flowing):
-            # Autograd continues to what the loss reaches by other paths, with no gradient. Zeros would count as a
-            # gradient.
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
-                ctx.kept = ctx.run = None
-            return (None,) * (layout.inputs + NOT_INPUTS)
         unreached = layout.without_gradient(flowing)
         came = list(tangents) if layout.may_spread_nan(flowing) else None
         tangents.clear()
@@ -332,7 +375,9 @@ class Compiled(torch.autograd.Function):
             as_expected(flowing.pop(), *expected, device)
             for expected, device in zip(layout.tangents, ctx.devices, strict=True)
         ]
-        watched = ctx.saved_tensors[: len(layout.saved_inputs) + len(layout.saved_outputs)]
+        count = len(layout.saved_inputs) + len(layout.saved_outputs)
+        # Torch refuses to show even no saved tensors a second time.
+        watched = ctx.saved_tensors[:count] if count or layout.watched else ()
         given += [ctx.inputs[k] for k in layout.again]
         given += [ctx.inputs[k] if x is None else x for k, x in zip(layout.saved_inputs, watched, strict=False)]
         given += [
@@ -341,12 +386,11 @@ class Compiled(torch.autograd.Function):
         ]  # Python numbers are kept as they are
         given += ctx.kept
         run = ctx.run
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.kept = ctx.run = None  # tells the caller that the saved values may be freed
+        free_after(ctx, layout)
         del watched
         found = run(given)
         if came is not None and not all(bool(x.isfinite().all()) for x in found if x is not None):
-            again = gradients_by_eager(step, ctx.inputs, came, "", create_graph=False)
+            again = step.gradients_by_eager(ctx.inputs, came, "", False)
             return None, None, None, None, *layout.ordered(again)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, layout.of_tangents)
@@ -360,6 +404,12 @@ class Compiled(torch.autograd.Function):
         for at in unreached:
             gradients[at] = None
         return None, None, None, None, *layout.ordered(gradients)
+
+
+def free_after(ctx: Any, layout: GradientLayout) -> None:
+    """Frees the saved values of a backward that runs only once."""
+    if layout.frees and not torch._C._autograd._get_current_graph_task_keep_graph():
+        ctx.kept = ctx.run = None
 
 
 def is_batched(tangent: torch.Tensor) -> bool:
@@ -386,33 +436,3 @@ def as_expected(
     # A tangent in the expected layout stays the same tensor, whatever its strides along dimensions of size 1. As a
     # gradient, a second tensor over the same memory would be stolen by autograd, not copied.
     return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)
-
-
-def gradients_by_eager(
-    step: Differentiable, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
-) -> list[Any]:
-    """Gradients from a second run of the eager graph. With `create_graph` they can be differentiated again."""
-    layout = step.layout
-    if layout.why_not_twice is not None:
-        raise RuntimeError(
-            f"Gradients {kind} through compiled code that {layout.why_not_twice}: that part of the program cannot be "
-            "run a second time. Keep it out of compilation with burnish.disable(function), or call backward without "
-            "asking for them."
-        )
-    with torch.enable_grad():
-        outputs = step.eager(*inputs)
-        made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
-        shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
-        made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
-        pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
-        wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-        found = iter(
-            torch.autograd.grad(
-                [out for out, _ in pairs],
-                wanted,
-                [tangent for _, tangent in pairs],
-                allow_unused=True,
-                create_graph=create_graph,
-            )
-        )
-    return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]

@@ -77,10 +77,10 @@ class LinkedProgram:
 
 
 class PairedProgram(LinkedProgram):
-    """A forward or backward program. The two share one arena, so a run takes a pair of frames, one of each."""
+    """A forward or backward program. They share one arena, so a run takes frames of all of them from the pool."""
 
     def __init__(
-        self, whole: LinkedProgram, side: int, pairs: list[tuple[Any, Any]], make_pair: Callable[[], tuple[Any, Any]]
+        self, whole: LinkedProgram, side: int, pairs: list[tuple[Any, ...]], make_pair: Callable[[], tuple[Any, ...]]
     ):
         self.source, self.make_frame, self.run = whole.source, whole.make_frame, whole.run
         self.takes, self.binds, self.bind = None, (), None
@@ -97,8 +97,8 @@ class PairedProgram(LinkedProgram):
 
     def each_idle_arena(self, do: Callable[[torch.Tensor], object]) -> None:
         pairs = taken(self.pairs)
-        for frame, _ in pairs:
-            do(frame.arena)
+        for frames in pairs:
+            do(frames[0].arena)
         self.pairs += pairs
 
 

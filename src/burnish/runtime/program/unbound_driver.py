@@ -2,7 +2,7 @@
 
     draft = write_driver(plan, kernels, constants)          codegen
     program = draft.program(compile_sequence)
-    forward, backward = paired_programs(draft, other, compile_sequence)
+    forward, backward = paired_programs([draft, other], compile_sequence)
 
 It contains no address, so it can be written to disk and made a program in another process
 (`compiler.program_cache`).
@@ -11,7 +11,7 @@ It contains no address, so it can be written to disk and made a program in anoth
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -134,17 +134,17 @@ class UnboundDriver(NamedTuple):
         return make
 
 
-def paired_programs(forward: UnboundDriver, backward: UnboundDriver, join: Join) -> tuple[PairedProgram, PairedProgram]:
-    """The two as programs with one arena: forward has finished with it before backward starts."""
-    wholes = forward.program(join), backward.program(join)
-    size = max(forward.arena, backward.arena)
+def paired_programs(drivers: Sequence[UnboundDriver], join: Join) -> list[PairedProgram]:
+    """Forward and its backwards as programs with one arena: each has finished with it before another one starts."""
+    wholes = [driver.program(join) for driver in drivers]
+    size = max(driver.arena for driver in drivers)
 
-    def make_pair() -> tuple[Any, Any]:
+    def make_frames() -> tuple[Any, ...]:
         arena = arena_memory.new_arena(size)
-        return wholes[0].make_frame(arena), wholes[1].make_frame(arena)
+        return tuple([whole.make_frame(arena) for whole in wholes])
 
-    pairs: list[tuple[Any, Any]] = []
-    made = PairedProgram(wholes[0], 0, pairs, make_pair), PairedProgram(wholes[1], 1, pairs, make_pair)
+    pool: list[tuple[Any, ...]] = []
+    made = [PairedProgram(whole, side, pool, make_frames) for side, whole in enumerate(wholes)]
     if size >= arena_memory.LARGE:
         arena_memory.watch(made[0])
     return made

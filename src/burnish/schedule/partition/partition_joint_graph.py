@@ -10,7 +10,7 @@ which values are recomputed, and from what.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.alias_analysis import storage_of
@@ -121,14 +121,33 @@ class Splitter:
 
     def halves(self, budget: float) -> Halves:
         saved, again, instead = choose(self.chooser, budget)
-        is_copied = self.chooser.is_copied
-        inputs = [value for value in saved if value.node is None and not is_copied(value)]
-        outputs = {}
+        inputs, outputs, kept, more = self.by_kind(saved)
+        return Halves(
+            self.forward_graph(more),
+            self.backward_graph(again, [*inputs, *kept, *more], instead),
+            tuple(self.given.index(value) for value in inputs),
+            tuple(outputs[value] for value in kept),
+            tuple(k for k, value in enumerate(more) if self.is_seen(value, outputs)),
+        )
+
+    def by_kind(self, saved: Sequence[Value]) -> tuple[list[Value], dict[Value, int], list[Value], list[Value]]:
+        """Of the saved values: the inputs; the positions of all outputs; the outputs; and the others."""
+        inputs = [value for value in saved if value.node is None and not self.chooser.is_copied(value)]
+        outputs: dict[Value, int] = {}
         for k, out in enumerate(self.outputs):
             if isinstance(out, Value) and out.node is not None:
                 outputs.setdefault(out, k)
         kept = [value for value in saved if value in outputs]
-        more = [value for value in saved if value not in outputs and value not in inputs]
+        return inputs, outputs, kept, [value for value in saved if value not in outputs and value not in inputs]
+
+    def is_seen(self, value: Value, outputs: Iterable[Value]) -> bool:
+        """Whether a saved value shares memory with an input or output of the program."""
+        shared = {*(storage_of(out) for out in outputs), *self.given}
+        return not self.chooser.is_copied(value) and storage_of(value) in shared
+
+    def forward_graph(self, more: Sequence[Value]) -> Graph:
+        """Returns the program's outputs, and more values."""
+        is_copied = self.chooser.is_copied
         forward, env = extract_subgraph(
             (node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants]
         )
@@ -136,14 +155,7 @@ class Splitter:
         build = Builder(forward)
         forward.outputs += [build.copy(env[value]) if is_copied(value) else env[value] for value in more]
         forward.writes = [write.of(env[write.value]) for write in self.early_writes]
-        shared = {*(storage_of(value) for value in outputs), *self.given}
-        return Halves(
-            forward,
-            self.backward_graph(again, [*inputs, *kept, *more], instead),
-            tuple(self.given.index(value) for value in inputs),
-            tuple(outputs[value] for value in kept),
-            tuple(k for k, value in enumerate(more) if not is_copied(value) and storage_of(value) in shared),
-        )
+        return forward
 
     def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
         inputs = [*self.tangents, *saved, *self.constants]

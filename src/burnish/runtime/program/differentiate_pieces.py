@@ -1,0 +1,322 @@
+"""A compiled graph that autograd sees as several nodes, so that it can do between them what it does in eager.
+
+    h, l = step(x)              l.grad_fn is one node, h.grad_fn the next:      x -> h -> l
+    h.retain_grad()
+    l.backward()                h.grad is set
+
+One forward program computes everything. Then each piece is applied, from inputs to outputs: it takes the inputs and
+ports that gradients leave it for, and returns results that are there already. Its backward is a program of its own.
+`tensors.autograd_pieces` describes pieces and ports.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...concurrency.compute_once import once
+from ...tensors.autograd_pieces import Edge, Pieces, edge_of, find_pieces
+from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .shared_gradients import Shown
+from .symbolic_size_program import SymbolicProgram
+
+
+@dataclass(frozen=True, slots=True)
+class PieceLayout:
+    """One node of autograd."""
+
+    layout: GradientLayout
+    inputs: tuple[int, ...]
+    """What it takes: positions of the graph's inputs, and from there on ports."""
+    makes: tuple[int, ...]
+    """The ports that it returns."""
+    places: tuple[int | None, ...]
+    """Where these are among forward's results; None for ports that only pass gradients on."""
+    devices: tuple[torch.device, ...]
+    kept: tuple[int, ...]
+    """The positions of the other saved values among forward's results."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLayout:
+    """The graph's outputs. The fields are those of a `GradientLayout`."""
+
+    outputs: int
+    shown: dict[int, Shown]
+    views: dict[int, Shown]
+    hidden: int
+    inputs: int
+    aliases: tuple[tuple[int, int], ...]
+    """The ports that are views, and their positions among the outputs."""
+
+    @property
+    def computed(self) -> int:
+        """How many of forward's results are outputs; the others are saved values."""
+        return self.outputs - len(self.shown) - len(self.views)
+
+
+class DifferentiableInPieces:
+    takes_gradients = True
+
+    def __init__(
+        self,
+        forward: Callable,
+        backwards: Sequence[Callable],
+        pieces: Sequence[PieceLayout],
+        outputs: OutputLayout,
+        eager: Callable,
+    ):
+        """Backwards and pieces come from outputs to inputs."""
+        self.forward, self.backwards, self.pieces, self.outputs, self.eager = forward, backwards, pieces, outputs, eager
+
+    @property
+    def source(self) -> str:
+        backwards = "".join(f"\n# backward {k}\n{x.source}" for k, x in enumerate(self.backwards))  # type: ignore
+        return f"# forward\n{self.forward.source}{backwards}"  # type: ignore[attr-defined]
+
+    def __call__(self, *inputs: Any) -> tuple:
+        if autograd_is_watched():
+            # Checkpointing counts the saved tensors, and its first run was eager.
+            return tuple(self.eager(*inputs))
+        return self.differentiated(inputs, self.pieces, self.outputs, self.forward, self.backwards)
+
+    def differentiated(
+        self,
+        inputs: tuple,
+        pieces: Sequence[PieceLayout],
+        outputs: OutputLayout,
+        forward: Callable,
+        backwards: Sequence[Callable],
+    ) -> tuple:
+        with torch.no_grad():
+            made = list(forward(*inputs))
+        call = CallInPieces(self, inputs, outputs)
+        with torch.enable_grad():
+            call.apply(pieces, backwards, made)
+        return call.returned(made)
+
+
+class SymbolicDifferentiableInPieces(DifferentiableInPieces):
+    """The same for programs with symbolic sizes: the layouts depend on the sizes."""
+
+    def __init__(
+        self,
+        forward: SymbolicProgram,
+        backwards: Sequence[SymbolicProgram],
+        layouts_at: Callable[[tuple[int, ...]], tuple[Sequence[PieceLayout], OutputLayout]],
+        eager: Callable,
+        otherwise: Callable,
+    ):
+        super().__init__(forward, backwards, *layouts_at(forward.points[0]), eager)
+        self.layouts_at, self.otherwise = layouts_at, otherwise
+        self.layouts: dict[tuple[int, ...], tuple[Sequence[PieceLayout], OutputLayout]] = {}
+
+    def __call__(self, *inputs: Any) -> tuple:
+        if autograd_is_watched():
+            return tuple(self.eager(*inputs))
+        forward: Any = self.forward
+        point = forward.point_of(inputs)
+        layouts = self.layouts.get(point)
+        if layouts is None:
+            if not forward.is_right_for(point):
+                return tuple(self.otherwise(*inputs))
+            if len(self.layouts) > MOST_LAYOUTS:
+                self.layouts.clear()
+            layouts = self.layouts[point] = self.layouts_at(point)
+        return self.differentiated(
+            inputs,
+            *layouts,
+            functools.partial(forward.at, point),
+            [functools.partial(backward.at, point) for backward in self.backwards],  # type: ignore[attr-defined]
+        )
+
+
+class CallInPieces:
+    """One call: hands the results to autograd, and computes gradients by eager where compiled code cannot."""
+
+    def __init__(self, step: DifferentiableInPieces, inputs: tuple, outputs: OutputLayout):
+        self.step, self.inputs, self.outputs = step, inputs, outputs
+        self.ports: dict[int, Any] | None = {}
+        self.again: tuple[int, EagerPieces] | None = None
+        """The eager run for the backward under way, and its number."""
+
+    def apply(self, pieces: Sequence[PieceLayout], backwards: Sequence[Callable], made: list[Any]) -> None:
+        """Applies the pieces. Replaces the results in `made` by those that autograd knows."""
+        outputs, ports, count = self.outputs, {}, len(self.inputs)
+        waiting = dict(outputs.aliases)
+        for port, k in outputs.aliases:
+            if k in outputs.shown:
+                ports[port] = outputs.shown[k].of(self.inputs)
+                del waiting[port]
+        separate(made, pieces, outputs.computed)
+        for number in reversed(range(len(pieces))):
+            piece = pieces[number]
+            layout = piece.layout
+            given = [self.inputs[k] if k < count else ports[k - count] for k in piece.inputs]
+            for k in layout.unused:
+                given[k] = given[k].detach()
+            results = (
+                *[
+                    stand_in(*layout.tangents[k], piece.devices[k]) if place is None else made[place]
+                    for k, place in enumerate(piece.places)
+                ],
+                # An output that another piece makes must not be referenced from here: that would be a cycle.
+                *[made[k].detach() if k < outputs.computed else made[k] for k in piece.kept],
+            )
+            source = PieceOfCall(self, number)
+            results = Compiled.apply(
+                source, layout, lambda *_, results=results: results, backwards[number], *layout.ordered(given)
+            )
+            for port, place, x in zip(piece.makes, piece.places, results, strict=True):
+                ports[port] = x
+                if place is not None:
+                    made[place] = x
+            for port, k in list(waiting.items()):
+                if any(outputs.views[k].input == place for place in piece.places):
+                    ports[port] = outputs.views[k].of(made)
+                    del waiting[port]
+        self.ports = ports
+
+    def returned(self, made: Sequence[Any]) -> tuple:
+        outputs, ports = self.outputs, self.ports
+        assert ports is not None
+        self.ports = None  # they reference the nodes that reference this call
+        if not outputs.shown and not outputs.views:
+            return tuple(made[: outputs.outputs - outputs.hidden])
+        there = {k: ports[port] for port, k in outputs.aliases}
+        rest = iter(made)
+        found = []
+        for k in range(outputs.outputs - outputs.hidden):
+            if k in there:
+                found.append(there[k])
+            elif k in outputs.shown:
+                found.append(outputs.shown[k].of(self.inputs))
+            else:
+                found.append(outputs.views[k].of(made) if k in outputs.views else next(rest))
+        return tuple(found)
+
+    # ---- by eager
+
+    def gradients(
+        self, number: int, layout: GradientLayout, tangents: Sequence[Any], kind: str, create_graph: bool
+    ) -> dict[int, Any]:
+        """The gradients of a piece, by position among inputs and ports."""
+        check_twice(layout, kind)
+        task = torch._C._current_graph_task_id()
+        if self.again is None or self.again[0] != task:
+            self.again = task, EagerPieces(self.step, self.inputs, self.outputs)
+            torch.autograd.Variable._execution_engine.queue_callback(self.forget)  # type: ignore[attr-defined]
+        return self.again[1].gradients(number, tangents, create_graph)
+
+    def forget(self) -> None:
+        self.again = None
+
+
+class PieceOfCall:
+    """What the autograd function of a piece refers to."""
+
+    __slots__ = ("call", "number")
+
+    def __init__(self, call: CallInPieces, number: int):
+        self.call, self.number = call, number
+
+    def gradients_by_eager(
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+    ) -> list[Any]:
+        piece = self.call.step.pieces[self.number]
+        found = self.call.gradients(self.number, piece.layout, tangents, kind, create_graph)
+        return [found.get(k) for k in piece.inputs]
+
+
+def separate(made: list[Any], pieces: Sequence[PieceLayout], computed: int) -> None:
+    """Makes the outputs that require no gradients other tensors than those that do: `return loss, loss.detach()`."""
+    flowing = {place for piece in pieces for place in piece.places}
+    if len(flowing - {None}) == computed:
+        return
+    known = {id(made[place]) for place in flowing if place is not None}
+    for k in range(computed):
+        x = made[k]
+        if k not in flowing and isinstance(x, torch.Tensor) and (x._is_view() or id(x) in known):
+            made[k] = x.detach()
+
+
+def stand_in(shape: tuple[int, ...], stride: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor without memory of its own, for a port that only passes a gradient on."""
+    return nothing(dtype, device).expand(shape)
+
+
+@once
+def nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty((), dtype=dtype, device=device)
+
+
+class EagerPieces:
+    """A second, eager run of a graph, whose gradients are computed in the same pieces."""
+
+    def __init__(self, step: DifferentiableInPieces, inputs: Sequence[Any], outputs: OutputLayout):
+        with torch.enable_grad():
+            # Views: an input may have been computed from another one, whose gradient must not go through it.
+            self.inputs = [x.view_as(x) if needs_gradient(x) else x for x in inputs]
+            made = step.eager(*self.inputs)
+        bases = {view.input: made[k]._base for k, view in outputs.views.items()}
+        places = [k for k in range(outputs.outputs) if k not in outputs.shown and k not in outputs.views]
+        computed = [made[k] if k < len(made) else bases[at] for at, k in enumerate(places)]
+        flow_of = {
+            port: place
+            for piece in step.pieces
+            for port, place in zip(piece.makes, piece.places, strict=True)
+            if place is not None
+        }
+        flows = [computed[flow_of[port]] for port in range(len(flow_of))]
+        port_of = {place: port for port, place in flow_of.items()}
+        aliases = [
+            (made[k], port_of[outputs.views[k].input] if k in outputs.views else None) for _, k in outputs.aliases
+        ]
+        found = find_pieces(self.inputs, flows, aliases)
+        if found is None or [piece.makes for piece in found.pieces] != [list(piece.makes) for piece in step.pieces]:
+            raise RuntimeError(
+                "Gradients of gradients, or many at once, through compiled code that returns an intermediate result: "
+                "eager computes it in other steps. Keep it out of compilation with burnish.disable(function)."
+            )
+        self.pieces: Pieces = found
+
+    def gradients(self, number: int, tangents: Sequence[Any], create_graph: bool) -> dict[int, Any]:
+        piece, edges = self.pieces.pieces[number], self.pieces.edges()
+        edges += map(edge_of, self.pieces.aliases)
+        left = {target.port: edges[target.port] for target in piece.targets() if target.port is not None}
+        wanted = [k for k, x in enumerate(self.inputs) if needs_gradient(x)]
+        taken: dict[int, Any] = {}
+        handles = [edge[0].register_prehook(taker(port, edge, taken)) for port, edge in left.items()]
+        try:
+            flowing = [(edges[port], x) for port, x in zip(piece.makes, tangents, strict=True) if x is not None]
+            found = torch.autograd.grad(
+                [torch.autograd.graph.GradientEdge(*edge) for edge, _ in flowing],
+                [self.inputs[k] for k in wanted],
+                [x for _, x in flowing],
+                allow_unused=True,
+                create_graph=create_graph,
+                retain_graph=True,
+            )
+        finally:
+            for handle in handles:
+                handle.remove()
+        taken = {len(self.inputs) + port: x for port, x in taken.items()}
+        return dict(zip(wanted, found, strict=True)) | taken
+
+
+def taker(port: int, edge: Edge, taken: dict[int, Any]) -> Callable[[tuple], tuple]:
+    """A hook that takes the gradient at an edge, so that it goes no further."""
+
+    def take(gradients: tuple) -> tuple:
+        taken[port] = gradients[edge[1]]
+        return tuple(None if k == edge[1] else x for k, x in enumerate(gradients))
+
+    return take
+
+
+def needs_gradient(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
