@@ -16,5 +16,6 @@ class Options:
     fullgraph: bool = False
     dynamic: bool | None = None
     stance: Callable[[], str] = lambda: "default"
+    keeps_data: bool = True  # numbers and sizes that depend on data may be part of a graph
     sinks: list = field(default_factory=list)  # called with each segment: explain and export
     keeps_blocks: bool = False  # a block compiled as a region is a call in the graph: see repeated_blocks

@@ -47,6 +47,7 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
+from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
 from . import native_calls, traced_generators, traced_variables
 from .break_signals import Late, Stop
 from .graph_recorder import Recorder
@@ -103,6 +104,7 @@ class Tracer(Machine):
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
+        self.unbacked_sizes = UnbackedSizes(self)
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
@@ -142,7 +144,7 @@ class Tracer(Machine):
         of a training step, for example) would otherwise live until Python collects cycles."""
         self.frame = self.answer = None
         kept = self.heap.guards  # the segment's
-        for part in (self, self.heap, self.recorder, self.gradients):
+        for part in (self, self.heap, self.recorder, self.gradients, self.unbacked_sizes, self.unbacked_sizes.replay):
             for value in vars(part).values():
                 if isinstance(value, (dict, list, set)) and value is not kept:
                     value.clear()
