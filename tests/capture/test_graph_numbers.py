@@ -1,5 +1,6 @@
 """Numbers that the user's code reads from tensors stay in the graph, until Python needs their value."""
 
+import logging
 import math
 
 import pytest
@@ -145,6 +146,24 @@ def test_a_check_of_a_whole_number():
         return torch.full((2,), n) + 1
 
     return fn, [(torch.tensor(v),) for v in (1, 2, 2**41, 7, 3)]
+
+
+@program
+def test_numbers_in_printed_and_logged_containers():
+    lines = []
+    logger = logging.Logger("graph numbers")
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger.addHandler(handler)
+
+    def fn(x):
+        low, high = torch.aminmax(x)
+        values = [low.item(), {"high": high.item()}]
+        logger.info("values %s", values)
+        print(values, low.item(), (high.item(),))
+        return x * values[0]
+
+    return fn, spread(4), lines
 
 
 @program

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from .data_dependent_tracing import tracing_for
 from .registry import CompiledFn, register_backend
 
 
@@ -21,5 +22,6 @@ def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     def run_as_is(graph: GraphModule, inputs: list[Any]) -> CompiledFn:
         return make_boxed_func(graph.forward)
 
-    compiled = aot_module_simplified(gm, example_inputs, fw_compiler=run_as_is, keep_inference_input_mutations=True)
+    with tracing_for(gm):
+        compiled = aot_module_simplified(gm, example_inputs, fw_compiler=run_as_is, keep_inference_input_mutations=True)
     return lambda *inputs: tuple(compiled(*inputs))

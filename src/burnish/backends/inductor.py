@@ -6,6 +6,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from .data_dependent_tracing import tracing_for
 from .registry import CompiledFn, register_backend
 
 
@@ -19,5 +20,6 @@ def inductor(
     from torch._inductor.compile_fx import compile_fx
 
     patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
-    compiled = compile_fx(gm, example_inputs, config_patches=patches or None)
+    with tracing_for(gm):
+        compiled = compile_fx(gm, example_inputs, config_patches=patches or None)
     return lambda *inputs: tuple(compiled(*inputs))

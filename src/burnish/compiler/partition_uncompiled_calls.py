@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from .. import events
 from ..concurrency import fork_safe_locks
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
-from ..tensors.compile_request import INPUT, REQUEST, CompileRequest, facts_of_input, request_of
+from ..tensors.compile_request import INPUT, REQUEST, UNBACKED, CompileRequest, facts_of_input, request_of
 from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
 from . import CompiledFn
@@ -33,7 +34,22 @@ NUMBERS = (torch.Tensor, int, float, complex)
 
 
 def has_steps(gm: GraphModule) -> bool:
-    return any(stands_alone(node) for node in gm.graph.nodes)
+    return any(stands_alone(node) or UNBACKED in node.meta for node in gm.graph.nodes)
+
+
+def watched_by(node: Node) -> list[Any]:
+    """The nodes whose whole gradient a node sees: a compiled part must not contain one and its uses."""
+    if node.target in WATCHING:
+        return [node.args[0]]
+    if node.target is not torch.autograd.grad:
+        return []
+    inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
+    return [x for x in (inputs if isinstance(inputs, (tuple, list)) else (inputs,)) if x.op != "placeholder"]  # type: ignore
+
+
+def has_unknown_size(node: Node) -> bool:
+    """Whether the result of a node, or one of its arguments, has a size that depends on data."""
+    return UNBACKED in node.meta or any(UNBACKED in given.meta for given in node.all_input_nodes)
 
 
 def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
@@ -43,13 +59,16 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     steps: list[Step] = []
     stretch: list[Node] = []
     taken: set[Node] = set()
-    watched = {node.args[0] for node in gm.graph.nodes if node.target in WATCHING}
+    watched = {each for node in gm.graph.nodes for each in watched_by(node)}
 
     def end_stretch() -> None:
         if stretch:
-            steps.append(piece_of(gm, list(stretch), compile_graph))
+            compiles = run_by_eager if has_unknown_size(stretch[0]) else compile_graph
+            steps.append(piece_of(gm, list(stretch), compiles))
             stretch.clear()
 
+    if any(UNBACKED in node.meta for node in gm.graph.nodes):
+        events.emit("lower.unbacked", text="eager kernels compute with sizes that depend on data", graph_module=gm)
     ends_here = False
     for node in gm.graph.nodes:
         if stands_alone(node) or node.target is torch.autograd.grad:
@@ -58,6 +77,8 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
                 taken.add(each)
                 steps.append(step_of(gm, each, compile_graph))
         elif node.op not in ("placeholder", "output") and node not in taken:
+            if stretch and has_unknown_size(stretch[0]) != has_unknown_size(node):
+                end_stretch()
             stretch.append(node)
             ends_here = ends_here or node in watched
             if ends_here and not is_item_of_same(node, node.next):
@@ -65,6 +86,11 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
                 end_stretch()
     end_stretch()
     return Pieces(inputs, steps, outputs)
+
+
+def run_by_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """A piece that computes with sizes that depend on data."""
+    return run_eagerly_with_compiled_rng(gm)
 
 
 def is_item_of_same(node: Node, other: Node) -> bool:

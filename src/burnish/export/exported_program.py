@@ -100,7 +100,7 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
     inputs = list(_describe(leaves, names))
     copies = _copied(leaves)
     own_args, own_kwargs = pytree.tree_unflatten(copies, nesting)
-    options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False)
+    options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False, keeps_data=False)
     program, run = runner(original, options, OneGraph)
     assert isinstance(program, OneGraph)
     with kept_as_they_were(original):

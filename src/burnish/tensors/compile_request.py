@@ -18,6 +18,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 REQUEST, INPUT = "burnish_request", "burnish_input"
+UNBACKED = "burnish_unbacked"
+"""The mark of a node whose result has a size that depends on data."""
 
 
 @dataclass(slots=True)

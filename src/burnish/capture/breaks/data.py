@@ -100,8 +100,9 @@ DATA_SHAPE = kind(
     "data-shape",
     title="the size of a result depends on the data",
     why="""`x[mask]`, `nonzero`, `unique`, `masked_select` and `repeat_interleave` with a tensor of counts return as
-        many elements as the data happens to ask for. What follows is recorded for the size that Python sees, so it
-        has to see the size first.""",
+        many elements as the data happens to ask for. What follows is compiled for sizes that Python sees, so it
+        has to see the size first. With `fullgraph=True` such calls are part of the graph, until Python needs the
+        size.""",
     what_to_do="""Keep the size fixed and mask the values: `torch.where(mask, x, 0)` in place of `x[mask]`.
         `torch.topk` and `torch.nonzero_static(x, size=n)` return a known number of elements.""",
     broken="""

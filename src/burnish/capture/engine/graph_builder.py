@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
-from ...tensors.compile_request import INPUT, InputFacts
+from ...tensors.compile_request import INPUT, UNBACKED, InputFacts
 from ...tensors.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
@@ -39,16 +39,26 @@ class GraphBuilder:
     def build(self, outputs: list[Handle]) -> torch.fx.GraphModule:
         self.add_inputs()
         marks = self.region_marks()
+        unbacked = self.recorder.tracer.unbacked_sizes.calls_of_unknown_size()
         calls = self.recorder.calls
         for i, call in enumerate(calls):
             self.add_clones(i)
             node = self.nodes[i] = self.add_call(call)
+            if i in unbacked:
+                node.meta[UNBACKED] = True
             if i in marks:
                 mark_region(node, *marks[i])
         self.add_clones(len(calls))
         self.mark_arguments_of_regions()
         self.graph.output(tuple(self.node_of(handle) for handle in outputs))
+        self.erase_unused_sizes()
         return graph_module(self.root, self.graph, "Segment")
+
+    def erase_unused_sizes(self) -> None:
+        """Python asked for the shape, and did not use a size that depends on data."""
+        for at in self.recorder.tracer.unbacked_sizes.reads:
+            if not self.nodes[at].users:
+                self.graph.erase_node(self.nodes[at])
 
     def add_inputs(self) -> None:
         taken: set[str] = set()
@@ -118,8 +128,9 @@ class GraphBuilder:
         """Take a tensor out of a list directly after the call that returns it, so that no cut is between them."""
         with self.graph.inserting_after(self.last_item.get(node, node)):
             item = self.last_item[node] = self.graph.call_function(operator.getitem, (node, key))
-        if MARK in node.meta:
-            item.meta[MARK] = node.meta[MARK]
+        for mark in (MARK, UNBACKED):
+            if mark in node.meta:
+                item.meta[mark] = node.meta[mark]
         return item
 
     # ---- checkpointed regions

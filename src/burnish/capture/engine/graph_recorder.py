@@ -33,6 +33,7 @@ from ..pytorch import torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
 from ..subclasses import interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
+from ..symbolic_sizes import unbacked_sizes
 from .recorded_calls import Call, Handle, NotRecordable
 
 _new_call = tuple.__new__
@@ -75,6 +76,7 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
+        self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
         self.seen = 0  # torch calls, recorded or not
         self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
         self.shown: list[tuple[Any, tuple, dict]] | None = None  # what the mode receives, where a caller wants to know
@@ -115,7 +117,9 @@ class Recorder(TorchFunctionMode):
             result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         self.seconds += perf_counter() - started
         if self.pending_break is None and not (
-            type(result) is torch.Tensor and self.try_record_plain_call(shown, shown_args, shown_kwargs, result)
+            type(result) is torch.Tensor
+            and not self.tracer.unbacked_sizes.has_sizes
+            and self.try_record_plain_call(shown, shown_args, shown_kwargs, result)
         ):
             self.pending_break = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
@@ -153,9 +157,15 @@ class Recorder(TorchFunctionMode):
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
         known = torch_calls.known(func)
+        unbacked, is_source = self.tracer.unbacked_sizes, False
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
+            if role is breaks.DATA_SHAPE:
+                is_source = unbacked.takes(torch_calls.name_of(func), args, kwargs)
+                role = torch_calls.RECORD if is_source else role
             if role == torch_calls.FACT:
+                if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):
+                    return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)
                 if self.tracer.symbolic_sizes is not None and what not in torch_calls.SIZELESS:
                     for value in args:
@@ -168,11 +178,18 @@ class Recorder(TorchFunctionMode):
         if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
             self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
         try:
-            args, kwargs = tuple(map(_named, args)), {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
-            self.record(known.target, args, kwargs, result, known.takes_live_numbers)
+            named_args = tuple(map(_named, args))
+            named_kwargs = {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
+            self.record(known.target, named_args, named_kwargs, result, known.takes_live_numbers)
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
+        if is_source:
+            unbacked.note_call(len(self.calls) - 1, torch_calls.name_of(func), args, kwargs, result)
+        elif unbacked.has_sizes:
+            structure = unbacked.why_not_structure(torch_calls.name_of(func), len(self.calls) - 1, result)
+            if structure is not None:
+                return breaks.DATA_SHAPE, f"{torch_calls.name_of(func)}: {structure}"
         return None
 
     def changes_its_own(self, name: str, tensor: Any) -> bool:
@@ -201,6 +218,7 @@ class Recorder(TorchFunctionMode):
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
         name = torch_calls.name_of(target)
+        self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
         self.takes_numbers = name not in torch_calls.BY_ELEMENT_TYPE
         if name in torch_calls.FILLED:
             live_allowed = torch_calls.is_filled_by_number(name, args, kwargs)
@@ -250,7 +268,10 @@ class Recorder(TorchFunctionMode):
             if getattr(self.tracer.region, "settles_numbers", False):
                 return value.settle()
             if value.expression.in_graph and not live_allowed:
-                raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
+                if not self.takes_sizes:
+                    raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
+                self.tracer.unbacked_sizes.has_sizes = True
+                return self.live_input(value)
             symbolic_sizes = self.tracer.symbolic_sizes
             if symbolic_sizes is not None and symbolic_sizes.symbols.takes(value):
                 return self.live_input(symbolic_sizes.symbols.one_of(value))
@@ -337,7 +358,9 @@ class Recorder(TorchFunctionMode):
         return len(self.calls), len(self.inputs)
 
     def undo_to(self, mark: tuple[int, int]) -> None:
-        del self.calls[mark[0] :]
+        if len(self.calls) > mark[0]:
+            del self.calls[mark[0] :]
+            self.tracer.unbacked_sizes.forget(mark[0])
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 

@@ -18,6 +18,7 @@ class Options:
     fullgraph: bool = False
     dynamic: bool | None = None
     stance: Callable[[], str] = lambda: "default"
+    keeps_data: bool = True  # numbers and sizes that depend on data may be part of a graph
     sinks: list = field(default_factory=list)  # called with each segment: explain and export
     name: str | None = None  # shown for the compiled function in reports
     recompile_limit: int | None = None  # in place of the setting segment_limit

@@ -50,6 +50,7 @@ from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
 from ..subclasses import nested_calls
 from ..subclasses.subclass_tensors import Subclasses
+from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
 from . import native_calls, traced_generators, traced_variables
 from .break_signals import Late, Stop
 from .graph_recorder import Recorder
@@ -109,6 +110,7 @@ class Tracer(Machine):
         self.gradients = Gradients(self)
         self.subclasses = Subclasses()
         self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.after`
+        self.unbacked_sizes = UnbackedSizes(self)
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.size_requests: SizeRequests = NO_REQUESTS
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
@@ -151,7 +153,15 @@ class Tracer(Machine):
         of a training step, for example) would otherwise live until Python collects cycles."""
         self.frame = self.answer = None
         kept = self.heap.guards  # the segment's
-        for part in (self, self.heap, self.recorder, self.gradients, self.subclasses):
+        for part in (
+            self,
+            self.heap,
+            self.recorder,
+            self.gradients,
+            self.subclasses,
+            self.unbacked_sizes,
+            self.unbacked_sizes.replay,
+        ):
             for value in vars(part).values():
                 if isinstance(value, (dict, list, set)) and value is not kept:
                     value.clear()

@@ -18,6 +18,8 @@ import torch
 from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_calls
+from ..symbolic_sizes.unbacked_sizes import takes_sizes
+from . import graph_numbers
 from .element_reads import takes_numbers
 
 SURE = frozenset(
@@ -85,29 +87,35 @@ def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) ->
     """The arguments of a torch call, with tensors replaced by numbers where torch would read a number from them."""
     if name not in MAKERS and name not in SIZERS or not (takes_numbers(args) or takes_numbers(kwargs.values())):
         return args, kwargs
+    reads = takes_sizes(m, name)
     first = name in SIZERS and not isinstance(getattr(function, "__self__", None), torch.Tensor)
-    return (*args[:first], *[number_of(m, value) for value in args[first:]]), {
-        key: value if key in ("input", "self") else number_of(m, value) for key, value in kwargs.items()
+    return (*args[:first], *[number_of(m, value, reads) for value in args[first:]]), {
+        key: value if key in ("input", "self") else number_of(m, value, reads) for key, value in kwargs.items()
     }
 
 
-def number_of(m: Any, value: Any) -> Any:
-    """The number for a known one-element integer tensor, also inside a size or a slice."""
+def number_of(m: Any, value: Any, reads: bool = False) -> Any:
+    """The number for a known one-element integer tensor, also inside a size or a slice. ``reads``: that of any other
+    tensor becomes a graph number."""
     kind = type(value)
     if kind in TENSOR_TYPES:
-        is_whole = not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
-        return m.plainly(value.item) if is_whole and is_constant(m, value) else value
+        if value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
+            return value
+        if is_constant(m, value):
+            return m.plainly(value.item)
+        return graph_numbers.read(m, value) if reads and graph_numbers.stays_in_graph(m, value) else value
     if kind is tuple or kind is list:
-        return kind([number_of(m, part) for part in value]) if takes_numbers(value) else value
+        return kind([number_of(m, part, reads) for part in value]) if takes_numbers(value) else value
     if kind is slice:
-        return slice(*[number_of(m, part) for part in (value.start, value.stop, value.step)])
+        return slice(*[number_of(m, part, reads) for part in (value.start, value.stop, value.step)])
     return value
 
 
 def with_limits(m: Any, key: Any) -> Any:
     """A subscript of a tensor: the limits of a slice become numbers, an index by itself stays a tensor."""
+    reads = takes_sizes(m, "__getitem__")
     if type(key) is slice and takes_numbers((key,)):
-        return number_of(m, key)
+        return number_of(m, key, reads)
     if type(key) is tuple and any(type(part) is slice for part in key):
-        return tuple([number_of(m, part) if type(part) is slice else part for part in key])
+        return tuple([number_of(m, part, reads) if type(part) is slice else part for part in key])
     return key

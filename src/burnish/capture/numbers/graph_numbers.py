@@ -110,10 +110,16 @@ def is_called_by_torch(m: Any) -> bool:
     return m.frame is not None and is_trusted_namespace(m.frame.globals)
 
 
+def may_read(m: Any) -> bool:
+    """Whether numbers that the user's code reads may be part of the graph."""
+    return (m.options.runs_python or m.options.fullgraph) and m.options.keeps_data and m.region is None
+
+
 def list_stays_in_graph(m: Any, tensor: Any) -> bool:
     """Whether ``tensor.tolist()`` is recorded here."""
     return (
         stays_in_graph(m, tensor, is_one=False)
+        and not m.unbacked_sizes.has_unknown_size(tensor)
         and tensor.numel() <= (MOST_READ if m.options.fullgraph else MOST_READ_OF_CHOICE)
         and not is_called_by_torch(m)
     )
@@ -128,7 +134,7 @@ def stays_in_graph(m: Any, tensor: Any, is_one: bool = True) -> bool:
         and (not is_one or tensor.numel() == 1)
         and tensor.dtype not in WITHOUT_NUMBERS
         and not tensor.is_meta
-        and (is_called_by_torch(m) or (m.options.runs_python or m.options.fullgraph) and m.region is None)
+        and (is_called_by_torch(m) or may_read(m))
         and m.knows(tensor)
     )
 
@@ -137,7 +143,9 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
     """``tensor.item()`` as a graph number."""
     value = m.plainly(tensor.item)
     m.recorder.seen += 1
-    return live_scalars.make(value, GraphNumber(m.recorder.number("item", (tensor,))), m)
+    handle = m.recorder.number("item", (tensor,))
+    m.unbacked_sizes.note_number(handle, value)
+    return live_scalars.make(value, GraphNumber(handle), m)
 
 
 def is_converted_in_graph(m: Any, tensor: Any) -> bool:

@@ -148,6 +148,23 @@ def apply(operation: Callable, *operands: Any) -> Any:
     return value
 
 
+def without_live(value: Any, depth: int = 0) -> Any:
+    """The value, or a copy of a container in which live scalars are plain: code with effects must not meet them, since
+    it cannot run again where one of them ends the segment."""
+    if isinstance(value, Live):
+        return value.plain()
+    if type(value) not in (list, tuple, dict) or depth > DEEPEST:
+        return value
+    parts = list(value.values()) if type(value) is dict else value
+    found = [without_live(part, depth + 1) for part in parts]
+    if all(a is b for a, b in zip(parts, found, strict=True)):
+        return value
+    return dict(zip(value, found, strict=True)) if type(value) is dict else type(value)(found)
+
+
+DEEPEST = 20
+
+
 def settled(value: Any) -> Any:
     return value.settle() if isinstance(value, Live) else value
 

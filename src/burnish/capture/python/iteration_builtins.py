@@ -35,7 +35,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         if origin is None or origin.complete:
             return m.plainly(len, value)
     if isinstance(value, torch.Tensor):
-        answer = None if m.symbolic_sizes is None else m.symbolic_sizes.asked("__len__", value, ())
+        answer = m.unbacked_sizes.asked("__len__", value, ())
+        if answer is None and m.symbolic_sizes is not None:
+            answer = m.symbolic_sizes.asked("__len__", value, ())
         return m.perform(len, value) if answer is None else answer
     if isinstance(value, Live):
         return len(value.settle())

@@ -161,6 +161,8 @@ def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: 
     arguments = shown.arguments(function, args, kwargs)
     if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:
         return MISSING
+    if m.unbacked_sizes.has_sizes:
+        return MISSING
     # Handles are looked up before the call, which evicts all of this from the processor's caches.
     mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen
     shown_args, shown_kwargs = arguments

@@ -32,7 +32,7 @@ from ..guards.growing_state import NOTHING
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, is_module_state
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
-from ..numbers import live_scalars
+from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_calls
 from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
@@ -268,7 +268,7 @@ class SymbolicSizes:
             at += 1
 
     def check_part(self, part: Any, size: Any) -> None:
-        if type(part) is not slice:
+        if type(part) is not slice or any(map(graph_numbers.is_graph_number, (part.start, part.stop, part.step, size))):
             return
         if (
             isinstance(part.step, live_scalars.Live)

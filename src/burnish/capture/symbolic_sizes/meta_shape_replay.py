@@ -43,7 +43,7 @@ class ShapeReplay:
             self.probe, self.changes = Shapes(), self.symbols.changes
             self.known.clear()
             self.same_everywhere.clear()
-        probe, calls = self.probe, self.recorder.calls
+        probe = self.probe
         stack = [handle]
         while stack:
             at = stack[-1]
@@ -61,12 +61,9 @@ class ShapeReplay:
             if missing:
                 stack += missing
                 continue
-            if all(self.key(part) in self.same_everywhere for part in given):
+            if all(self.key(part) in self.same_everywhere for part in given) and not self.depends_on_point(at.call):
                 self.same_everywhere.add(key)
-            call = calls[at.call]
-            self.known[self.place(key, number)] = probe.call(
-                call.target, self.filled(call.args, number), self.filled(call.kwargs, number)
-            )
+            self.known[self.place(key, number)] = self.result(at.call, number)
             if (
                 number == len(self.symbols.points()) - 1
                 and key not in self.same_everywhere
@@ -77,6 +74,15 @@ class ShapeReplay:
             ):
                 self.same_everywhere.add(key)
         return self.part(handle, number)
+
+    def depends_on_point(self, call: int) -> bool:
+        """Whether the result of a call differs between points for another reason than its arguments."""
+        return False
+
+    def result(self, call: int, number: int) -> Any:
+        made = self.recorder.calls[call]
+        assert self.probe is not None
+        return self.probe.call(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
 
     def key(self, handle: Any) -> Any:
         return ("input", handle.key) if handle.call is None else handle.call

@@ -38,6 +38,10 @@ PLAIN_FACTS = frozenset(
 def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if name in PLAIN_FACTS:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
+            if name == "shape" and m.unbacked_sizes.has_sizes:
+                shape = m.unbacked_sizes.asked("shape", obj, ())
+                if shape is not None:
+                    return shape
             if name == "shape" and m.symbolic_sizes is not None:
                 return m.symbolic_sizes.asked("shape", obj, ()) or obj.shape
             return getattr(obj, name)
@@ -62,6 +66,8 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
             return m.perform(getattr, obj, name)
         return m.call(descriptor.fget, (obj,), {})
     if isinstance(descriptor, C_DESCRIPTORS):
+        if name == "nbytes":
+            m.unbacked_sizes.asked(name, obj, ())
         if name == "nbytes" and m.symbolic_sizes is not None:
             m.symbolic_sizes.specialize_sizes(obj)
         return getattr(obj, name)

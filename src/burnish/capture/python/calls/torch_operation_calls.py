@@ -17,6 +17,7 @@ from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
 from ...subclasses import make_tensors
+from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..operators import native_reads
 from . import torch_function_protocol
 
@@ -36,21 +37,13 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     answer = answer_without_node(m, function, name, args, kwargs)
     if answer is not MISSING:
         return answer
-    if m.symbolic_sizes is not None:
+    if m.symbolic_sizes is not None or m.unbacked_sizes.has_sizes:
         answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if not torch_calls.takes_live_numbers(function) and not torch_calls.is_filled_by_number(name, given, kwargs):
-        if any([issubclass(type(a), Live) for a in args]):
-            args = tuple(
-                [
-                    a if m.symbolic_sizes is not None and m.symbolic_sizes.symbols.takes(a) else native_reads.settled(a)
-                    for a in args
-                ]
-            )
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            graph_numbers.settle_numbers(m, value)
+        args = settle_arguments(m, args, kwargs, takes_sizes(m, name))
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
     if name in torch_calls.STATE and not m.recorder.changes_its_own(
         name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
@@ -100,11 +93,33 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
     return MISSING
 
 
+def settle_arguments(m: Any, args: tuple, kwargs: dict, takes_graph_numbers: bool) -> tuple:
+    """The arguments of a call that may depend on the value of a number: live scalars are guarded, but for sizes."""
+    if any([issubclass(type(a), Live) for a in args]):
+        args = tuple(
+            [
+                a
+                if m.symbolic_sizes is not None
+                and m.symbolic_sizes.symbols.takes(a)
+                or takes_graph_numbers
+                and graph_numbers.is_graph_number(a)
+                else native_reads.settled(a)
+                for a in args
+            ]
+        )
+    if not takes_graph_numbers:
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            graph_numbers.settle_numbers(m, value)
+    return args
+
+
 def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """The answer to a question for a size that is open; None where the call is to be made."""
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
-        return m.symbolic_sizes.asked(name, given[0], (*map(native_reads.settled, given[1:]), *kwargs.values()))
+        arguments = (*map(native_reads.settled, given[1:]), *kwargs.values())
+        answer = m.unbacked_sizes.asked(name, given[0], arguments)
+        return m.symbolic_sizes.asked(name, given[0], arguments) if answer is None and m.symbolic_sizes else answer
     return None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...engine.interpreted_or_native import OUR_PATH
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Live, without_live
 from ...segments.effects import Effect
 
 NAMES = ("debug", "info", "warning", "error", "critical", "exception", "log")
@@ -33,7 +33,7 @@ def traced(name: str, m: Any, args: tuple, kwargs: dict) -> None:
     """``Logger.name(*args, **kwargs)`` under a tracer."""
     give, kwargs = Given(name, places(m.frame, kwargs.get("stacklevel", 1))), with_error(m, name, kwargs)
     m.effects.append(Effect.of(m, give, args, kwargs))
-    m.plainly(give, *args, **kwargs)
+    m.plainly(give, *map(without_live, args), **kwargs)
 
 
 def plain(name: str, m: Any, args: tuple, kwargs: dict) -> None:

@@ -173,7 +173,12 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     options = {k: v for k, v in kwargs.items() if k != "file"}
     stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
     m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
-    m.plainly(print_to, stream, {k: v.settle() if isinstance(v, Live) else v for k, v in options.items()}, *args)
+    m.plainly(
+        print_to,
+        stream,
+        {k: v.settle() if isinstance(v, Live) else v for k, v in options.items()},
+        *map(live_scalars.without_live, args),
+    )
     return None
 
 

@@ -70,6 +70,7 @@ def iterate(m: Any, value: Any) -> Any:
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
         return value
     if isinstance(value, torch.Tensor):
+        m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.specialize_first(value)
         return m.perform(iter, value)
@@ -141,6 +142,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
         m.heap.expose_items(value)
         return list(iter(value))  # nor is theirs
     if isinstance(value, torch.Tensor):
+        m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.specialize_first(value)
         return m.perform(lambda t: list(iter(t)), value)

@@ -21,6 +21,7 @@ from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
+from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
@@ -42,6 +43,10 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
             m.symbolic_sizes.check_slices(container, key)
             if m.symbolic_sizes.symbols.takes(key):
                 return m.perform(operator.getitem, container, key)
+        if not takes_sizes(m, "__getitem__"):
+            graph_numbers.settle_numbers(m, key)
+        elif graph_numbers.is_graph_number(key):
+            return m.perform(operator.getitem, container, key)
         return m.perform(operator.getitem, container, native_reads.settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
