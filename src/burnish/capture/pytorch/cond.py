@@ -28,7 +28,7 @@ from ...runtime.argument_trees import mapped
 from ...runtime.eager.cond import Branches
 from .. import breaks
 from ..engine.break_signals import Stop
-from ..engine.graph_builder import build_graph
+from ..engine.graph_builder import GRAPH_NAME, build_graph
 from ..engine.graph_recorder import Recorder
 from ..engine.interpreted_or_native import is_trusted
 from ..engine.recorded_calls import Call, Handle
@@ -215,13 +215,11 @@ class Branch:
         learns = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
         if learns and self.is_bare and any(x.requires_grad and id(x) not in self.given for x in operands):
             self.refuse("gradients of a tensor that is not among the operands")
-        if first.spec != second.spec or [facts_of(x, learns) for x in first.examples] != [
-            facts_of(x, x.requires_grad) for x in second.examples
-        ]:
+        if first.spec != second.spec or list(map(facts_of, first.examples)) != list(map(facts_of, second.examples)):
             self.refuse("results that differ between the two")
-        if [facts_of(x, x.requires_grad) for x in first.examples] != [facts_of(x, learns) for x in second.examples]:
-            self.refuse("results that differ in whether they require gradients")
         graphs = [self.graph_of(side) for side in (self.sides[::-1] if self.truth else self.sides)]
+        for graph, name in zip(graphs, ("cond_true", "cond_false"), strict=True):
+            graph.meta[GRAPH_NAME] = name
         self.leave()
         if self.outer is not None:
             for value in (self.predicate, *operands):
@@ -229,7 +227,7 @@ class Branch:
         branches = Branches(*graphs)
         handles = [recorder.tensor(value) for value in (self.predicate, *operands)]
         made = branches(self.predicate, *operands)
-        if m.options.runs_python:
+        if not m.options.wants_operators:
             call = Call(branches, tuple(handles), {}, m.user_line())
         else:
             call = Call(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
@@ -289,16 +287,10 @@ def is_plain_tree(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def facts_of(x: torch.Tensor, learns: bool) -> tuple:
-    """The facts that must be equal for the results of both branches. Integers never require gradients."""
-    return (
-        x.dtype,
-        tuple(x.shape),
-        x.stride(),
-        x.device,
-        x.layout,
-        learns and (x.dtype.is_floating_point or x.dtype.is_complex),
-    )
+def facts_of(x: torch.Tensor) -> tuple:
+    """The facts that must be equal for the results of both branches. All of them require gradients if an operand
+    does."""
+    return x.dtype, tuple(x.shape), x.stride(), x.device, x.layout
 
 
 def memory_of(x: torch.Tensor) -> int:
