@@ -281,6 +281,27 @@ def test_gradients_of_values_that_are_no_operands_are_eagers():
         compiled(X.clone().requires_grad_())
 
 
+@pytest.mark.parametrize("backend", ["eager", "burnish", "aot_eager", lambda gm, inputs: gm.forward])
+@pytest.mark.parametrize("learns", [False, True])
+def test_branches_may_differ_in_what_they_learn(backend, learns):
+    """As in torch, the results require gradients if any operand does."""
+    weight = torch.randn(3, requires_grad=True)
+
+    def fn(x):
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * weight, lambda a: a.detach().cos(), (x,))
+
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for sign in (1, -1, 1, -1):
+        x = (torch.rand(3) * sign).requires_grad_(learns)
+        found = []
+        for function in (fn, compiled):
+            made = function(x)
+            wanted = [weight, x] if learns else [weight]
+            found.append((made, torch.autograd.grad(made.sum(), wanted, materialize_grads=True)))
+        torch.testing.assert_close(*found)
+        assert found[0][0].requires_grad == found[1][0].requires_grad
+
+
 @pytest.mark.falls_back("refused")
 def test_other_operators_of_a_higher_order_run_as_they_are():
     from torch._higher_order_ops import while_loop

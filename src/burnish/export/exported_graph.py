@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,9 +67,54 @@ class Output:
     value: Any = None
 
 
-@dataclass
-class ExportedGraph:
-    """A graph with everything needed to call it like the function it was made from."""
+class GraphView(torch.nn.Module):
+    """A module whose parameters, buffers and submodules are those of ``graph_module``, which may be made on demand."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = super().__new__(cls)
+        torch.nn.Module.__init__(made)  # before a dataclass sets its fields
+        return made
+
+    @property
+    def graph_module(self) -> torch.fx.GraphModule:
+        raise NotImplementedError
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        return self.graph_module.graph
+
+    @property
+    def code(self) -> str:
+        """The Python code of the graph."""
+        return self.graph_module.code
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("held", "native"):
+            raise AttributeError(name)
+        return getattr(self.graph_module, name)
+
+
+def table(name: str) -> property:
+    """A container of a module, which is that of the graph module. ``nn.Module.__init__`` sets it once."""
+
+    def read(module: GraphView) -> Any:
+        return getattr(module.graph_module, name)
+
+    def write(module: GraphView, value: Any) -> None:
+        if "held" in module.__dict__:
+            setattr(module.graph_module, name, value)
+
+    return property(read, write)
+
+
+for _name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+    setattr(GraphView, _name, table(_name))
+
+
+@dataclass(eq=False)
+class ExportedGraph(GraphView):
+    """A graph with everything needed to call it like the function it was made from. It is a module: ``graph``,
+    ``code``, ``state_dict()`` and ``named_modules()`` are those of ``graph_module``."""
 
     name: str
     held: Held
@@ -96,7 +142,12 @@ class ExportedGraph:
         """The graph. Changes to it affect later calls."""
         return self.held.graph()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedGraph:
+        """A copy with tensors of its own. It has no compiled code yet."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("held", "native")}
+        return type(self)(held=self.held.copied(memo), **copy.deepcopy(kept, memo))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         run = self.graph_module if self.native is None else self.native
         inputs = self.graph_inputs(args, kwargs)
         results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)

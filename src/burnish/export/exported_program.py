@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +52,7 @@ GUARDS_SHOWN = 12
 OPERATIONS_SHOWN = 30
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Exported(ExportedGraph):
     """What ``burnish.export`` returns: an exported graph that can be saved, converted and printed."""
 
@@ -100,7 +100,7 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
     inputs = list(_describe(leaves, names))
     copies = _copied(leaves)
     own_args, own_kwargs = pytree.tree_unflatten(copies, nesting)
-    options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False, keeps_data=False)
+    options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False, keeps_data=False, exports=True)
     program, run = runner(original, options, OneGraph)
     assert isinstance(program, OneGraph)
     with kept_as_they_were(original):
@@ -234,6 +234,8 @@ def _put_together(
                 values[node] = of_argument.get(id(value)) or attributes.node(graph, value, words)
         else:
             values[node] = graph.node_copy(node, lambda used: values[used])
+            if node.op == "get_attr":
+                attributes.hold(values[node], trace.graph_module.get_submodule(str(node.target)))
     graph.lint()
     module = graph_module(attributes.values, graph, "Exported")
     return module, [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
@@ -263,6 +265,15 @@ class _Attributes:
         node = graph.get_attr(name)
         node.meta["tensor_meta"] = TensorInput(name, -1, value.dtype, tuple(value.shape), value.device)
         return node
+
+    def hold(self, node: torch.fx.Node, graph: torch.nn.Module) -> None:
+        """A graph inside the graph: of a branch, or of a loop's step."""
+        name = plain = str(node.target)
+        number = 1
+        while name in self.taken:
+            name, number = f"{plain}_{number}", number + 1
+        self.taken.add(name)
+        self.values[name], node.target = graph, name
 
 
 def _identifier(words: str) -> str:
@@ -298,4 +309,5 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
     """
     from .file_format import load as load_file
 
-    return Exported(**vars(load_file(path, trust)))
+    loaded = load_file(path, trust)
+    return Exported(**{field.name: getattr(loaded, field.name) for field in fields(loaded)})

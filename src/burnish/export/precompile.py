@@ -14,6 +14,7 @@ the one in the file. So a program from it runs before the graph is decoded.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import hmac
@@ -65,9 +66,13 @@ class Held:
     @staticmethod
     def of(module: GraphModule) -> Held:
         names = dict.fromkeys(str(node.target) for node in module.graph.nodes if node.op == "get_attr")
-        held = Held({name: operator.attrgetter(name)(module) for name in names}, lambda: module)
+        values = {name: operator.attrgetter(name)(module) for name in names}
+        held = Held({k: x for k, x in values.items() if not isinstance(x, torch.nn.Module)}, lambda: module)
         held.graph()
         return held
+
+    def copied(self, memo: dict[int, Any]) -> Held:
+        return Held.of(copy.deepcopy(self.graph(), memo))
 
     def graph(self) -> GraphModule:
         with self.lock:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from .graph_recorder import Recorder
 
 
+GRAPH_NAME = "name of the graph"
+"""The key, in the ``meta`` of a graph inside a graph, of the name for the attribute that holds it."""
+
+
 def build_graph(recorder: Recorder, outputs: list[Handle]) -> torch.fx.GraphModule:
     return GraphBuilder(recorder).build(outputs)
 
@@ -108,7 +112,8 @@ class GraphBuilder:
         if type(value) is slice:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
         if isinstance(value, torch.fx.GraphModule):
-            name = f"graph_{len(self.root._modules)}"
+            kind = value.meta.get(GRAPH_NAME, "graph")
+            name = f"{kind}_{sum(other.startswith(f'{kind}_') for other in self.root._modules)}"
             self.root.add_module(name, value)
             return self.graph.get_attr(name)
         return value

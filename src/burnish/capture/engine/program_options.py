@@ -23,4 +23,10 @@ class Options:
     name: str | None = None  # shown for the compiled function in reports
     recompile_limit: int | None = None  # in place of the setting segment_limit
     sizes: DynamicSpec | None = None  # the argument dynamic_shapes
+    exports: bool = False  # the graph is for other tools: what is a node of Python otherwise is operators of torch
     keeps_blocks: bool = False  # a block compiled as a region is a call in the graph: see repeated_blocks
+
+    @property
+    def wants_operators(self) -> bool:
+        """Whether a graph may only contain functions of torch."""
+        return self.exports or not self.runs_python

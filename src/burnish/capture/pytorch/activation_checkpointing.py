@@ -34,6 +34,7 @@ from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_calls
+from .higher_order import selective_checkpoints
 
 OPTIONS = frozenset(
     (
@@ -64,6 +65,10 @@ def checkpoint_decorated(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any:
+    policy = None
+    if options.get("context_fn", torch_checkpoint.noop_context_fn) is not torch_checkpoint.noop_context_fn:
+        policy = selective_checkpoints.policy_of(m, options["context_fn"])
+        options = options if policy is None else {k: v for k, v in options.items() if k != "context_fn"}
     why = why_not_region(m, options)
     if why is not None:
         m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with {why}")
@@ -74,7 +79,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
         return m.call(function, args, kwargs)
     if not torch.is_grad_enabled():
         return m.call(function, args, kwargs)
-    m.region = CapturedRegion(m, function, args, options.get("preserve_rng_state", True) is not False)
+    m.region = CapturedRegion(m, function, args, options.get("preserve_rng_state", True) is not False, policy)
     return m.call(run_region, (function, args, kwargs), {})
 
 
@@ -133,7 +138,7 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
 class CapturedRegion:
     """A checkpointed call that is being traced."""
 
-    def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool):
+    def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool, policy: Any = None):
         self.m, self.keeps_random = m, keeps_random
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         self.start = CallStart(m, args)
@@ -145,8 +150,13 @@ class CapturedRegion:
         self.before: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         """Tensors that the region writes to, their previous content, and their versions."""
         self.is_nested = False
+        self.has_left = False
+        """Whether the policy of a selective checkpoint is asked no more."""
         self.recomputation = Recomputation()
+        self.policy = None if policy is None else selective_checkpoints.Policy(m.recorder, policy)
         torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
+        if self.policy is not None:
+            self.policy.__enter__()
 
     # ---- side effects that a region forbids
 
@@ -204,6 +214,7 @@ class CapturedRegion:
     def end(self) -> None:
         """The function has returned."""
         recorder = self.m.recorder
+        self.leave_policy()
         draws = self.start.random.has_changed()
         if self.start.has_switched():
             self.refuse("a change of a global switch")
@@ -217,7 +228,10 @@ class CapturedRegion:
             if draws
             else checkpoint_recompute.again_of(*steps)
         )
-        recorder.regions.append((self.start.calls, len(recorder.calls), draws, given))
+        saved = set() if self.policy is None or draws else self.policy.saved
+        recorder.regions += [
+            (*ends, draws, given) for ends in selective_checkpoints.split(self.start.calls, len(recorder.calls), saved)
+        ]
 
     def handle_of(self, x: torch.Tensor) -> Handle | None:
         recorder, origin = self.m.recorder, self.m.heap.origin_of(x)
@@ -260,7 +274,13 @@ class CapturedRegion:
         made = [(function, *mapped(given, checkpoint_recompute.StepValue, moved)) for function, given in calls]
         return checkpoint_recompute.steps_of(count, made, draws, tuple(saves)), inputs
 
+    def leave_policy(self) -> None:
+        if self.policy is not None and not self.has_left:
+            self.has_left = True
+            self.policy.__exit__(None, None, None)
+
     def leave(self) -> None:
+        self.leave_policy()
         torch._C._autograd._pop_saved_tensors_default_hooks()
         self.m.region = None
 

@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 
 from ...runtime.eager.cond import Branches
 from .. import breaks
+from ..engine.graph_builder import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
 from ..engine.recorded_calls import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -164,13 +165,11 @@ class Branch(GraphRegion):
         learns = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
         if learns and self.is_bare and any(x.requires_grad and id(x) not in self.given for x in operands):
             self.refuse("gradients of a tensor that is not among the operands")
-        if first.spec != second.spec or [facts_of(x, learns) for x in first.examples] != [
-            facts_of(x, x.requires_grad) for x in second.examples
-        ]:
+        if first.spec != second.spec or list(map(facts_of, first.examples)) != list(map(facts_of, second.examples)):
             self.refuse("results that differ between the two")
-        if [facts_of(x, x.requires_grad) for x in first.examples] != [facts_of(x, learns) for x in second.examples]:
-            self.refuse("results that differ in whether they require gradients")
         graphs = [self.graph_of(side.calls, side.outputs) for side in (self.sides[::-1] if self.truth else self.sides)]
+        for graph, name in zip(graphs, ("cond_true", "cond_false"), strict=True):
+            graph.meta[GRAPH_NAME] = name
         self.leave()
         if self.outer is not None:
             for value in (self.predicate, *operands):
@@ -178,7 +177,7 @@ class Branch(GraphRegion):
         branches = Branches(*graphs)
         handles = [recorder.tensor(value) for value in (self.predicate, *operands)]
         made = branches(self.predicate, *operands)
-        if m.options.runs_python:
+        if not m.options.wants_operators:
             call = Call(branches, tuple(handles), {}, m.user_line())
         else:
             call = Call(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
@@ -194,16 +193,10 @@ def is_plain_tree(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def facts_of(x: torch.Tensor, learns: bool) -> tuple:
-    """The facts that must be equal for the results of both branches. Integers never require gradients."""
-    return (
-        x.dtype,
-        tuple(x.shape),
-        x.stride(),
-        x.device,
-        x.layout,
-        learns and (x.dtype.is_floating_point or x.dtype.is_complex),
-    )
+def facts_of(x: torch.Tensor) -> tuple:
+    """The facts that must be equal for the results of both branches. All of them require gradients if an operand
+    does."""
+    return x.dtype, tuple(x.shape), x.stride(), x.device, x.layout
 
 
 HANDLERS: dict[Callable, Callable] = {

@@ -196,7 +196,7 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     name = function.__code__.co_name
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
-    if not m.options.runs_python or isinstance(m.region, function_transforms.Transform):
+    if m.options.wants_operators or isinstance(m.region, function_transforms.Transform):
         if function_transforms.is_transformed(function) or name in function_transforms.DIRECT:
             return function_transforms.call(m, function, args, kwargs)
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")

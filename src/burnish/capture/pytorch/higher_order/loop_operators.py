@@ -24,6 +24,7 @@ from ....errors import InternalError
 from ....runtime.eager.loop_operators import LoopOperator
 from ... import breaks
 from ...engine.break_signals import Late, Stop
+from ...engine.graph_builder import GRAPH_NAME
 from ...engine.recorded_calls import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
@@ -32,6 +33,9 @@ from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
 from .nested_calls import call_nested, landing_place
+
+NAMES = {"scan": ("scan_combine_fn",), "while_loop": ("cond_fn", "body_fn"), "map": ("map_body",)}
+"""The names of the graphs, as `torch.compile` gives them."""
 
 
 class Functions(Branch):
@@ -69,6 +73,8 @@ class Functions(Branch):
 
     def graphs(self) -> list[torch.fx.GraphModule]:
         made = [self.graph_of(side.calls, side.outputs) for side in self.sides]
+        for graph, name in zip(made, NAMES[self.name], strict=True):
+            graph.meta[GRAPH_NAME] = name
         self.leave()
         recorder = self.m.recorder
         for value in self.examples:
@@ -135,7 +141,7 @@ def perform(
     given = (*given, (*more, *functions.lifted()))
     made = operator(*graphs, *given)
     handles = [recorder.argument(part) for part in given]
-    if m.options.runs_python:
+    if not m.options.wants_operators:
         call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
     else:
         call = Call(operator, (*graphs, *handles), {}, m.user_line())

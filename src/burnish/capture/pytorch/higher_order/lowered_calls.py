@@ -24,6 +24,15 @@ from .. import torch_calls
 DETACH = torch.ops.aten.detach.default
 INDEX = torch.ops.aten.index.Tensor
 DETACHING = frozenset(("detach", "detach_", "data"))
+VIEWS = {
+    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
+    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
+    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.t_.default: torch.ops.aten.t.default,
+}
+"""Operators that change the shape of a tensor object, and those that return a view."""
 NUMBERS = (int, float, complex, bool)
 PLAIN = (*NUMBERS, str, type(None), torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format)
 MOST_NUMBERS = 1024
@@ -93,6 +102,11 @@ class LoweredCalls(TorchDispatchMode):
         if type(made) in FACTS and not func._schema.is_mutable:
             return
         self.register(made, self.start + len(self.operations), (), handles)
+        view = VIEWS.get(func)
+        if view is not None:  # the tensor is from now on this view of its memory
+            handles = [Handle(self.start + len(self.operations))]
+            self.table[id(made)] = made, handles[0]
+            func = view
         schema = func._schema
         self.operations.append(
             Operation(
