@@ -48,6 +48,7 @@ from ..pytorch import (
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
+    torch_switches,
 )
 from . import iteration_builtins, object_builtins
 from .attributes import attribute_writes
@@ -360,6 +361,7 @@ PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
+PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
