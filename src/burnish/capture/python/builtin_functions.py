@@ -50,7 +50,7 @@ from ..pytorch import (
     tensor_object_state,
     torch_switches,
 )
-from . import iteration_builtins, object_builtins
+from . import evaluated_text, iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -236,6 +236,7 @@ BUILTINS: dict[Any, Callable] = {
     hash: _hash,
     locals: _frame_locals,
     globals: _globals,
+    eval: evaluated_text.evaluate,
     dir: _dir,
     sys.exc_info: _exc_info,
     functools.reduce: _reduce,

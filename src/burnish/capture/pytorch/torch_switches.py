@@ -105,6 +105,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return answer
     if name in torch_settings.SETTERS:
         return change_setting(m, function, args, kwargs)
+    if name.startswith(ASKS) and name not in QUESTIONS and not kwargs and all(type(a) in PLAIN for a in args):
+        return ask(m, function, args)
     if name in QUESTIONS:
         for value in args:
             native_reads.settle_all(m, value)
@@ -124,6 +126,21 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # The recorder did not receive the call, so it can be neither recorded nor treated as a constant.
         m.late(breaks.GLOBAL_SWITCH if value is None else breaks.OPAQUE_CALL, f"torch's {name}", value)
     return value
+
+
+ASKS = ("_get_", "_is_", "_has_")
+"""How names of queries of ``torch._C`` begin."""
+
+PLAIN = frozenset((bool, int, float, str, type(None)))
+
+
+def ask(m: Any, function: Any, args: tuple) -> Any:
+    """A query without tensors: its answer is guarded."""
+    answer = m.plainly(function, *args)
+    if type(answer) not in PLAIN:
+        return m.late(breaks.OPAQUE_CALL, f"torch's {function.__name__}", answer)
+    m.guard_outcome(Expression(operator.eq, (Expression(function, args), answer)), True)
+    return answer
 
 
 def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
