@@ -54,15 +54,15 @@ def branches(x):
 
 
 def test_a_nonstrict_function_may_branch_on_data_under_fullgraph():
-    traced = torch.compiler.nonstrict_trace(branches)
+    traced = torch._dynamo.nonstrict_trace(branches)
     compiled = check(lambda x: traced(x) + 1, lambda x: branches(x) + 1, X, fullgraph=True)
     torch.testing.assert_close(compiled(-X), branches(-X) + 1)
 
 
 def test_a_nonstrict_function_is_traced_like_any_other_where_breaks_are_allowed():
-    traced = torch.compiler.nonstrict_trace(lambda x: x.sin() * 2)
+    traced = torch._dynamo.nonstrict_trace(lambda x: x.sin() * 2)
     assert burnish.explain(lambda x: traced(x) + 1)(X).op_count == 3
-    traced = torch.compiler.nonstrict_trace(branches)
+    traced = torch._dynamo.nonstrict_trace(branches)
     assert "B101" in breaks_of(lambda x: traced(x) + 1, X)[0]
 
 

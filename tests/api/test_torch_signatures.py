@@ -16,7 +16,7 @@ def parameters(fn):
 
 
 def test_compile_has_the_parameters_of_torch_compile_but_for_the_default_backend():
-    theirs = parameters(torch.compile)
+    theirs = [p for p in parameters(torch.compile) if p[0] != "shapes_spec"]  # `dynamic_shapes` in torch 2.13
     names = {name for name, _, _ in theirs}
     ours = [p for p in parameters(burnish.compile) if p[0] in names or p[0] not in NEWER]
     assert [p[:2] for p in ours] == [p[:2] for p in theirs]

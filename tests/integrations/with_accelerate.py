@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -189,6 +191,34 @@ def test_accelerates_own_plugin_comes_to_us_where_we_are_the_default():
         assert type(model).__module__ == "burnish.frontend.compiled_module" and is_compiled_module(model)
         model(X)
         assert burnish.was_compiled(model)
+
+
+def test_accelerates_own_plugin_takes_our_name_once_burnish_is_installed(monkeypatch):
+    with burnish.install():
+        for plugin in (TorchDynamoPlugin(backend="burnish"), TorchDynamoPlugin(backend="burnish", fullgraph=True)):
+            model = accelerator(plugin).prepare(Net())
+            assert type(model).__module__ == "burnish.frontend.compiled_module"
+            model(X)
+            assert burnish.was_compiled(model)
+            AcceleratorState._reset_state()
+        monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "burnish")
+        model, loss = train(Accelerator(cpu=True), Net())
+        assert burnish.was_compiled(model)
+    member = DynamoBackend("BURNISH")
+    assert member is DynamoBackend.BURNISH is pickle.loads(pickle.dumps(member)) and member in list(DynamoBackend)
+    assert str(member) == DynamoBackend.list()[-1] == "BURNISH" and member is not DynamoBackend.NO
+
+
+@pytest.mark.parametrize("first", ["import accelerate\nburnish.install()", "burnish.install()\nimport accelerate"])
+def test_the_order_of_installing_and_importing_accelerate_does_not_matter(first):
+    program = f"""
+import burnish
+{first}
+from accelerate.utils import TorchDynamoPlugin
+print(TorchDynamoPlugin(backend="burnish").to_kwargs()["backend"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split()[-1].lower().endswith("burnish")
 
 
 # ---- unwrapping and saving

@@ -3,6 +3,8 @@
 import functools
 import importlib.metadata
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,12 +76,104 @@ def test_as_a_decorator_with_arguments_it_compiles_too():
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", lambda gm, inputs: gm.forward])
 def test_other_backends_pass_through_untouched(net, told, backend):
-    for default in (False, True):
-        with burnish.install(default=default):
-            compiled = torch.compile(net, backend=backend)
-            assert type(compiled) is torch._dynamo.OptimizedModule
-            torch.testing.assert_close(compiled(X), net(X))
+    with burnish.install():
+        compiled = torch.compile(net, backend=backend)
+        assert type(compiled) is torch._dynamo.OptimizedModule
+        torch.testing.assert_close(compiled(X), net(X))
     assert not told
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", lambda gm, inputs: gm.forward])
+def test_as_the_default_we_capture_for_backends_that_run_graphs(net, told, backend):
+    with burnish.install(default=True):
+        compiled = torch.compile(net, backend=backend)
+        assert isinstance(compiled, CompiledModule)
+        torch.testing.assert_close(compiled(X), net(X))
+    assert "segment" in told
+
+
+@pytest.mark.parametrize("backend", ["openxla", torch._TorchCompileInductorWrapper("default", None, None)])
+def test_backends_that_need_dynamo_pass_through_as_well_where_we_are_the_default(net, backend):
+    with burnish.install(default=True):
+        assert type(torch.compile(net, backend=backend)) is torch._dynamo.OptimizedModule
+
+
+def test_a_backend_of_the_users_gets_mode_and_options_as_from_torch(net):
+    got = []
+
+    def backend(gm, inputs, **given):
+        got.append(given)
+        return gm.forward
+
+    with burnish.install(default=True):
+        torch.compile(net, backend=backend, options={"mine": 3})(X)
+        torch.compile(net, backend=backend, mode="max-autotune")(X)
+    assert got == [{"options": {"mine": 3}}, {"mode": "max-autotune"}]
+
+
+def branches(x):
+    x = x.sin()
+    torch._dynamo.graph_break()
+    return x.cos()
+
+
+def test_what_programs_ask_dynamo_is_answered_where_we_are_the_default(told):
+    originals = torch._dynamo.explain, torch._dynamo.reset, torch._dynamo.optimize, torch.compiler.reset
+    with burnish.install(default=True):
+        explained = torch._dynamo.explain(branches)(X)
+        assert (explained.graph_count, explained.graph_break_count) == (2, 1)
+        assert torch._dynamo.explain(branches, X).graph_count == 2
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(branches)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(X), X.sin().cos())
+        counters = torch._dynamo.utils.counters
+        assert counters["stats"] == {"unique_graphs": 2, "calls_captured": 2}
+        assert sum(counters["graph_break"].values()) == 1
+        for reset in (torch._dynamo.reset, torch.compiler.reset):
+            told.clear()
+            reset()
+            compiled(X)
+            assert told.count("segment") == 2
+        for backend in ("inductor", "eager"):
+            optimized = torch._dynamo.optimize(backend, nopython=True)(lambda x: x.sin() + 1)
+            torch.testing.assert_close(optimized(X), X.sin() + 1)
+            assert burnish.was_compiled(optimized)
+        assert "burnish" in torch.compiler.list_backends() or not is_installed
+    assert (torch._dynamo.explain, torch._dynamo.reset, torch._dynamo.optimize, torch.compiler.reset) == originals
+    torch._dynamo.utils.counters.clear()
+    burnish.compile(lambda x: x + 1)(X)
+    assert not torch._dynamo.utils.counters["stats"]
+
+
+def test_cache_artifacts_are_the_cache_on_disk(tmp_path):
+    with burnish.settings.patch(cache=True, cache_dir=tmp_path / "first"), burnish.install(default=True):
+        torch.compile(lambda x: x.sin() * 3 + 1)(X)
+        saved, info = torch.compiler.save_cache_artifacts()
+        assert info is not None
+    with burnish.settings.patch(cache=True, cache_dir=tmp_path / "second"), burnish.install(default=True):
+        assert not [path for path in (tmp_path / "second").rglob("*") if path.is_file()]
+        torch.compiler.load_cache_artifacts(saved)
+    names = [
+        {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and len(path.name) == 62}
+        for folder in (tmp_path / "first", tmp_path / "second")
+    ]
+    assert names[0] and names[0] == names[1]
+    with burnish.settings.patch(cache=False), burnish.install(default=True):
+        assert torch.compiler.save_cache_artifacts() is None
+
+
+def test_an_error_of_fullgraph_can_be_caught_by_dynamos_class_without_loading_it_before():
+    program = """
+import torch, burnish
+burnish.install(default=True)
+try:
+    torch.compile(lambda x: x if x.sum() > 0 else -x, fullgraph=True)(torch.ones(3))
+except torch._dynamo.exc.Unsupported as error:
+    print(type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split()[-1] == "Unsupported"
 
 
 def test_default_takes_what_names_no_backend_and_inductor(net):
@@ -116,6 +210,9 @@ def test_arguments_only_torch_has_are_taken_and_others_refused(net):
     burnish.install()
     if "recompile_limit" in inspect.signature(torch.compile).parameters:  # not in torch 2.11
         assert isinstance(torch.compile(net, backend="burnish", recompile_limit=3), CompiledModule)
+    spec = {"shapes_spec", "dynamic_shapes"} & set(inspect.signature(torch.compile).parameters)
+    for name in spec:
+        torch.compile(net, backend="burnish", **{name: {}})(X)
     with pytest.raises(TypeError, match="unexpected keyword argument 'backnd'"):
         torch.compile(net, backend="burnish", backnd=1)
 

@@ -151,6 +151,30 @@ def test_trainer_compiles_with_us_where_we_are_the_default(tmp_path, monkeypatch
     assert burnish.was_compiled(trainer.model_wrapped)
 
 
+def test_trainer_takes_our_name_once_burnish_is_installed(tmp_path, monkeypatch):
+    for name in ("BACKEND", "MODE"):
+        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", "")
+        monkeypatch.delenv(f"ACCELERATE_DYNAMO_{name}")
+    with burnish.install():
+        trainer = Trainer(
+            model=Regression(),
+            args=arguments(tmp_path, torch_compile=True, torch_compile_backend="burnish"),
+            train_dataset=[{"x": torch.ones(4) * i, "labels": torch.ones(1)} for i in range(16)],
+        )
+        assert trainer.train().global_step == 4
+    assert burnish.was_compiled(trainer.model_wrapped)
+
+
+class Regression(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+
+    def forward(self, x, labels):
+        out = self.linear(x)
+        return {"loss": (out - labels).square().mean(), "logits": out}
+
+
 PROMPT = torch.tensor([[1, 5, 9, 12], [1, 7, 3, 4]])
 
 

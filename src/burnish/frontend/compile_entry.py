@@ -1,4 +1,4 @@
-"""``burnish.compile`` for modules that ``api`` itself imports: ``api`` registers the function here.
+"""``burnish.compile`` and ``burnish.explain`` for modules that these import themselves: they register here.
 
 compile_entry.compile(function, **kwargs)
 """
@@ -9,3 +9,4 @@ from collections.abc import Callable
 from typing import Any
 
 compile: Callable[..., Any]
+explain: Callable[..., Any]

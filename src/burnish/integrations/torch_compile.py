@@ -8,6 +8,9 @@
     with burnish.install(default=True):          # inside the block, also without a backend, and for "inductor"
         framework.train(model)
 
+With `default=True`, functions of the user's as backends and "eager" and "aot_eager" get graphs that Burnish captured,
+and `installed_readers` answers what programs ask torch about its compiler.
+
 The replacement of `torch.compile` looks at the backend and forwards calls that are not for Burnish. Other libraries
 replace it as well (Lightning does on import). Each forwards its calls, so the order does not matter. If another
 replacement wraps ours at `uninstall`, ours stays below it and forwards everything.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import inspect
 import sys
 import threading
@@ -32,14 +36,19 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
-from ..frontend import compile_entry
+from ..frontend import compile_entry, torch_errors
 from ..tensors.lazy_graph_module import graph_module
+from . import accelerate_backend_name, installed_readers
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),
     *("name", "recompile_limit", "isolate_recompiles", "dynamic_shapes"),
 )
 DEFAULTS: dict[str, Any] = {"fullgraph": False, "dynamic": None, "backend": "burnish", "mode": None, "options": None}
+GRAPH_BACKENDS = ("eager", "aot_eager")
+"""Backends of both, which run the captured graphs."""
+DYNAMOS = ("torch._dynamo.backends", "torch._inductor")
+"""Modules of backends that need Dynamo's graphs."""
 MARK = "__burnish_door__"  # our replacement itself: wrappers copy the attribute
 BEHIND = "__burnish_behind__"
 
@@ -51,7 +60,8 @@ _lock = threading.RLock()
 def install(default: bool = False) -> Installed:
     """Make ``torch.compile(..., backend="burnish")`` and ``nn.Module.compile(backend="burnish")`` use Burnish.
 
-    default: also calls without a backend, or with "inductor".
+    default: also calls without a backend, with "inductor", "eager" or "aot_eager", or with a function of yours as the
+        backend; and what programs ask torch about its compiler (``torch._dynamo.explain``, ``torch.compiler.reset``).
 
     It applies from here on, or for a ``with`` block.
     """
@@ -90,8 +100,20 @@ def _set(default: bool | None) -> None:
         _default = default
         if default is not None and not _stands_in(torch.compile):
             torch.compile = _door_before(torch.compile)
+        if default is not None:
+            accelerate_backend_name.know_name()
+            torch_errors.load_dynamo = load_dynamo
+        else:
+            accelerate_backend_name.stop_waiting()
+            torch_errors.load_dynamo = None
+        installed_readers.answer(bool(default))
         while default is None and vars(torch.compile).get(MARK) is torch.compile:
             torch.compile = vars(torch.compile)[BEHIND]
+
+
+def load_dynamo() -> None:
+    """Called before an error is raised that code written for ``torch.compile`` may catch by Dynamo's classes."""
+    importlib.import_module("torch._dynamo.exc")
 
 
 def _stands_in(function: Any) -> bool:
@@ -131,6 +153,8 @@ def _is_ours(backend: Any) -> bool:
         return False
     if isinstance(backend, Chosen) or backend is dynamo_backend:
         return True
+    if _default and (isinstance(backend, str) and backend in GRAPH_BACKENDS or is_users(backend)):
+        return True
     if backend is None and not _default:
         # torch.compiler.set_default_backend may have set another one for the process.
         registry = sys.modules.get("torch._dynamo.backends.registry")
@@ -138,6 +162,15 @@ def _is_ours(backend: Any) -> bool:
     if backend is None or isinstance(backend, str) and backend == "inductor":
         return _default
     return isinstance(backend, str) and backend == "burnish"
+
+
+def is_users(backend: Any) -> bool:
+    """Whether a backend is a function of the user's. Torch's own wrappers of a backend, and its compilers, need
+    Dynamo."""
+    if backend is None or isinstance(backend, str) or not callable(backend):
+        return False
+    homes = str(type(backend).__module__), str(getattr(backend, "__module__", ""))
+    return not any(home == "torch" or home.startswith(DYNAMOS) for home in homes)
 
 
 @dataclass(frozen=True)
@@ -153,6 +186,8 @@ class Chosen:
 def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Convert arguments of ``torch.compile`` to those of ``burnish.compile``."""
     found = DEFAULTS | {name: kwargs[name] for name in OURS if name in kwargs}
+    if kwargs.get("shapes_spec") is not None:
+        found["dynamic_shapes"] = kwargs["shapes_spec"]  # its name in torch 2.13
     backend = found["backend"]
     if isinstance(backend, Chosen):
         found["backend"] = backend.backend

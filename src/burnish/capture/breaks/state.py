@@ -75,7 +75,9 @@ GLOBAL_SWITCH = kind(
         is no operation of a graph. What comes before must run under the old setting and what comes after under the
         new one.""",
     what_to_do="""Change the setting before the compiled function is called. The switches that belong to a stretch of
-        code, `torch.no_grad()` and `torch.autocast(...)`, may stay inside.""",
+        code, `torch.no_grad()` and `torch.autocast(...)`, may stay inside. So may settings of kernels
+        (`torch.use_deterministic_algorithms`, `sdpa_kernel`, the flags of `torch.backends`), the default dtype and
+        `torch.manual_seed`, unless the backend is one that runs no Python.""",
     broken="""
         import torch
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .heap import Heap
 
 
+OVERWRITTEN: Any = object()
+"""In place of an old value that the program has replaced before it read the whole: what it was does not matter, unless
+it was read before, which is guarded."""
+
+
 def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None:
     """Guard all of a container's content, as it was before the segment wrote to it. ``with_live``: numbers in a list
     that change from run to run are replaced by live scalars."""
@@ -56,18 +61,19 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
         heap.read_field(table, "default_factory", lambda: table.default_factory)
     if not origin.written:
         before = list(items_of(table))
-    elif origin.order is not None and all(k in origin.earlier for k in origin.written if k in origin.order):
+    elif origin.order is not None:
         now = dict(items_of(table))
-        before = [(k, origin.earlier[k] if k in origin.written else now[k]) for k in origin.order]
+        before = [(k, origin.earlier.get(k, OVERWRITTEN) if k in origin.written else now[k]) for k in origin.order]
     else:
-        # Keys were written before this read of the whole: their old values are lost.
+        # Keys were written before this read of the whole, and their order is lost.
         before = [(k, v) for k, v in items_of(table) if not is_constant_key(k) or k not in origin.written]
         heap.tracer.refuse_state("a dictionary was read as a whole after single keys had been written")
     keys = tuple(k for k, _ in before)
     if all(is_constant_key(k) for k in keys):
         heap.guard(*origin.by_base("keys", keys))
         for k, v in before:
-            heap.admit(v, origin.entry(k))
+            if v is not OVERWRITTEN:
+                heap.admit(v, origin.entry(k))
     else:
         heap.guard(*origin.by_base("length", len(keys)))
         all_keys, all_values = source.child("keys"), source.child("values")

@@ -112,6 +112,8 @@ class Tracer(Machine):
         self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.after`
         self.unbacked_sizes = UnbackedSizes(self)
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
+        self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
+        self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
         self.size_requests: SizeRequests = NO_REQUESTS
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)

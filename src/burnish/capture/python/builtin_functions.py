@@ -49,11 +49,12 @@ from ..pytorch import (
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
+    torch_switches,
 )
 from ..pytorch.graph_regions import flex_attention
 from ..pytorch.higher_order import loop_operators
 from ..subclasses import make_tensors
-from . import iteration_builtins, object_builtins
+from . import evaluated_text, iteration_builtins, object_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -247,6 +248,7 @@ BUILTINS: dict[Any, Callable] = {
     hash: _hash,
     locals: _frame_locals,
     globals: _globals,
+    eval: evaluated_text.evaluate,
     dir: _dir,
     sys.exc_info: _exc_info,
     functools.reduce: _reduce,
@@ -376,6 +378,7 @@ PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
+PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)

@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import itertools
+import random
 import types
 import weakref
 from types import FunctionType
@@ -21,6 +22,7 @@ from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from ..subclasses import make_tensors
+from . import random_objects
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -424,6 +426,7 @@ CONSTRUCTORS: dict[type, Any] = {
     frozenset: _from_iterable,
     dict: _from_iterable,
     int: _convert,
+    random.Random: random_objects.construct,
     float: _convert,
     complex: _convert,
     bool: _convert,

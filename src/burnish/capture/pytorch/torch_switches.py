@@ -6,12 +6,15 @@ as nodes and run at once. The rest breaks the graph.
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 
+from ...runtime.eager import torch_settings
 from .. import breaks
 from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
@@ -40,6 +43,7 @@ QUESTIONS = frozenset(
 SETTINGS = frozenset(
     """
     _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_cudnn_sdp_enabled
+    _get_sdp_priority_order _get_cudnn_depthwise_kernel
     _get_overrideable_sdp_enabled _get_fa3_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction
     _get_cudnn_enabled _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32 _get_cublas_allow_tf32
     _get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_bf16_reduced_precision_reduction
@@ -75,17 +79,12 @@ ATTENTION = {
 NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch"
     for function in (
-        torch.set_default_dtype,
-        torch.use_deterministic_algorithms,
         torch.set_default_device,
         torch.set_deterministic_debug_mode,
-        torch.set_float32_matmul_precision,
-        torch.set_warn_always,
         torch.overrides.TorchFunctionMode.__enter__,
         torch.overrides.TorchFunctionMode.__exit__,
         torch.overrides._push_mode,
         torch.overrides._pop_mode,
-        torch.manual_seed,
         torch.seed,
         torch.set_rng_state,
         torch.get_rng_state,
@@ -105,9 +104,20 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if args and isinstance(args[0], torch._C._InferenceMode):
         return call_on_object(m, args[0], name, args[1:])
     if name in SETTINGS and not args and not kwargs:
-        return read_setting(m, function)
-    if name in ATTENTION:
-        return set_attention(m, function, args, kwargs)
+        answer = m.plainly(function)
+        at_start = answer if m.settings_at_start is None else m.settings_at_start.get(name, answer)
+        m.guard_outcome(Expression(operator.eq, (Expression(function, ()), at_start)), True)
+        return answer
+    if name == "_get_fp32_precision_getter":
+        place = tuple(map(native_reads.settled, args))
+        answer = m.plainly(function, *place)
+        at_start = answer if m.settings_at_start is None else m.settings_at_start.get(" ".join(place), answer)
+        m.guard_outcome(Expression(operator.eq, (Expression(function, place), at_start)), True)
+        return answer
+    if name in torch_settings.SETTERS:
+        return change_setting(m, function, args, kwargs)
+    if name.startswith(ASKS) and name not in QUESTIONS and not kwargs and all(type(a) in PLAIN for a in args):
+        return ask(m, function, args)
     if name in QUESTIONS:
         for value in args:
             native_reads.settle_all(m, value)
@@ -129,33 +139,50 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     return value
 
 
-def read_setting(m: Any, function: Any) -> Any:
-    """A query of a setting, guarded unless the program has set it."""
-    answer = m.plainly(function)
-    if function.__name__ not in m.settings_before:
-        expected = tuple(answer) if type(answer) is list else answer
-        asked = Expression(function, ())
-        if type(answer) is list:
-            asked = Expression(tuple, (asked,))
-        m.guard_outcome(Expression(operator.eq, (asked, expected)), True)
+ASKS = ("_get_", "_is_", "_has_")
+"""How names of queries of ``torch._C`` begin."""
+
+PLAIN = frozenset((bool, int, float, str, type(None)))
+
+
+def ask(m: Any, function: Any, args: tuple) -> Any:
+    """A query without tensors: its answer is guarded."""
+    answer = m.plainly(function, *args)
+    if type(answer) not in PLAIN:
+        return m.late(breaks.OPAQUE_CALL, f"torch's {function.__name__}", answer)
+    m.guard_outcome(Expression(operator.eq, (Expression(function, args), answer)), True)
     return answer
 
 
-def set_attention(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """A node that is run at once. What was set before is guarded: it is set again if the graph raises later."""
-    name = ATTENTION[function.__name__]
-    if m.region is not None or kwargs:
-        m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__}")
-    for value in args:
-        m.heap.expose(value)
+def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """A change of a global setting: a node that runs at its place."""
+    if m.region is not None or not m.options.runs_python:
+        m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__} changes a global setting")
+    for value in (*args, *kwargs.values()):
         native_reads.settle_all(m, value)
-    args = tuple(native_reads.settled(value) for value in args)
-    if name not in m.settings_before:
-        m.settings_before[name] = (function, read_setting(m, getattr(torch._C, name)))
-    value = m.plainly(function, *args)
-    given = tuple(list(value) if type(value) is list else value for value in args)
-    m.recorder.calls.append(m.recorder.new_call(function, given, m.user_line()))
-    return value
+    if m.settings_at_start is None:
+        m.settings_at_start = torch_settings.values()
+    args = tuple(map(native_reads.settled, args))
+    kwargs = {name: native_reads.settled(value) for name, value in kwargs.items()}
+    value = m.plainly(function, *args, **kwargs)
+    call = m.recorder.new_call(torch_settings.ChangeSetting(function), args, m.user_line())
+    call.kwargs.update(kwargs)
+    m.recorder.calls.append(call)
+    return value if value is None else m.heap.admit(value, m.heap.sources.pin(value))
+
+
+HANDLERS: dict[Any, Callable] = {
+    function: functools.partial(lambda function, m, args, kwargs: change_setting(m, function, args, kwargs), function)
+    for function in torch_settings.FUNCTIONS
+}
+"""How the functions of torch that change a setting are called."""
+
+
+def handler_of(function: FunctionType) -> Callable | None:
+    """The handler of a decorated function. Dynamo, once loaded, puts a wrapper around ``torch.manual_seed``."""
+    while function.__globals__.get("__name__") == "torch._compile" and "__wrapped__" in function.__dict__:
+        function = function.__dict__["__wrapped__"]
+    return HANDLERS.get(function)
 
 
 # These change the stack of modes that contains the recorder: never allowed while it is active.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ... import events, settings
+from ...runtime.eager.torch_settings import keeping_on_error
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
@@ -84,6 +85,8 @@ def close(
         graph = _compiled(
             backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals
         )
+        if tracer.settings_at_start is not None:
+            graph = keeping_on_error(graph)
     finish = _finish(rebuilder, answer)
     return Segment(
         check,

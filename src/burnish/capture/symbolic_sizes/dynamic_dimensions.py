@@ -169,7 +169,8 @@ class SymbolicSizes:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls):
-            if call.target is torch._C._InferenceMode:  # creating this object switches the mode on
+            is_change = getattr(call.target, "changes_setting", False)
+            if is_change or call.target is torch._C._InferenceMode:  # creating this object switches the mode on
                 cannot.add(at)
                 continue
             parts = self.replay.given_to(at)

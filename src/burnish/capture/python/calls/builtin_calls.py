@@ -9,6 +9,7 @@ What no rule knows is a graph break.
 from __future__ import annotations
 
 import collections
+import random
 import types
 from contextvars import ContextVar
 from types import BuiltinFunctionType
@@ -23,7 +24,7 @@ from ...interpreter.frames import MISSING
 from ...numbers import numpy_arrays, numpy_constants, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...pytorch import recorder_fast_path, torch_switches
-from .. import builtin_functions, context_variables, object_builtins
+from .. import builtin_functions, context_variables, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
 from ..methods import method_dispatch
 from .native_calls import native, pure
@@ -91,6 +92,10 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         if is_pure_module(function.__module__) or function in builtin_functions.PURE:
             return pure(m, function, args, kwargs)
         return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
+    if kind is random.Random:
+        answer = random_objects.call_method(m, owner, function.__name__, args, kwargs)
+        if answer is not MISSING:
+            return answer
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
     if kind is ContextVar and m.options.keeps_blocks:

@@ -31,6 +31,9 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if found is not None and found[0] is function:
             return push_ordinary(m, function, found[1], args, kwargs)
     else:
+        handler = torch_switches.handler_of(function)
+        if handler is not None:
+            return handler(m, args, kwargs)
         answer = MISSING if MARKS.isdisjoint(marks) else call_marked(m, function, marks, args, kwargs)
         if answer is MISSING and "__wrapped__" in marks:
             answer = optimizers.call_decorated(m, function, args, kwargs)

@@ -1,0 +1,50 @@
+"""Generators of the module ``random`` that the program makes itself: ``random.Random(3)``.
+
+    generator = random.Random(3)        made for real in the trace; its state follows from the seed
+    generator.random()                  a constant: the same in every run
+
+The methods that are Python (``randint``, ``shuffle``, ``choice``) are interpreted down to the three that are C. A
+generator from outside has a state that changes between calls, so using it is a break.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ..interpreter.frames import MISSING
+from .operators import native_reads
+
+DRAWS = ("random", "getrandbits", "seed")
+SEEDS = (int, float, str, bytes, bool)
+
+
+def is_own(m: Any, generator: Any) -> bool:
+    """Whether the program has made the generator in this trace, from a seed that is a constant."""
+    return type(generator) is random.Random and id(generator) in m.random_objects
+
+
+def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``random.Random(seed)``; MISSING if it takes its seed from the system, or if that is no constant."""
+    if len(args) != 1 or kwargs:
+        return MISSING
+    seed = native_reads.settled(args[0])
+    if type(seed) not in SEEDS:
+        return MISSING
+    made = m.made(m.plainly(random.Random, seed))
+    m.random_objects[id(made)] = made
+    return made
+
+
+def call_method(m: Any, generator: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """A method written in C; MISSING for a generator from outside."""
+    if not is_own(m, generator) or name not in DRAWS or kwargs:
+        return MISSING
+    given = [native_reads.settled(value) for value in args]
+    if name == "seed" and (len(given) != 1 or type(given[0]) not in SEEDS):
+        return MISSING
+    return m.plainly(C_METHODS[name], generator, *given)
+
+
+C_METHODS: dict[str, Callable] = {name: getattr(random.Random.__base__, name) for name in DRAWS}

@@ -1,0 +1,185 @@
+"""Answers to what programs ask torch about its compiler, while Burnish stands in for it by default.
+
+    torch._dynamo.explain(fn)(x)                 burnish.explain
+    torch._dynamo.optimize("inductor")(fn)       torch.compile, which is ours
+    torch._dynamo.reset(), torch.compiler.reset()                   both forget
+    torch._dynamo.utils.counters["stats"]["unique_graphs"]          counts our graphs and breaks, too
+    torch.compiler.save_cache_artifacts()        the cache on disk as bytes, and load_cache_artifacts takes them back
+
+The functions of Dynamo are replaced once it is loaded, which happens elsewhere. Everything is put back by
+``answer(False)``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import events
+from ..cli import cache_archive
+from ..frontend import compile_entry
+from ..frontend.live_programs import live_programs
+from ..runtime.disk.disk_cache import disk_cache
+from .after_import import after_import, forget
+
+DYNAMO = "torch._dynamo"
+COUNTED = ("segment", "breaks")
+
+_replaced: list[tuple[Any, str, Any]] = []
+_stop_counting: Callable[[], None] | None = None
+
+
+def answer(is_default: bool) -> None:
+    """Replace the readers, or put them back."""
+    global _stop_counting
+    if is_default == (_stop_counting is not None):
+        return
+    if is_default:
+        _stop_counting = events.subscribe(count, COUNTED)
+        for name, make in OF_COMPILER.items():
+            replace(torch.compiler, name, make)
+        after_import(DYNAMO, replace_in_dynamo)
+        return
+    if _stop_counting is not None:
+        _stop_counting()
+    _stop_counting = None
+    forget(DYNAMO)
+    while _replaced:
+        owner, name, original = _replaced.pop()
+        if getattr(getattr(owner, name, None), "__burnish_reader__", False):
+            setattr(owner, name, original)
+
+
+def replace_in_dynamo(dynamo: Any) -> None:
+    for name, make in OF_DYNAMO.items():
+        replace(dynamo, name, make)
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+    made = functools.wraps(original)(make(original))
+    made.__burnish_reader__ = True
+    _replaced.append((owner, name, original))
+    setattr(owner, name, made)
+
+
+def forget_all() -> None:
+    for program in live_programs():
+        program.forget()
+
+
+# ---- torch.compiler
+
+
+def _reset(original: Any) -> Any:
+    def reset() -> None:
+        forget_all()
+        if DYNAMO in sys.modules:  # else Dynamo has nothing to forget, and loading it takes a second
+            original()
+
+    return reset
+
+
+def _save_cache_artifacts(original: Any) -> Any:
+    def save_cache_artifacts() -> Any:
+        cache = disk_cache()
+        if cache is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "cache.zip"
+            if not cache_archive.export_cache(cache, file):
+                return None
+            return file.read_bytes(), _info()
+
+    return save_cache_artifacts
+
+
+def _load_cache_artifacts(original: Any) -> Any:
+    def load_cache_artifacts(serialized_artifacts: bytes) -> Any:
+        if not serialized_artifacts.startswith(b"PK"):
+            return original(serialized_artifacts)  # written by torch
+        cache = disk_cache()
+        if cache is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "cache.zip"
+            file.write_bytes(serialized_artifacts)
+            cache_archive.import_cache(cache, file)
+        return _info()
+
+    return load_cache_artifacts
+
+
+def _info() -> Any:
+    from torch.compiler._cache import CacheInfo
+
+    return CacheInfo()
+
+
+OF_COMPILER: dict[str, Callable[[Any], Any]] = {
+    "reset": _reset,
+    "save_cache_artifacts": _save_cache_artifacts,
+    "load_cache_artifacts": _load_cache_artifacts,
+}
+
+
+# ---- torch._dynamo
+
+
+def _explain(original: Any) -> Any:
+    def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+        explained = compile_entry.explain(f)
+        return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
+
+    return explain
+
+
+def _reset_dynamo(original: Any) -> Any:
+    def reset() -> None:
+        forget_all()
+        original()
+
+    return reset
+
+
+def _optimize(original: Any) -> Any:
+    def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: Any = None, **others: Any) -> Any:
+        """torch.compile itself calls this one for backends that are not ours."""
+        if not isinstance(backend, (str, types.FunctionType)) or not KEPT.issuperset(others):
+            return original(backend, nopython=nopython, dynamic=dynamic, **others)
+        return lambda fn: torch.compile(fn, backend=backend, fullgraph=nopython, dynamic=dynamic, **others)
+
+    return optimize
+
+
+KEPT = frozenset(("disable", "recompile_limit", "isolate_recompiles"))
+"""Further arguments of ``torch._dynamo.optimize`` that ``torch.compile`` has as well."""
+
+OF_DYNAMO: dict[str, Callable[[Any], Any]] = {"explain": _explain, "reset": _reset_dynamo, "optimize": _optimize}
+
+
+def count(event: events.Event) -> None:
+    """Count a graph or a break in Dynamo's counters, if they exist."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if counters is None:
+        return
+    if event.kind == "breaks":
+        reason = event.data.get("break_")
+        counters["graph_break"][str(reason) if reason is not None else event.data.get("text", "")] += 1
+        return
+    segment = event.data["segment"]
+    counters["frames"]["total"] += 1
+    counters["frames"]["ok"] += 1
+    if segment.graph_module is not None:
+        operations = [node for node in segment.graph_module.graph.nodes if node.op.startswith("call_")]
+        counters["stats"]["calls_captured"] += len(operations)
+        counters["stats"]["unique_graphs"] += 1

@@ -1,0 +1,171 @@
+"""Global settings of torch that the function changes: set in order with the operations, and seen by what follows."""
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .caller_programs import program_with_caller
+from .harness import program
+
+
+@program(breaks=0)
+def test_deterministic_algorithms_are_asked_for_and_given_back():
+    def fn(x, warns):
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=warns)
+        try:
+            inside = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+            y = x.sin() * 2
+        finally:
+            torch.use_deterministic_algorithms(before)
+        return y, inside, torch.are_deterministic_algorithms_enabled()
+
+    return fn, [(torch.randn(3), flag) for flag in (False, True, False)]
+
+
+@program(breaks=0)
+def test_default_dtype_decides_what_factories_make():
+    def fn(x, dtype):
+        before = torch.get_default_dtype()
+        y = torch.ones(2)
+        torch.set_default_dtype(dtype)
+        z = torch.ones(2), torch.tensor(1.5), torch.arange(2) / 2
+        torch.set_default_dtype(before)
+        return y, z, torch.zeros(1) + x
+
+    return fn, [(torch.randn(1), d) for d in (torch.float64, torch.float64, torch.float32, torch.float64)]
+
+
+@program
+def test_a_setting_that_stays_changed():
+    def fn(x):
+        torch.set_warn_always(True)
+        return x * 2, torch.is_warn_always_enabled()
+
+    return fn, [(torch.ones(2),)] * 3, lambda: (torch.is_warn_always_enabled(), torch.set_warn_always(False))[0]
+
+
+@program
+def test_a_break_between_setting_and_resetting():
+    def fn(x):
+        torch.set_default_dtype(torch.float64)
+        y = torch.ones(2)
+        if x.sum() > 0:
+            y = y * 2
+        z = torch.ones(1)
+        torch.set_default_dtype(torch.float32)
+        return y, z, torch.ones(1)
+
+    return fn, [(torch.ones(2),), (-torch.ones(2),), (torch.ones(2),)]
+
+
+@program
+def test_an_error_under_a_setting_leaves_what_eager_leaves():
+    def fn(x, index):
+        torch.set_default_dtype(torch.float64)
+        y = torch.ones(2)[index]
+        torch.set_default_dtype(torch.float32)
+        return y + x
+
+    calls = [(torch.ones(1), torch.tensor(i)) for i in (0, 1, 7, 0)]
+    return fn, calls, lambda: (torch.get_default_dtype(), torch.set_default_dtype(torch.float32))[0]
+
+
+@program
+def test_an_error_that_is_handled_sees_the_settings_of_eager():
+    def fn(x, index):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            y = torch.ones(2)[index]
+        except IndexError:
+            y = torch.zeros(1)
+        finally:
+            torch.set_default_dtype(before)
+        return y, torch.get_default_dtype()
+
+    return fn, [(torch.ones(1), torch.tensor(i)) for i in (0, 1, 7, 0)]
+
+
+@program_with_caller
+def test_settings_of_the_caller_are_guarded_although_the_function_changes_them():
+    def fn(x):
+        before = torch.backends.mkldnn.deterministic
+        torch._C._set_mkldnn_deterministic(True)
+        inside = torch._C._get_mkldnn_deterministic()
+        torch._C._set_mkldnn_deterministic(before)
+        return x * (2 if before else 3), before, inside, torch._C._get_mkldnn_deterministic()
+
+    def caller(fn, x, flag):
+        torch._C._set_mkldnn_deterministic(flag)
+        try:
+            return fn(x)
+        finally:
+            torch._C._set_mkldnn_deterministic(False)
+
+    return fn, caller, [(torch.ones(2), flag) for flag in (False, True, False, True)]
+
+
+@program(breaks=0)
+def test_kernels_of_attention_are_chosen_inside():
+    def fn(x, kernels):
+        with sdpa_kernel(kernels):
+            y = F.scaled_dot_product_attention(x, x, x)
+            inside = torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled()
+        return y, inside, torch.backends.cuda.flash_sdp_enabled()
+
+    math, flash = SDPBackend.MATH, SDPBackend.FLASH_ATTENTION
+    return fn, [(torch.randn(1, 2, 4, 8), kernels) for kernels in ([math], [math, flash], [math], [math])]
+
+
+@program(breaks=0)
+def test_onednn_is_switched_off_for_a_product():
+    def fn(x):
+        with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False):
+            y = x @ x
+        return y, x @ x
+
+    return fn, [(torch.randn(3, 3),)] * 3
+
+
+@program(breaks=0)
+def test_precision_of_products_is_set_inside():
+    def fn(x, precision):
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)
+        y = x @ x
+        inside = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(before)
+        return y, inside, torch.get_float32_matmul_precision()
+
+    return fn, [(torch.randn(3, 3), p) for p in ("high", "highest", "high")]
+
+
+@program(breaks=0)
+def test_seed_is_set_between_draws():
+    def fn(x, seed):
+        before = torch.rand(2)
+        torch.manual_seed(seed)
+        return before, torch.rand(2) + x, torch.randn(3)
+
+    return fn, [(torch.ones(2), s) for s in (3, 3, 4)]
+
+
+@program(breaks=0)
+def test_generator_that_manual_seed_returns_is_the_default_one():
+    def fn(x):
+        generator = torch.manual_seed(5)
+        return torch.rand(2) + x, generator is torch.default_generator
+
+    return fn, [(torch.ones(2),)] * 3
+
+
+@program
+def test_a_setting_with_sizes_that_change():
+    def fn(x):
+        torch.set_default_dtype(torch.float64)
+        y = torch.ones(x.shape)
+        torch.set_default_dtype(torch.float32)
+        return y, torch.ones(x.shape) + x
+
+    return fn, [(torch.ones(n),) for n in (3, 4, 5, 6)]
