@@ -109,8 +109,7 @@ PROJECTS: dict[str, Project] = {
         packages=("scipy",),
         paths=("test", "pyproject.toml"),
         tests=("test/nn", "test/utils/test_softmax.py", "test/test_edge_index.py", "test/test_isinstance.py"),
-        arguments=("-k", "compile"),
-        variables=(("FULL_TEST", "1"),),
+        arguments=("-k", "compile or torch_compile"),
         calls="torch.compile of message passing layers and models, with dynamic=True as well",
     ),
     "e3nn": Project(
@@ -119,7 +118,6 @@ PROJECTS: dict[str, Project] = {
         version="0.6.0",
         tag="{version}",
         tests=("tests/o3", "tests/nn", "tests/math"),
-        arguments=("-k", "not normaliz and not variance"),
         calls="assert_torch_compile: fullgraph=True, on modules made of generated code",
     ),
     "lightning": Project(

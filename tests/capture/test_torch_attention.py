@@ -10,11 +10,23 @@ from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 
 import burnish
 from burnish.settings import patch
-from burnish.tensors.attention_settings import attention_settings, set_attention
 
 from .call_sequences import Before
 from .caller_programs import program_with_caller
 from .harness import program
+
+
+KINDS = ("flash", "math", "mem_efficient", "cudnn", "overrideable")
+
+
+def attention_settings():
+    return [getattr(torch._C, f"_get_{kind}_sdp_enabled")() for kind in KINDS], torch._C._get_sdp_priority_order()
+
+
+def set_attention(settings):
+    for kind, is_on in zip(KINDS, settings[0], strict=True):
+        getattr(torch._C, f"_set_sdp_use_{kind}")(is_on)
+    torch._C._set_sdp_priority_order(settings[1])
 
 
 @program(breaks=0)

@@ -49,7 +49,6 @@ class Segment:
         "leads_to",
         "looks_first",
         "reruns_watched",
-        "settings_before",
         "state",
         "writes_inputs",
     )
@@ -71,7 +70,6 @@ class Segment:
         has_effects: bool = True,
         draws: bool = False,
         compares_results: bool = False,
-        settings_before: tuple = (),
     ):
         self.call: Callable | None
         self.call_with_tuple: Callable[[tuple], Any] | None
@@ -79,7 +77,6 @@ class Segment:
         self.leads_to = leads_to  # None: the result is returned; else the shape of the frames to continue with
         self.guards, self.graph_module, self.break_ = guards, graph_module, break_
         self.state = state  # torch's global state as the guards found it: restored when the graph raises
-        self.settings_before = settings_before  # setters and values: of settings that the graph changes
         self.draws = draws  # draws random numbers and may raise: torch's random state is restored then
         # A run of the graph that may stop with ResultsChanged does not start under saved-tensor hooks: they would see
         # the tensors of both runs, and checkpointing counts them.

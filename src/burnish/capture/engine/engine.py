@@ -290,8 +290,6 @@ def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     """Whether plain Python can replace a graph that raised: its writes to inputs are undone. Restores torch's
     switches."""
     restore_state(segment.state, nesting)
-    for setter, value in segment.settings_before:
-        setter(value)
     if isinstance(error, BackendError):
         return False  # the user's backend broke its contract
     has_written = is_half_done(error) and type(error) is not ResultsChanged  # before which nothing is written

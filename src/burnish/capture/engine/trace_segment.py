@@ -73,8 +73,6 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
             marks_of_dynamo.restore_flag(flag)
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
-            for setter, value in tracer.settings_before.values():
-                setter(value)
             tracer.release()
             raise
         if machine is None:

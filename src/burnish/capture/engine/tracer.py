@@ -117,7 +117,6 @@ class Tracer(Machine):
         self.size_requests: SizeRequests = NO_REQUESTS
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
-        self.settings_before: dict[str, tuple[Callable, Any]] = {}  # that the program sets: see torch_switches
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
         self.shared_arrays: dict[int, Any] = {}

@@ -52,7 +52,7 @@ SETTINGS = frozenset(
     _get_warnAlways _get_overlap_comm is_deterministic_algorithms_warn_only_enabled
     is_anomaly_enabled is_anomaly_check_nan_enabled is_autocast_xla_enabled
     _is_multithreading_enabled _is_view_replay_enabled get_num_threads get_num_interop_threads
-    _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_ _get_sdp_priority_order
+    _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_
 """.split()
 )
 
@@ -64,16 +64,6 @@ SWITCHES = frozenset(
     set_autocast_cpu_dtype _set_fwd_grad_enabled
 """.split()
 )
-
-# Which kernels attention may use: for each setter the query of what it sets. ``sdpa_kernel`` calls them.
-ATTENTION = {
-    "_set_sdp_use_flash": "_get_flash_sdp_enabled",
-    "_set_sdp_use_math": "_get_math_sdp_enabled",
-    "_set_sdp_use_mem_efficient": "_get_mem_efficient_sdp_enabled",
-    "_set_sdp_use_cudnn": "_get_cudnn_sdp_enabled",
-    "_set_sdp_use_overrideable": "_get_overrideable_sdp_enabled",
-    "_set_sdp_priority_order": "_get_sdp_priority_order",
-}
 
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {

@@ -103,7 +103,6 @@ def close(
         compares_results=any(compares_results(call.target) for call in recorder.calls),
         is_step=is_step,
         has_effects=has_effects,
-        settings_before=tuple(tracer.settings_before.values()),
     )
 
 

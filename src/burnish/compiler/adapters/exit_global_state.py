@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ...tensors.attention_settings import ATTENTION_SETTERS, attention_settings, set_attention
-
 SWITCHES = frozenset(
     (
         torch._C._set_grad_enabled,
@@ -25,7 +23,6 @@ SWITCHES = frozenset(
         torch.autocast_increment_nesting,
         torch.autocast_decrement_nesting,
         torch.clear_autocast_cache,
-        *ATTENTION_SETTERS,
     )
 )
 DEVICES = ("cpu", "cuda")
@@ -70,7 +67,6 @@ def state() -> tuple:
         torch._C._is_fwd_grad_enabled(),
         torch.is_autocast_cache_enabled(),
         nesting,
-        attention_settings(),
         *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES),
     )
 
@@ -84,7 +80,6 @@ def put_back(before: tuple) -> None:
             torch.autocast_increment_nesting()
         elif torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()
-    set_attention(before[4])
-    for device, (is_on, dtype) in zip(DEVICES, before[5:], strict=True):
+    for device, (is_on, dtype) in zip(DEVICES, before[4:], strict=True):
         torch.set_autocast_enabled(device, is_on)
         torch.set_autocast_dtype(device, dtype)

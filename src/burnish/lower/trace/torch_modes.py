@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from ...tensors.attention_settings import attention_settings, set_attention
-
 tracing = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=tracing._at_fork_reinit)  # another thread may have held it
@@ -44,7 +42,6 @@ def switches() -> tuple:
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
         nesting,
-        attention_settings(),
         *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")),
     )
 
@@ -57,7 +54,6 @@ def put_back(state: tuple) -> None:
             torch.autocast_increment_nesting()
         elif torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()
-    set_attention(state[4])
-    for device, (is_on, dtype) in zip(("cpu", "cuda"), state[5:], strict=True):
+    for device, (is_on, dtype) in zip(("cpu", "cuda"), state[4:], strict=True):
         torch.set_autocast_enabled(device, is_on)
         torch.set_autocast_dtype(device, dtype)
