@@ -97,11 +97,22 @@ def _dynamo_mutation_guard(m: Any, function: FunctionType, args: tuple, kwargs: 
     return None if function.__name__ == "tag" else MISSING
 
 
+def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``kernel[grid](...)``, where it reaches Triton. What a kernel writes to is known to Triton only."""
+    if function.__name__ != "run" or "grid" not in kwargs:
+        return MISSING
+    name = getattr(args[0], "__name__", type(args[0]).__name__) if args else function.__qualname__
+    return m.stop(breaks.FOREIGN_COMPILED, f"a launch of the Triton kernel {name}")
+
+
 BY_MODULE: dict[str | None, Any] = {
     "torch._dynamo.decorators": _dynamo_decorator,
     "torch._dynamo.external_utils": _dynamo_utility,
     "torch._dynamo.mutation_guard": _dynamo_mutation_guard,
     flex_attention.MODULE: flex_attention.call,
+    "triton.runtime.jit": _triton_launch,
+    "triton.runtime.interpreter": _triton_launch,
+    "triton.runtime.autotuner": _triton_launch,
 }
 """How functions of modules that may not be imported are called. MISSING if by the rules for all functions."""
 
