@@ -261,14 +261,36 @@ def test_settings_that_the_compiler_reads_make_another_key():
             assert graph_cache_key.surroundings() != before
 
 
-def test_user_defined_operators_have_no_key(monkeypatch):
+def test_operators_of_the_user_are_known_by_what_is_registered_for_them():
     @torch.library.custom_op("kept_tests::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    double.register_fake(torch.empty_like)
-    assert key_of(lambda x: torch.ops.kept_tests.double(x), X) is None
+    def key():
+        return key_of(lambda x: torch.ops.kept_tests.double(x), X)
 
+    def helper(gradient, by):
+        return gradient * by
+
+    def registered(by):
+        double.register_autograd(lambda ctx, gradient: helper(gradient, by))
+        return key()
+
+    double.register_fake(torch.empty_like)
+    bare = key()
+    assert bare is not None and "kept_tests::double(Tensor x) -> Tensor" in bare
+    keys = [registered(2), registered(3), registered(2)]
+    assert len({bare, *keys}) == 3 and keys[0] == keys[2]
+    assert registered([2]) is None and registered(torch.ones(1)) is None
+
+    def calls_operators(ctx, gradient):
+        return torch.ops.kept_tests.double(gradient) + torch.ops.aten.sin(gradient)
+
+    double.register_autograd(calls_operators)
+    assert key() not in (None, bare, *keys)
+
+
+def test_functions_of_the_user_have_no_key(monkeypatch):
     def relu(x, inplace=False):
         return x.clamp(min=1)
 

@@ -30,6 +30,7 @@ from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
 from ..tensors.compile_request import facts_of_input
 from .adapters.specialize_numbers import live_scalars_beside_sizes
+from .operator_identity import identity_of
 
 NAMESPACES = (
     "torch",
@@ -181,7 +182,10 @@ def name_of(target: Any) -> str:
         name = str(target)
         if name.partition(".")[0] in OPERATORS:
             return name
-        raise NoKey(name)
+        identity = identity_of(target)
+        if identity is None:
+            raise NoKey(name)
+        return f"{name} {identity}"
     attribute = getattr(target, "torch_attribute", None)
     if attribute is not None:
         return f"attribute {attribute}"

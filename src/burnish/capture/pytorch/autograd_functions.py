@@ -79,6 +79,8 @@ BUILTINS = frozenset(
 )
 """Python builtins that may be called: none of them has an observable side effect."""
 PURE_MODULES = (math, operator)
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._library.custom_ops.CustomOpDef)
+"""Of torch and other libraries: compiled code calls them as well."""
 TORCH_NAMESPACES = (
     "torch.nn.functional",
     "torch.functional",
@@ -373,7 +375,9 @@ class ClassReader:
                 return
         elif is_torch_function(value):
             return
-        elif isinstance(value, types.FunctionType):
+        if isinstance(value, OPERATORS):
+            return
+        if isinstance(value, types.FunctionType):
             self.function(value)
             return
         raise NotTraceable(f"{name} may be, or do, something else in the next call")

@@ -42,12 +42,21 @@ class FlexAttention:
         return FlexAttention(self.tiles.with_compiler(compile_graph))
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *captured: torch.Tensor) -> Results:
+        if query.is_meta:
+            return results_of(query, value)
         learns = (query, key, value, *captured[: self.tiles.of_score])
         if torch.is_grad_enabled() and any(x.requires_grad for x in learns):
             made: Results = Attended.apply(self.tiles, query, key, value, *captured)
             return made
         with torch.no_grad():
             return attend(self.tiles, query, key, value, captured)
+
+
+def results_of(query: torch.Tensor, value: torch.Tensor) -> Results:
+    """Empty results: a compiler asks for their shapes."""
+    working = torch.float64 if query.dtype is torch.float64 else torch.float32
+    totals = query.new_empty(query.shape[:3], dtype=working)
+    return empty_like_query(query, value.shape[3]), totals, torch.empty_like(totals)
 
 
 class Attended(torch.autograd.Function):
@@ -149,7 +158,7 @@ def attend(
                     else torch.baddbmm(summed.mul_(work.by_key(shrink[0])), *product)
                 )
             place = (batch, heads, rows)
-            log_total[place] = (top + total.log()).squeeze(-1)
+            log_total[place] = torch.where(top == math.inf, top, top + total.log()).squeeze(-1)
             highest[place] = top.squeeze(-1)
             if summed is None:
                 out[place] = 0

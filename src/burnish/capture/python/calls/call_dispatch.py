@@ -23,6 +23,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING, Raised
 from ...numbers import numpy_constants, numpy_kinds
 from ...pytorch import library_operators, opaque_nodes
+from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
 from ..attributes.descriptor_binding import special_method
 from .builtin_calls import call_builtin, call_unbound, call_wrapper
@@ -52,7 +53,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if is_collective_operator(function):
             m.stop(breaks.COLLECTIVE_CALL, str(function))
         if library_operators.runs_python(function):
-            opaque_nodes.stop_after_writes(m, str(function))
+            return call_registered(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function)
@@ -74,6 +75,17 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
         return native(m, function, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
+    """An operator that is implemented in Python."""
+    library_operators.guard_registrations(m, operator)
+    if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
+        m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
+    given = (*args, *kwargs.values())
+    if m.options.runs_python and m.may_run_opaquely and library_operators.is_opaque(m, operator, given):
+        return opaque_nodes.call_in_graph(m, OpaqueCall(operator, str(operator)), args, kwargs, reads=False)
+    return call_torch(m, operator, args, kwargs)
 
 
 WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so

@@ -88,7 +88,21 @@ def _functional(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
     return MISSING if function.__dict__ else recorder_fast_path.call(m, function, args, kwargs)
 
 
-BY_MODULE: dict[str | None, Any] = {"torch.nn.functional": _functional, flex_attention.MODULE: flex_attention.call}
+def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``kernel[grid](...)``, where it reaches Triton. What a kernel writes to is known to Triton only."""
+    if function.__name__ != "run" or "grid" not in kwargs:
+        return MISSING
+    name = getattr(args[0], "__name__", type(args[0]).__name__) if args else function.__qualname__
+    return m.stop(breaks.FOREIGN_COMPILED, f"a launch of the Triton kernel {name}")
+
+
+BY_MODULE: dict[str | None, Any] = {
+    "torch.nn.functional": _functional,
+    flex_attention.MODULE: flex_attention.call,
+    "triton.runtime.jit": _triton_launch,
+    "triton.runtime.interpreter": _triton_launch,
+    "triton.runtime.autotuner": _triton_launch,
+}
 """How the functions of a module are called; MISSING if by the rules for all functions."""
 
 

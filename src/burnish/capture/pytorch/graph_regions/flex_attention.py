@@ -59,7 +59,7 @@ def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if why is not None:
         m.stop(breaks.FOREIGN_COMPILED, f"flex_attention: {why}")
     query, key, value = given["query"], given["key"], given["value"]
-    if m.symbolic_sizes is not None:
+    if m.symbolic_sizes is not None and not m.options.runs_python:
         m.symbolic_sizes.symbols.settle_all("flex_attention")
     m.heap.expose(given["kernel_options"])
     options = kernel_options(m, namespace, given)
@@ -70,6 +70,8 @@ def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         (
             query,
             key,
+            value,
+            given["enable_gqa"],
             given["score_mod"],
             given["block_mask"],
             given["scale"],
@@ -94,9 +96,8 @@ def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
             return "a tensor without elements"
         if x.requires_grad and x.device.type == "cpu":
             return "torch computes no gradients of query, key and value on CPUs"
-    why = why_not_shapes(*[tuple(x.shape) for x in tensors], given["enable_gqa"])
-    if why is not None:
-        return why
+    if type(given["enable_gqa"]) is not bool:
+        return "an argument enable_gqa that is no bool"
     if given["block_mask"] is not None and type(given["block_mask"]) is not namespace["BlockMask"]:
         return "a block mask of a class of its own"
     if not isinstance(given["scale"], (float, int, type(None))) or type(given["return_lse"]) is not bool:
@@ -128,16 +129,6 @@ class WarnedAbout:
         return "deprecated_return_lse" in self.shown
 
 
-def why_not_shapes(query: tuple, key: tuple, value: tuple, enable_gqa: Any) -> str | None:
-    if query[3] != key[3] or key[:3] != value[:3]:
-        return "sizes of query, key and value that do not fit"
-    if query[0] != key[0] and key[0] != 1:
-        return "batches of query and key that do not fit"
-    if query[1] != key[1] and not (enable_gqa is True and query[1] % key[1] == 0):
-        return "heads of query and key that do not fit"
-    return None
-
-
 def kernel_options(m: Any, namespace: dict, given: dict) -> dict:
     """The options with torch's defaults. They do not change what our own kernels compute."""
     names = ("query", "key", "value", "return_lse", "kernel_options")
@@ -154,15 +145,16 @@ def kernel_options(m: Any, namespace: dict, given: dict) -> dict:
 # ---- the function that is interpreted for the call
 
 
-def attend(query, key, score_mod, block_mask, scale, options, return_lse, return_aux, namespace):  # type: ignore[no-untyped-def]
+def attend(query, key, value, enable_gqa, score_mod, block_mask, scale, options, return_lse, return_aux, namespace):  # type: ignore[no-untyped-def]
     try:
+        check_sizes(query.shape, key.shape, value.shape, enable_gqa)
         if score_mod is not None:
             ends(score_mod(*begins("score_mod")))
         if block_mask is None:
             parts = None
         else:
             parts = block_mask.as_tuple()
-            checked(parts[-1], block_mask.shape, block_mask.BLOCK_SIZE, query.size(0), key.size(0))
+            check_mask(block_mask.shape, block_mask.BLOCK_SIZE, query.shape, key.shape)
             ends(parts[-1](*begins("mask_mod")))
         if scale is None:
             scale = 1.0 / math.sqrt(query.size(-1))
@@ -177,6 +169,24 @@ def attend(query, key, score_mod, block_mask, scale, options, return_lse, return
     return out
 
 
+def check_sizes(query, key, value, enable_gqa):  # type: ignore[no-untyped-def]
+    """Interpreted, so that sizes that vary are guarded by the outcome of these comparisons."""
+    if query[3] != key[3] or key[0] != value[0] or key[1] != value[1] or key[2] != value[2]:
+        refused("sizes of query, key and value that do not fit")
+    if query[0] != key[0] and key[0] != 1:
+        refused("batches of query and key that do not fit")
+    if query[1] != key[1] and (not enable_gqa or query[1] % key[1] != 0):
+        refused("heads of query and key that do not fit")
+
+
+def check_mask(shape, block_size, query, key):  # type: ignore[no-untyped-def]
+    is_made_for_a_length = block_size[0] < 1 << 30 or block_size[1] < 1 << 30
+    if is_made_for_a_length and (shape[-2] != query[2] or shape[-1] != key[2]):
+        refused("a BlockMask of another length")
+    if len(shape) != 4 or shape[0] != 1 and shape[0] != query[0] or shape[1] != 1 and shape[1] != query[1]:
+        refused("a BlockMask of other batches or heads")
+
+
 def begins(name: str) -> Any:
     """Handled by `begin`."""
 
@@ -185,8 +195,8 @@ def ends(result: Any) -> None:
     """Handled by `end`."""
 
 
-def checked(*facts: Any) -> None:
-    """Handled by `check`."""
+def refused(why: str) -> None:
+    """Handled by `refuse`."""
 
 
 def attended(parts: tuple | None, scale: float, options: dict) -> Any:
@@ -204,15 +214,6 @@ class FlexCall(GraphRegion):
         super().__init__(m, "flex_attention", drawing_from([query, key, value]))
         self.given, self.empty_mask = (query, key, value), empty_mask
         self.functions: dict[str, IndexFunction] = {}
-
-    def check(self, mask_mod: Any, shape: tuple, block_size: tuple, queries: int, keys: int) -> None:
-        query, key, _ = self.given
-        if getattr(mask_mod, "__name__", "") == "_sliced_mask_mod_error":
-            self.refuse("a sliced BlockMask")
-        if any(size < 1 << 30 for size in block_size) and tuple(shape[-2:]) != (query.shape[2], key.shape[2]):
-            self.refuse("a BlockMask of another length")
-        if len(shape) != 4 or shape[0] not in (1, query.shape[0]) or shape[1] not in (1, query.shape[1]):
-            self.refuse("a BlockMask of other batches or heads")
 
     def begin(self, name: str) -> tuple[torch.Tensor, ...]:
         query, key, _ = self.given
@@ -301,8 +302,8 @@ def end(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.region.end(*args)
 
 
-def check(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.check(*args)
+def refuse(m: Any, args: tuple, kwargs: dict) -> NoReturn:
+    m.region.refuse(*args)
 
 
 def finish(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -317,7 +318,7 @@ BY_NAME = {"flex_attention": attention, **masks.BY_NAME}
 HANDLERS: dict[Callable, Callable] = {
     begins: begin,
     ends: end,
-    checked: check,
+    refused: refuse,
     attended: finish,
     raised: left_by_error,
     **masks.HANDLERS,
