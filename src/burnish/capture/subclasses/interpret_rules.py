@@ -47,8 +47,6 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
     why = why_native(m, kinds, args, kwargs)
     if why is not None:
         return call_natively(m, func, kinds, args, kwargs or {})
-    if m.symbolic_sizes is not None:
-        m.symbolic_sizes.symbols.settle_all("a tensor subclass")
     for kind in kinds:
         rule = kind.__torch_function__
         if getattr(rule, "__func__", None) is DEFAULT_FUNCTION:
@@ -128,6 +126,8 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             return dispatched(m, func, args, kwargs)
     if torch_calls.name_of(func) in torch_calls.FACTS:
         m.recorder.seen += 1
+        if m.symbolic_sizes is not None and not all(m.heap.origin_of(value) is not None for value in found):
+            m.symbolic_sizes.symbols.settle_all("a fact of a tensor subclass")
         with WithoutRules():
             return func(*args, **kwargs)
     try:
@@ -193,7 +193,10 @@ class Interceptor:
         if self.why is not None:
             return NotImplemented if kinds else func(*args, **kwargs)
         if not kinds:  # a part of a composite operator that has plain tensors only
-            return m.recorder.call(func, args, kwargs, func, args, kwargs)
+            made = m.recorder.call(func, args, kwargs, func, args, kwargs)
+            if m.recorder.pending_break is not None:
+                self.why, m.recorder.pending_break = m.recorder.pending_break[1], None
+            return made
         for kind in kinds:
             value, self.why = m.interpret(call_dispatch_rule, (kind, func, tuple(types), args, kwargs), (kwargs,))
             if self.why is not None:
@@ -211,6 +214,8 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return whole_call(m, func, args, kwargs)
     for value in (*args, *kwargs.values()):
         native_reads.settle_all(m, value)
+    if m.symbolic_sizes is not None:  # the dispatcher passes on plain numbers
+        m.symbolic_sizes.symbols.settle_all("a rule of a tensor subclass")
     mark = recorder.mark()
     interceptor = Interceptor(m)
     modes = torch._C._len_torch_dispatch_stack()

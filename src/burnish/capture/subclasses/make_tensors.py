@@ -44,24 +44,29 @@ def make_subclass(m: Any, args: tuple, kwargs: dict) -> Any:
     return made
 
 
+def shows_its_argument(m: Any, cls: type, args: tuple, kwargs: dict) -> bool:
+    """Whether torch's own constructor of a subclass gets a plain tensor. Then it does what `as_subclass` does."""
+    return (
+        cls not in (torch.Tensor, torch.nn.Buffer)
+        and len(args) == 1
+        and not kwargs
+        and type(args[0]) is torch.Tensor
+        and m.knows(args[0])
+        and not has_dispatch(cls)
+    )
+
+
 def show_as(m: Any, value: Any, kind: Any) -> Any:
     """``value.as_subclass(kind)``. No torch function mode receives it."""
     if not is_subclass(value) and not m.knows(value) or has_dispatch(type(value)) or has_dispatch(kind):
         return MISSING
-    return m.perform(shown_as, m, value, kind)
-
-
-def shown_as(m: Any, value: torch.Tensor, kind: type) -> torch.Tensor:
-    m.recorder.seen += 1
     try:
         plain = m.subclasses.plain_of(m, value) if is_subclass(value) else value
-    except NotRecordable as why:
-        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"as_subclass: {why}"
-        return torch.Tensor.as_subclass(value, kind)
+    except NotRecordable:
+        return MISSING
     if kind is torch.Tensor:
-        alias = torch.ops.aten.alias.default
-        return m.recorder.call(alias, (plain,), {}, alias, (plain,), {})
-    return as_subclass(m, plain, kind)
+        return m.perform(torch.ops.aten.alias.default, plain)
+    return m.plainly(as_subclass, m, plain, kind)
 
 
 def default_rule(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..engine.recorded_calls import NotRecordable
-from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor, plain_view
+from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 
-NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 NO_FUNCTION = torch._C._disabled_torch_function_impl
 
 
