@@ -9,6 +9,7 @@ The plain machine executes a break's instruction in both cases. Its result deter
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -59,6 +60,7 @@ class Program:
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
         self.results_changed = 0  # how often Python in a graph returned other tensors
+        self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses
         self.ran_compiled = False  # whether the last call ran a graph
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]

@@ -44,9 +44,9 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
     if kinds:  # torch also names classes without rules, where an attribute is read
         is_on = torch._C._is_torch_function_enabled()
         kinds = tuple(kind for kind in kinds if is_on and kind.__torch_function__ is not NO_FUNCTION)
-    why = why_native(m, kinds, args, kwargs)
-    if why is not None:
-        return call_natively(m, func, kinds, args, kwargs or {})
+    if why_native(m, kinds, args, kwargs) is not None:
+        value = call_natively(m, func, kinds, args, kwargs or {})
+        return checked(m, func, args, kwargs or {}, value)
     for kind in kinds:
         rule = kind.__torch_function__
         if getattr(rule, "__func__", None) is DEFAULT_FUNCTION:
@@ -107,12 +107,27 @@ def call_natively(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict) -> A
     return recorder.call(func, args, kwargs, func, args, kwargs)
 
 
+def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
+    """The result of rules that run in the graph. If they return an argument, they may return another object next time;
+    the graph would take it for the argument."""
+    name = torch_calls.name_of(func)
+    if (
+        m.recorder.pending_break is None
+        and is_tensor(value)
+        and any(value is given for given in tensors_in((args, kwargs)))
+        and not torch_calls.writes(name, kwargs)
+        and not name.startswith("__i")  # `x += 1`
+    ):
+        m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"
+    return value
+
+
 def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value: Any) -> Any:
     """The same for a call that has already been made."""
     recorder = m.recorder
     recorder.seen += 1
     recorder.pending_break = recorder.why_not_by_rules(kinds) or recorder.why_not_record(func, args, kwargs, value)
-    return value
+    return checked(m, func, args, kwargs, value)
 
 
 # ---- below the rules of __torch_function__
@@ -231,6 +246,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         recorder.pending_break = why_not_whole(m) or recorder.why_not_record(
             WholeCall.of(func, args, kwargs), args, kwargs, made
         )
+        checked(m, func, args, kwargs, made)
     elif not interceptor.asked and torch_calls.name_of(func) not in torch_calls.FACTS:
         recorder.pending_break = recorder.why_not_record(func, args, kwargs, made)
     return made
@@ -245,7 +261,7 @@ def whole_call(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if recorder.pending_break is None:
         recorder.pending_break = why_not_whole(m)
     whole = WholeCall.of(func, args, kwargs)
-    return recorder.call(func, args, kwargs, whole, args, kwargs)
+    return checked(m, func, args, kwargs, recorder.call(func, args, kwargs, whole, args, kwargs))
 
 
 def why_not_whole(m: Any) -> Any:

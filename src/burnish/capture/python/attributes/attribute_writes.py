@@ -13,7 +13,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type
-from ...guards.tensor_metadata import is_tensor
+from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
@@ -101,7 +101,8 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         return m.gradients.write(obj, value)
     if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
         return None
-    if lookup(m, type(obj), name)[0] is not MISSING:
+    found = lookup(m, type(obj), name)[0]
+    if found is not MISSING and (type(obj) in TENSOR_TYPES or hasattr(type(found), "__set__")):
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
         if m.recorder.seen == seen:
