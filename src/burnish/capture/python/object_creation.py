@@ -89,7 +89,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(new, staticmethod):
         new = new.__func__
     new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
-    if issubclass(cls, torch.Tensor) and not (new_is_python and is_user_type(new_owner)):
+    if issubclass(cls, torch.Tensor) and not (new_is_python and new_owner.__module__ != "torch.nn.parameter"):
         if new_is_python or not make_tensors.shows_its_argument(m, cls, args, kwargs):
             return make_tensor(m, cls, args, kwargs)
         obj = make_tensors.show_as(m, args[0], cls)

@@ -136,6 +136,8 @@ def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value:
 def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """The call as torch makes it where ``__torch_function__`` is disabled."""
     found = list(subclasses_in((args, kwargs)))
+    if not found:
+        return m.recorder.call(func, args, kwargs, func, args, kwargs)
     if any(has_dispatch(type(value)) for value in found):
         with WithoutRules():
             return dispatched(m, func, args, kwargs)
@@ -158,13 +160,15 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def replaced(tree: Any, by: dict[int, Any]) -> Any:
-    """The tree with other objects in place of some of its tensors."""
+    """The tree with other objects in place of some of its tensors. Parts without such tensors stay the same objects."""
     kind = type(tree)
-    if kind in (tuple, list, torch.Size):
+    if kind in (tuple, list):
         parts = [replaced(part, by) for part in tree]
-        return tuple(parts) if kind is not list else parts
+        is_same = all(part is old for part, old in zip(parts, tree, strict=True))
+        return tree if is_same else kind(parts)
     if kind is dict:
-        return {key: replaced(part, by) for key, part in tree.items()}
+        entries = {key: replaced(part, by) for key, part in tree.items()}
+        return tree if all(entries[key] is part for key, part in tree.items()) else entries
     return by.get(id(tree), tree)
 
 
