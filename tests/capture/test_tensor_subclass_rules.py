@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from .tensor_subclasses import Course, Doubled, Pair, Quantized, Tagged, Unit, as_in_eager, pair
 
@@ -551,3 +552,26 @@ def test_rule_above_autograd_calls_the_one_below(backend):
 
     make = lambda i: (Both(torch.randn(3), torch.randn(3)), torch.randn(3, requires_grad=True))  # noqa: E731
     as_in_eager(fn, make, see=see, backend=backend)
+
+
+@BACKENDS
+def test_rule_corrects_aliasing(backend):
+    class Correct(Pair):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            made = super().__torch_dispatch__(func, types, args, kwargs)
+            made = cls(made.left, made.right) if isinstance(made, Pair) else made
+            return return_and_correct_aliasing(func, args, kwargs, made)
+
+    def fn(x):
+        y = x.view(-1)
+        same = x.mul_(2)
+        return y, y + 1, same is x, x.t()
+
+    def see(result, x):
+        y, other, _, turned = result
+        storages = [each.untyped_storage()._cdata == x.untyped_storage()._cdata for each in (y, other, turned)]
+        return storages, y._base is x, turned._base is x
+
+    make = lambda i: (Correct(torch.randn(2, 3), torch.randn(2, 3)),)  # noqa: E731
+    assert as_in_eager(fn, make, see=see, backend=backend) == Course(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 
 from .. import breaks
 from ..engine.recorded_calls import NotRecordable
@@ -84,7 +85,24 @@ def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), 
         return converted(m, func(*args, **(kwargs or {})), func, cls)
 
 
-HANDLERS = {DEFAULT_FUNCTION: default_rule}
+def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``return_and_correct_aliasing(func, args, kwargs, out)``: a rule's result gets the storage of the wrapper that it
+    is a view of, or is replaced by the argument that was written to."""
+    if kwargs or len(args) != 4 or not isinstance(args[0], torch._ops.OpOverload):
+        return MISSING
+    func, given, _, out = args
+    info = _python_dispatch.get_alias_info(func)
+    if info.is_inplace_view_op:
+        m.stop(breaks.TENSOR_STATE, f"{func} by a rule")
+    for argument, result in info.read_only_alias_match_indexes:
+        owner, made = given[argument], (out if isinstance(out, tuple) else (out,))[result]
+        for each in made if isinstance(made, list) else [made]:
+            if is_subclass(each):
+                m.subclasses.storages[id(each)] = each, owner
+    return m.plainly(_python_dispatch.return_and_correct_aliasing, *args)
+
+
+HANDLERS = {DEFAULT_FUNCTION: default_rule, _python_dispatch.return_and_correct_aliasing: correct_aliasing}
 BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._make_subclass: make_subclass}
 
 
