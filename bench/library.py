@@ -19,18 +19,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from burnish.schedule.library import (
-    Activation,
-    AttentionSpec,
-    ConvSpec,
-    LinearSpec,
-    MatmulSpec,
-    Memory,
-    Spec,
-    candidates,
-    choose,
-    in_channels_last,
-)
+from burnish.schedule.library.autotune_candidates import Memory, candidates, choose
+from burnish.schedule.library.call_candidates.convolution import in_channels_last
+from burnish.schedule.library.call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 from burnish.tensors.tensor_types import TensorType
 
 GELU, GELU_TANH = Activation("gelu", algorithm="none"), Activation("gelu", algorithm="tanh")

@@ -67,7 +67,7 @@ def programs(name: str) -> Iterator[tuple[str, str]]:
 def pinned(rule: str) -> Iterator[None]:
     """Candidates are chosen by a rule inside the block; compiled code is kept, and nothing is read from disk."""
     import burnish
-    from burnish.schedule.library import memory
+    from burnish.schedule.library.autotune_candidates import memory
 
     memory.pinned = lambda candidates: measured(candidates, rule)
     try:
@@ -105,7 +105,7 @@ def share(spec: Any, rule: str) -> float:
     """Of the time that all operations of a kind take alike. Where `last` is the rule, what is rarely chosen else is
     cheap: channels-last memory, and the gradients of windows of one pixel as products."""
     from burnish.schedule.layouts.channels_last import is_channels_last
-    from burnish.schedule.library import ConvSpec, LinearSpec
+    from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 
     if rule != "last":
         return 1.0

@@ -35,8 +35,10 @@ MAY_IMPORT = {
     "lower": BASE | {"tensors", "ops", "ir"},
     "schedule": BASE | {"tensors", "ops", "ir"},
     "codegen": BASE | {"tensors", "ops", "ir", "schedule", "runtime"},
+    # For each kind of device, its code generator and its machine facts.
+    "targets": BASE | {"tensors", "ops", "schedule", "codegen", "runtime"},
     # From a captured graph to a program: the one place that knows all the stages.
-    "compiler": BASE | COMPILER | {"tensors", "ops", "ir", "runtime"},
+    "compiler": BASE | COMPILER | {"targets", "tensors", "ops", "ir", "runtime"},
     # Where compilers are put behind names that capture can look up.
     "backends": BASE | COMPILER | {"compiler", "tensors", "ops", "ir", "runtime"},
     # What users call sits on top.

@@ -17,8 +17,8 @@ from burnish.codegen.llvm import compile_to_machine_code
 from burnish.compiler import compile_graph
 from burnish.runtime.disk import disk_cache
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
-from burnish.schedule.library import LinearSpec, Memory, choose
-from burnish.schedule.library.autotune_candidates import key_of
+from burnish.schedule.library.autotune_candidates import Memory, choose, key_of, memory
+from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
 
 
@@ -186,7 +186,7 @@ def test_with_the_setting_off_nothing_is_cached(tmp_path):
 def test_measurements_are_read_back(tmp_path):
     spec = LinearSpec(*(TensorType.contiguous(shape, torch.float32) for shape in ((96, 64), (48, 64), (48,))))
     first, second = Memory(), Memory()
-    first.shelf = second.shelf = burnish.schedule.library.memory.shelf
+    first.shelf = second.shelf = memory.shelf
     with settings.patch(cache=True, cache_dir=tmp_path):
         first.shelf.put(key_of(spec), "addmm=2; onednn=1")
         assert choose(spec, seconds=0.001, memory=second).candidate.name == "onednn"

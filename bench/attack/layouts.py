@@ -25,7 +25,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.schedule.library import Choice, Spec, candidates, choose_calls
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.autotune_candidates import Choice, candidates
+from burnish.schedule.library.call_specs import Spec
 from burnish.schedule.library.candidate import Candidate, bound
 from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType, has_stride

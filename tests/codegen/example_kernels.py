@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnish.codegen.math import expand
+from burnish.codegen.math.expand_operations import expand
 from burnish.ops.scalar_ir import Access, Scalar, cast, fma, index, load, reduced
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 

@@ -18,7 +18,7 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy
 
-from burnish.codegen.math import plain
+from burnish.codegen.math.expand_operations import plain
 from burnish.ops.scalar_ir import BITS, COMPARISONS, FLOATS, INTEGERS, Scalar, walk
 
 TYPES = {"f16": "half", "f32": "float", "f64": "double", "b8": "i1"} | {t: f"i{BITS[t]}" for t in INTEGERS}

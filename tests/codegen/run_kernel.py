@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from burnish.codegen.llvm import compile_kernel
-from burnish.codegen.llvm.compile_to_machine_code import native
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, native
 from burnish.codegen.llvm.target_machine import preset, why_not_runnable
 from burnish.ops.scalar_ir import FLOATS
 from burnish.schedule.loops.loop_ir import Kernel

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from burnish import events
-from burnish.codegen.llvm import compile_kernel, compile_kernels, compile_sequence, host
 from burnish.codegen.llvm import compile_to_machine_code as compiling
-from burnish.codegen.llvm.compile_to_machine_code import object_code
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels, object_code
 from burnish.codegen.llvm.functions import openmp_parallel_for
 from burnish.codegen.llvm.kernel_module import PARALLEL, SYMBOL, print_module
+from burnish.codegen.llvm.kernel_sequence import compile_sequence
+from burnish.codegen.llvm.target_machine import host
 from burnish.errors import InternalError
 from burnish.ops.scalar_ir import Access, load
 from burnish.runtime.linking import torch_thread_pool
@@ -89,7 +90,7 @@ def test_compilation_emits_events():
 def test_no_compiler_is_called():
     program = """
 import torch
-from burnish.codegen.llvm import compile_kernel
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel
 from tests.codegen.example_kernels import softmax
 x, out = torch.randn(5, 40), torch.empty(5, 40)
 compile_kernel(softmax(5, 40))(x.data_ptr(), out.data_ptr())

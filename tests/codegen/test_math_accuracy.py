@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from burnish.codegen.math import BASE, EXPANSIONS, expand, why_not_expandable
+from burnish.codegen.math.expand_operations import BASE, EXPANSIONS, expand, why_not_expandable
 from burnish.ops.scalar_ir import Access, binary, cast, load, unary, walk
 
 from .exact_functions import EXACT, exact, exact_in_f64, last_places

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.codegen.llvm import compile_kernel, host
-from burnish.codegen.llvm.compile_to_machine_code import native
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, native
 from burnish.codegen.llvm.kernel_module import print_module
-from burnish.codegen.llvm.target_machine import preset
-from burnish.codegen.math import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
+from burnish.codegen.llvm.target_machine import host, preset
+from burnish.codegen.math.expand_operations import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
 from burnish.ops.scalar_ir import Access, binary, const, load, unary, walk
 
 from .exact_functions import EXACT, eager, last_places

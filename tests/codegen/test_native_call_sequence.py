@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import burnish
-from burnish.codegen.llvm import compile_kernel, compile_sequence
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel
+from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.compiler import compile_graph
 from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving, NativeCalls
 from burnish.schedule.library import choose_calls

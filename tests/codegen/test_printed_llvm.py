@@ -5,8 +5,8 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from burnish.codegen.llvm import host, print_ir
-from burnish.codegen.llvm.target_machine import PRESETS, preset
+from burnish.codegen.llvm.kernel_module import print_ir
+from burnish.codegen.llvm.target_machine import PRESETS, host, preset
 from burnish.ops.scalar_ir import Access, load
 
 from . import example_kernels as examples

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.codegen.llvm import compile_kernel
+from burnish.codegen.llvm.compile_to_machine_code import compile_kernel
 
 from . import example_kernels as examples
 from .run_kernel import MACHINES, compiled

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from burnish.codegen.llvm import compile_sequence
+from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.codegen.triton.launch_function import launching
 from burnish.runtime.linking import cuda_module_loader
 

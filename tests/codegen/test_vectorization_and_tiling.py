@@ -5,7 +5,7 @@ import pytest
 from burnish.codegen.llvm.target_machine import preset
 from burnish.codegen.llvm.vectorization_and_tiling import choose, pieces
 from burnish.codegen.loops.coalesce_loops import simplify
-from burnish.codegen.math import expand
+from burnish.codegen.math.expand_operations import expand
 from burnish.ops.scalar_ir import Access, index, load
 from burnish.schedule.loops.loop_ir import Loop, Stage, Store
 

@@ -10,12 +10,12 @@ from burnish.capture.breaks.record import CATALOG
 from burnish.capture.interpreter.opcodes import handler_registry
 from burnish.capture.python import builtin_functions
 from burnish.codegen.llvm import llvm_types
-from burnish.compiler import gpu_kernel_compilers
 from burnish.lower import pipeline
 from burnish.ops import operator_families, scalar_ir
 from burnish.ops.elementwise import elementwise_record
 from burnish.ops.operator_record import RECORDS
 from burnish.schedule.library import autotune_candidates
+from burnish.targets import kernel_compilers
 from burnish.tensors import tensor_types
 
 from . import pages
@@ -29,7 +29,7 @@ TABLES = (
     autotune_candidates._WAYS,
     builtin_functions.PYTHON_FUNCTIONS,
     elementwise_record.KINDS,
-    gpu_kernel_compilers.COMPILERS,
+    kernel_compilers.COMPILERS,
     handler_registry.HANDLERS,
     handler_registry.REFUSED,
     handler_registry.RESOLVERS,

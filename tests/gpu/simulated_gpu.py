@@ -19,13 +19,13 @@ import burnish
 from burnish.codegen.triton.compile_kernels import Loaded, symbolic_words
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
-from burnish.compiler import gpu_kernel_compilers
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule import target_machines
+from burnish.targets import cuda, kernel_compilers
 
 from ..codegen.triton_interpreter import Interpreted
 
-MACHINE = replace(gpu_kernel_compilers.TRITON, name="interpreter")
+MACHINE = replace(cuda.TRITON, name="interpreter")
 STREAM = 4711
 """Of the first GPU. That of the next is one more."""
 
@@ -102,9 +102,7 @@ def elsewhere(index, run, *arguments):
 
 def compiled_open(alike, space):
     """Kernels with symbolic sizes. Each form of a kernel is a separate function."""
-    return [
-        open_kernel_of(kernel, space.points[0]) for kernel in gpu_kernel_compilers.symbolic_kernels_of(alike, space)
-    ]
+    return [open_kernel_of(kernel, space.points[0]) for kernel in cuda.symbolic_kernels_of(alike, space)]
 
 
 def open_kernel_of(kernel, seen):
@@ -145,10 +143,10 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     texts.clear()
     forms.clear()
     turns = itertools.cycle(range(gpus))
-    gpu_kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
+    kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
         kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches
     ]
-    gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name] = compiled_open
+    kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name] = compiled_open
     before = (
         cuda_module_loader.current_device,
         cuda_module_loader.current_stream,
@@ -162,7 +160,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
         try:
             yield ran
         finally:
-            del gpu_kernel_compilers.COMPILERS[MACHINE.name], gpu_kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
+            del kernel_compilers.COMPILERS[MACHINE.name], kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,

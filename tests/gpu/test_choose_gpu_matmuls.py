@@ -14,7 +14,8 @@ import burnish
 from burnish import events
 from burnish.codegen.triton.compile_matmul import complain, printed_for
 from burnish.schedule.fusion import matmul_prologue_epilogue
-from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec, memory
+from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
+from burnish.schedule.library.autotune_candidates import memory
 from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from burnish.schedule.loops.parse_loops import parse_kernel

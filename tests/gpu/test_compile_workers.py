@@ -25,9 +25,9 @@ from burnish.codegen.triton import compile_kernels as kernels
 from burnish.codegen.triton.compilation import compile_worker, compile_worker_pool, cubin_cache
 from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
 from burnish.codegen.triton.kernel_function import Printed
-from burnish.compiler import gpu_kernel_compilers
 from burnish.errors import InternalError
 from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.targets import cuda
 
 SOURCE = str(Path(burnish.__file__).parents[1])
 
@@ -358,10 +358,10 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
 
 def test_workers_start_when_the_first_graph_on_a_gpu_comes(monkeypatch):
     offered = []
-    monkeypatch.setattr(gpu_kernel_compilers.cuda_module_loader, "why_not", lambda: None)
-    monkeypatch.setattr(gpu_kernel_compilers, "register_target", lambda *machine: offered.append(machine))
-    gpu_kernel_compilers.register_gpus.__wrapped__()
-    assert offered == [("cuda", gpu_kernel_compilers.TRITON)]
+    monkeypatch.setattr(cuda.cuda_module_loader, "why_not", lambda: None)
+    monkeypatch.setattr(cuda, "register_target", lambda *machine: offered.append(machine))
+    cuda.register_gpus.__wrapped__()
+    assert offered == [("cuda", cuda.TRITON)]
     until(lambda: len(compile_worker_pool._workers.processes) == 2)
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import burnish
 from burnish import events
-from burnish.schedule.library import candidates
+from burnish.schedule.library.autotune_candidates import candidates
 
 IMAGE = torch.randn(2, 8, 16, 16)
 

@@ -6,7 +6,8 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.schedule.library import candidates, choose_calls
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.plan_steps import Call
 
 ROWS, WIDE = 512, 2048

@@ -39,7 +39,8 @@ def test_gaussian_nll_loss_refuses_negative_variances():
 
 def test_a_condition_that_two_distributions_check_is_checked_once():
     def fn(mean, scale):
-        first, second = torch.distributions.Normal(mean, scale), torch.distributions.Normal(mean, scale)
+        # Dynamo's first use in a process turns the checks off by default.
+        first, second = (torch.distributions.Normal(mean, scale, validate_args=True) for _ in range(2))
         return first.log_prob(mean), second.entropy()
 
     with patch(never_slower=False, on_error="raise"):

@@ -93,7 +93,8 @@ def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_onl
 @pytest.fixture
 def librarys_kernels_only(monkeypatch):
     """Every product is one that Python calls, with tensors of what it reads and writes."""
-    from burnish.schedule.library import candidates, choose_calls
+    from burnish.schedule.library import choose_calls
+    from burnish.schedule.library.autotune_candidates import candidates
 
     def choose(spec, **_):
         candidate = replace(next(c for c in candidates(spec) if c.run_into is not None and not c.prepare), steps=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.codegen.math import expand
+from burnish.codegen.math.expand_operations import expand
 from burnish.compiler.adapters.eager_rng import bits_of, call_with_compiled_rng
 from burnish.ops.operator_record import NoRule, record
 from burnish.ops.random_numbers import OPERATORS

@@ -6,19 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-import burnish.codegen.llvm  # noqa: F401  (offers our own kernels)
-from burnish.schedule.library import (
-    Activation,
-    AttentionSpec,
-    Candidate,
-    ConvSpec,
-    LinearSpec,
-    MatmulSpec,
-    Operand,
-    Spec,
-    candidates,
-)
-from burnish.schedule.library.candidate import bound
+import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
+from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from burnish.schedule.library.candidate import Candidate, Operand, bound
 from burnish.schedule.library.measure_candidates import bind, random_tensor, why_not_as_said
 from burnish.tensors.tensor_types import TensorType
 

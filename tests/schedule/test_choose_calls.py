@@ -7,18 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule.library import (
-    OWN,
-    AttentionSpec,
-    ConvSpec,
-    LinearSpec,
-    MatmulSpec,
-    Memory,
-    candidates,
-    choose,
-    choose_thoroughly,
-    in_channels_last,
-)
 from burnish.schedule.library.autotune_candidates import (
     AGAIN_SECONDS,
     BUSY_SECONDS,
@@ -27,11 +15,18 @@ from burnish.schedule.library.autotune_candidates import (
     MOST_ATTEMPTS,
     SMALL,
     WORTH,
+    Memory,
+    candidates,
+    choose,
+    choose_thoroughly,
     key_of,
 )
 from burnish.schedule.library.benchmark_proxy import FEWEST_ROWS, LARGE, resized, shrunk
+from burnish.schedule.library.call_candidates.convolution import in_channels_last
+from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
 from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
 from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided

@@ -10,7 +10,7 @@ import burnish
 from burnish import events
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.layouts.channels_last import is_channels_last
-from burnish.schedule.library import memory
+from burnish.schedule.library.autotune_candidates import memory
 from burnish.schedule.library.measure_candidates import Measured
 from burnish.settings import patch
 

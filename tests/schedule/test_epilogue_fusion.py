@@ -5,12 +5,13 @@ import torch
 from torch import nn
 
 import burnish
-import burnish.codegen.llvm  # noqa: F401  (offers the kernels)
+import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
 from burnish import events
 from burnish.ops.burnish_primitives import RUN
-from burnish.schedule.library import OWN, Choice, candidates
 from burnish.schedule.library import choose_calls as chooser
+from burnish.schedule.library.autotune_candidates import Choice, candidates
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
 from burnish.settings import patch
 
 pytestmark = pytest.mark.skipif(

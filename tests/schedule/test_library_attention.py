@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from burnish.schedule.library import AttentionSpec, candidates
+from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates.attention import as_flash
+from burnish.schedule.library.call_specs import AttentionSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.tensors.tensor_types import TensorType
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule.library import Activation, LinearSpec, candidates, why_not
+from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.linear import why_not_plain
+from burnish.schedule.library.call_candidates.onednn import why_not_fused as why_not
+from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing

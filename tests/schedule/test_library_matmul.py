@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.schedule.library import MatmulSpec
+from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 from .library_references import bf16, check_all, f32, strided

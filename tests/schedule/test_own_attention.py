@@ -7,8 +7,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import burnish
-import burnish.codegen.llvm  # it makes the kernels
-from burnish.schedule.library import AttentionSpec, choose, choose_calls
+import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.autotune_candidates import choose
+from burnish.schedule.library.call_specs import AttentionSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.attention_tiling import own_attention, why_not_attention
 from burnish.tensors.tensor_types import TensorType

@@ -11,12 +11,14 @@ from burnish.codegen.llvm.functions import matmul
 from burnish.ops.scalar_ir import const, make, select
 from burnish.schedule.fusion.epilogue_fusion import SUM
 from burnish.schedule.layouts.channels_last import channels_last_stride
-from burnish.schedule.library import OWN, ConvSpec, LinearSpec, Memory, candidates, own_candidate, tuned
-from burnish.schedule.library.autotune_candidates import key_of
+from burnish.schedule.library.autotune_candidates import Memory, candidates, key_of, tuned
+from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
+from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
 from burnish.schedule.library.own_kernels.own_kernel_candidates import (
     linear_products,
+    own_candidate,
     tilings,
     why_not_convolution,
     why_not_linear,

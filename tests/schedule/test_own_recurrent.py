@@ -5,9 +5,11 @@ import torch
 from torch import nn
 
 import burnish
-import burnish.codegen.llvm  # it makes the kernels
-from burnish.schedule.library import RecurrentSpec, candidates, choose, choose_calls
+import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
+from burnish.schedule.library import choose_calls
+from burnish.schedule.library.autotune_candidates import candidates, choose
 from burnish.schedule.library.call_candidates.recurrent import MOST_SCRATCH, own_recurrent, why_not_recurrent
+from burnish.schedule.library.call_specs import RecurrentSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.tensors.tensor_types import TensorType

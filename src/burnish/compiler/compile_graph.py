@@ -13,7 +13,6 @@ import torch
 from torch.fx import GraphModule
 
 from ..codegen.driver.generate_driver import write_driver
-from ..codegen.llvm import compile_kernels, host
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.memory_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
@@ -32,7 +31,7 @@ from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.shared_gradients import PassedOn, Shown
 from ..runtime.program.unbound_driver import UnboundDriver
-from ..schedule.library import memory
+from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.fold_constants import fold_constants
@@ -41,8 +40,10 @@ from ..schedule.partition.rematerialize import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
+from ..targets.cpu import compile_kernels, host
+from ..targets.cuda import cubins_here, register_gpus
+from ..targets.kernel_compilers import compile_launches
 from ..tensors.view_maps import view_offset
-from .gpu_kernel_compilers import compile_launches, cubins_here, register_gpus
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand

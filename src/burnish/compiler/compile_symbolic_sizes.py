@@ -24,7 +24,6 @@ from torch.fx import GraphModule
 from .. import fuel
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
-from ..codegen.llvm import compile_kernels
 from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
 from ..ir.graph import Graph, Node, Value, print_argument
@@ -38,12 +37,14 @@ from ..schedule.memory.plan_symbolic_arena import share_slots
 from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
+from ..targets.cpu import compile_kernels
+from ..targets.cuda import register_gpus
+from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import halved, launches_of, reaches_of, written_inputs
-from .gpu_kernel_compilers import compile_launches, register_gpus, symbolic_compiler_for
 from .program_recipe import SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]
@@ -57,9 +58,16 @@ def compile_symbolic(
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
     except StructureDiffers as why:
-        with contextlib.suppress(NoFormula):
-            return compiled_near(gm, space.coprime_points(), examples, open_inputs, gradients)
+        for scale in (1, LARGER):
+            with contextlib.suppress(NoFormula):
+                return compiled_near(gm, space.coprime_points(scale), examples, open_inputs, gradients)
         raise NoFormula(str(why)) from why
+
+
+LARGER = 8
+"""How much larger the last points are that are tried. The scheduler compares sizes: it reads an operand again that has
+a sixteenth of a result's elements, and stores a result for others to read. The points may lie on both sides of such a
+limit, and far above it they lie on one."""
 
 
 def compiled_near(
@@ -150,7 +158,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) 
     is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for static sizes
     parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in fuel.same_for_each(graphs)]
     if any((part is None) != (parts[0] is None) for part in parts):
-        raise NoFormula("other parts of the graph are made once for other sizes")
+        raise StructureDiffers("other parts of the graph are made once for other sizes")
     if parts[0] is None:
         return SymbolicPlain(build_driver(graphs, constants, space, while_waiting))
     prologue = parts[0][0]
@@ -196,30 +204,30 @@ def fitted(examples: Sequence[Any], space: Space) -> Any:
     """Merges examples that only differ in numbers; those that differ become formulas."""
     first = examples[0]
     if any(type(x) is not type(first) for x in examples):
-        raise NoFormula("autograd is told something else for other sizes")
+        raise StructureDiffers("autograd is told something else for other sizes")
     if type(first) is int:
         return space.fit(examples)
     if type(first) in (tuple, dict):
         if any(len(x) != len(first) or type(x) is dict and x.keys() != first.keys() for x in examples):
-            raise NoFormula("autograd is told something else for other sizes")
+            raise StructureDiffers("autograd is told something else for other sizes")
         if type(first) is dict:
             return {key: fitted([x[key] for x in examples], space) for key in first}
         return tuple([fitted(part, space) for part in zip(*examples, strict=True)])
     if is_dataclass(first):
         return type(first)(*[fitted([getattr(x, field.name) for x in examples], space) for field in fields(first)])
     if any(x != first for x in examples):
-        raise NoFormula("autograd is told something else for other sizes")
+        raise StructureDiffers("autograd is told something else for other sizes")
     return first
 
 
 def equal_nodes(graphs: Sequence[Graph]) -> set[Node]:
     """The nodes that are the same for all sizes, in all graphs."""
     if len({len(graph.nodes) for graph in graphs}) > 1:
-        raise NoFormula("the graph has other operators for other sizes")
+        raise StructureDiffers("the graph has other operators for other sizes")
     found: set[Node] = set()
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
         if any(node.op is not nodes[0].op for node in nodes):
-            raise NoFormula(f"the graph has other operators for other sizes: {nodes[0]}")
+            raise StructureDiffers(f"the graph has other operators for other sizes: {nodes[0]}")
         if all(is_same_use(nodes[0], node) for node in nodes[1:]):
             found.update(nodes)
     return found

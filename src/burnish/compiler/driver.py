@@ -87,7 +87,7 @@ def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn
 def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> CompiledFn:
     """Compiles once for all sizes. If that is not possible, for each of the first few sizes."""
     eager = run_eagerly_with_compiled_rng(gm)
-    apiece = CompilePerSize(gm, list(symbolic_inputs.shapes), eager)
+    apiece = CompilePerSize(gm, list(symbolic_inputs.shapes), eager, list(symbolic_inputs.numbers))
     try:
         why = why_not_symbolic(gm, example_inputs, symbolic_inputs)
         if why is not None:
@@ -158,19 +158,21 @@ def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs
     return None
 
 
-def sizes_of(positions: list[int]) -> Callable[[tuple], tuple]:
-    """A function that returns the sizes that distinguish calls of a graph with symbolic sizes."""
-    reads = "".join(f"*i[{k}].shape, " for k in positions)
+def sizes_of(positions: list[int], numbers: list[int]) -> Callable[[tuple], tuple]:
+    """A function that returns the sizes that distinguish calls of a graph with symbolic sizes: of tensors, and those
+    that are inputs themselves."""
+    reads = "".join([*(f"*i[{k}].shape, " for k in positions), *(f"i[{k}], " for k in numbers)])
     made: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
     return made
 
 
 class CompilePerSize:
-    """A graph with symbolic sizes, compiled for each of the first few sizes; for any others it runs eagerly."""
+    """A graph with symbolic sizes, compiled for each of the first few sizes; for any others it runs eagerly. The sizes
+    among its inputs, at the positions `numbers`, are constants of what is compiled."""
 
-    def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn):
-        self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions)
-        self.compile_copy = as_asked(compile_copy)
+    def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn, numbers: list[int]):
+        self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions, numbers)
+        self.compile_copy = as_asked(functools.partial(compile_copy, constants=numbers))
         self.made: dict[tuple, CompiledFn] = {}
         self.lock = fork_safe_locks.lock()
 
@@ -194,12 +196,20 @@ class CompilePerSize:
 def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Compiles a piece of a graph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
     return CompilePerSize(
-        gm, [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)], run_eagerly_with_compiled_rng(gm)
+        gm,
+        [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)],
+        run_eagerly_with_compiled_rng(gm),
+        [],
     )
 
 
 @pause_garbage_collection.paused()
-def compile_copy(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+def compile_copy(gm: GraphModule, example_inputs: list[Any], constants: Sequence[int] = ()) -> CompiledFn:
+    """The numbers at the positions `constants` are the same in all calls."""
+    numbers = {k for k, x in enumerate(example_inputs) if isinstance(x, (int, complex))}
+    are_types_known = request_of(gm).guards_number_types or not has_numbers(example_inputs, (float,))
+    if numbers and numbers <= {*constants} and are_types_known:
+        return _compile_numbers(own_copy(gm), example_inputs, (float,))
     return _compile_all(own_copy(gm), example_inputs)
 
 

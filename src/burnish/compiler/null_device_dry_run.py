@@ -21,8 +21,8 @@ from ..lower.pipeline import lower
 from ..schedule import target_machines
 from ..schedule.pipeline import make_plan
 from ..settings import current
+from ..targets.cuda import TRITON
 from .compile_graph import halved, launches_of
-from .gpu_kernel_compilers import TRITON
 
 
 def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:

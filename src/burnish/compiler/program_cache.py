@@ -362,7 +362,7 @@ MAKE: dict[str, Callable[[list], Any]] = {
 
 
 def find_candidate(spec: Any, name: str) -> Any:
-    from ..schedule.library import candidates
+    from ..schedule.library.autotune_candidates import candidates
 
     return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
 

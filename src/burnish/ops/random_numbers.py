@@ -51,7 +51,7 @@ LARGEST = (1 << 63) - 1
 
 DEVICES: dict[str, Callable[[], bool]] = {"cpu": lambda: True}
 """The device types with these random numbers, and whether kernels can be compiled for them, called at the first draw.
-`compiler.gpu_kernel_compilers` adds "cuda"."""
+`targets.cuda` adds "cuda"."""
 
 SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828, 2.6051661734527443e-06)
 """sin(s) / s of s**2 for |s| <= pi / 2, to 2**-23."""

@@ -102,17 +102,17 @@ class Space:
         terms, which are then not tried. For several symbols, all points."""
         return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
 
-    def coprime_points(self) -> Space:
-        """Other points near these with sizes that share no factors with other sizes in a program: small multiples of
-        primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A length of 134
-        is unrelated to it."""
+    def coprime_points(self, scale: int = 1) -> Space:
+        """Other points near these, times `scale`, with sizes that share no factors with other sizes in a program: small
+        multiples of primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A
+        length of 134 is unrelated to it."""
         points = []
         for number in range(POINTS):
             factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
             points.append(
                 tuple(
                     [
-                        prime_from(-(-size // factor)) * factor
+                        prime_from(-(-size * scale // factor)) * factor
                         for size, factor in zip(self.points[0], factors, strict=True)
                     ]
                 )

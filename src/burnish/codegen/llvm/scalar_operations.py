@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...errors import InternalError
 from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, load, walk, wrap
 from ...runtime.linking import vector_math_symbols
-from ..math import PLAIN, expand
+from ..math.expand_operations import PLAIN, expand
 from .llvm_types import WIDE, literal, register, suffix, vector
 from .loop_invariant_scopes import Code, Scope
 

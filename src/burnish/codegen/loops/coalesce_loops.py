@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...ops.scalar_ir import FLOATS, Access, Scalar, const, make, walk
 from ...schedule.loops.loop_ir import Loop, Reduction, Stage, Store
-from ..math import expanded, why_not_expandable
+from ..math.expand_operations import expanded, why_not_expandable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ...concurrency.compute_once import once
 from ...ops.scalar_ir import Access, Scalar, load, make, walk
-from ..math import expand, plain, why_not_expandable
+from ..math.expand_operations import expand, plain, why_not_expandable
 from .fast_math_intrinsics import expanded
 from .scalar_operations import Operations, is_printable, operand
 from .triton_types import literal

@@ -148,7 +148,7 @@ def interceptor() -> Any:
     from ...lower.passes.functionalize import functional_form
     from ...ops import operator_families, random_numbers  # noqa: F401  (families fills the records)
     from ...ops.operator_record import NoRule, Op, lookup
-    from .. import gpu_kernel_compilers  # noqa: F401  (says whether numbers on a GPU are drawn so)
+    from ...targets import cuda  # noqa: F401  (says whether numbers on a GPU are drawn so)
 
     @once
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
@@ -225,8 +225,8 @@ def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 
 @once
 def kernel() -> Any:
-    from ...codegen.llvm import compile_kernel
     from ...schedule.loops.parse_loops import parse_kernel
+    from ...targets.cpu import compile_kernel
 
     return compile_kernel(
         parse_kernel(f"""
@@ -241,7 +241,7 @@ def kernel() -> Any:
 @once
 def kernel_on_gpu(device: torch.device) -> Any:
     from ...schedule.loops.parse_loops import parse_kernel
-    from ..gpu_kernel_compilers import compile_kernel_for_gpu
+    from ...targets.cuda import compile_kernel_for_gpu
 
     return compile_kernel_for_gpu(
         parse_kernel(f"""

@@ -23,8 +23,11 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ..library import Choice, ConvBackwardSpec, ConvSpec, LinearSpec, gradient_seconds, in_channels_last
-from ..library.call_candidates.convolution import why_not_pointwise
+from ..library.autotune_candidates import Choice
+from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
+from ..library.call_candidates.convolution_backward import ConvBackwardSpec
+from ..library.call_candidates.convolution_backward import seconds_of as gradient_seconds
+from ..library.call_specs import ConvSpec, LinearSpec
 from ..library.gpu_convolution_times import seconds_of as seconds_on_gpu
 from ..library.measure_candidates import Clock
 from ..target_machines import CPU, target_of

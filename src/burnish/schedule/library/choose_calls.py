@@ -31,26 +31,15 @@ from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
 from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
 from ..partition.shared_attention_heads import before_repeating
-from . import (
-    OWN,
-    OWN_ATTENTION,
-    OWN_RECURRENT,
-    Activation,
-    AttentionSpec,
-    Candidate,
-    Choice,
-    ConvSpec,
-    LinearSpec,
-    MatmulSpec,
-    Spec,
-    candidates,
-    choose,
-    choose_thoroughly,
-    own_attention,
-    own_candidate,
-    tuned,
-)
+from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
+from .call_candidates.recurrent import NAME as OWN_RECURRENT
+from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
+from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
+from .own_kernels.attention_tiling import own_attention
+from .own_kernels.own_kernel_candidates import NAME as OWN
+from .own_kernels.own_kernel_candidates import own_candidate
 
 SECONDS = 0.003
 """Time for measuring one spec."""

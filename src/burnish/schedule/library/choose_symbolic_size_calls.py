@@ -19,7 +19,10 @@ from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import RUN
 from ..partition.merge_recurrent_directions import Layer
-from . import Candidate, Choice, ConvSpec, LinearSpec, Spec, candidates, in_channels_last, is_read_once
+from .autotune_candidates import Choice, candidates, is_read_once
+from .call_candidates.convolution import in_channels_last
+from .call_specs import ConvSpec, LinearSpec, Spec
+from .candidate import Candidate
 from .choose_calls import Chooser, activation_of
 
 LIKELY = ("onednn packed", "pointwise onednn packed")

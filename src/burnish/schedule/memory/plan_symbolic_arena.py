@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import fuel
-from ...tensors.symbolic_sizes import Formula, NoFormula, Space, slot_starts
+from ...tensors.symbolic_sizes import Formula, Space, StructureDiffers, slot_starts
 from ..plan_steps import Plan
 from .liveness import lies_in_arena, liveness_of
 
@@ -32,10 +32,10 @@ def share_slots(plans: Sequence[Plan], space: Space) -> Slots:
     for liveness in found:  # values on a GPU are allocated when they are needed
         liveness.ranges = [live for live in liveness.ranges if lies_in_arena(live.value)]
     if len({len(liveness.ranges) for liveness in found}) > 1:
-        raise NoFormula("other values need memory for other sizes")
+        raise StructureDiffers("other values need memory for other sizes")
     ranges = list(zip(*(liveness.ranges for liveness in found), strict=True))
     if any(len({(s.first, s.last, len(s.inside)) for s in same}) > 1 for same in ranges):
-        raise NoFormula("values live otherwise for other sizes")
+        raise StructureDiffers("values live otherwise for other sizes")
     sizes: list[int | Formula] = []
     taken: dict[int, int] = {}
     """The last step at which each slot is in use."""

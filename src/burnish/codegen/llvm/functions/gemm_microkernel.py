@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ....ops.scalar_ir import Scalar, walk
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Tile
-from ...math import expand
+from ...math.expand_operations import expand
 from ..loop_invariant_scopes import Code, Scope
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host

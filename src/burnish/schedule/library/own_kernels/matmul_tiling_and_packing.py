@@ -177,7 +177,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class NativeKernelMaker:
     """The code generator's compilers of native functions."""
 
     product: Callable[[Product], Step]
@@ -198,14 +198,14 @@ class Maker:
     """The tile shape on this machine; None where it has too few registers."""
 
 
-_makers: list[Maker] = []
+_makers: list[NativeKernelMaker] = []
 
 
-def register_maker(maker: Maker) -> None:
+def register_maker(maker: NativeKernelMaker) -> None:
     _makers[:] = [maker]
 
 
-def maker() -> Maker:
+def maker() -> NativeKernelMaker:
     return _makers[0]
 
 

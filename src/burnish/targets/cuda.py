@@ -1,16 +1,15 @@
-"""Registers the GPU target and selects the kernel compiler for each device.
+"""The target for NVIDIA GPUs: machine facts for the scheduler, kernels by Triton, matmul kernels, timing.
 
-    kernels = compile_launches(plan)          each kernel of a plan by the printer for its device, in order
-    symbolic_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
+    register_gpus()                            when the first graph computes on a GPU
+    compile_kernel_for_gpu(kernel, device)     a kernel that is not part of a plan
 
-The scheduler gets a `Target` for each kind of device that has a printer here (`schedule.target_machines`). Triton is
-imported when the first graph computes on a GPU.
+Triton is imported when the first kernel is compiled.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,13 +21,13 @@ from ..concurrency.compute_once import once
 from ..ops import random_numbers
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel
-from ..runtime.program.native_kernels import NativeKernel
 from ..schedule.library.gpu_matmul_spec import Maker
 from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.loops.loop_ir import Kernel
-from ..schedule.target_machines import CPU, Target, register_target, target_of
+from ..schedule.target_machines import Target, register_target
 from ..tensors.symbolic_sizes import Space
+from .kernel_compilers import COMPILERS, SYMBOLIC_COMPILERS
 
 if TYPE_CHECKING:
     from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
@@ -76,29 +75,6 @@ TRITON = Target(
     clock=clock,
 )
 
-Compile = Callable[[Sequence[Launch]], Sequence["NativeKernel | CudaKernel"]]
-CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
-
-
-def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
-    """In the order given."""
-    found: dict[int, NativeKernel | CudaKernel] = {}
-    by_device: dict[torch.device, list[int]] = {}
-    for number, launch in enumerate(launches):
-        by_device.setdefault(launch.device, []).append(number)
-    by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
-    for device, numbers in by_device.items():
-        target = target_of(device)
-        compiler = compile_for_cpu if target is None or target is CPU else COMPILERS[target.name]
-        found.update(zip(numbers, compiler([launches[number] for number in numbers]), strict=True))
-    return [found[number] for number in range(len(launches))]
-
-
-def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
-    """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
-    target = target_of(device)
-    return None if target is None or target is CPU else SYMBOLIC_COMPILERS[target.name]
-
 
 def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
     """All on one GPU."""
@@ -141,9 +117,8 @@ def cubins_here() -> dict[str, str]:
     return {KIND: toolchain_key(10 * major + minor)}
 
 
-COMPILERS: dict[str, Compile] = {TRITON.name: compile_for_gpu}
-SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {TRITON.name: compile_symbolic_for_gpu}
-"""By the name of the target, without the CPU."""
+COMPILERS[TRITON.name] = compile_for_gpu
+SYMBOLIC_COMPILERS[TRITON.name] = compile_symbolic_for_gpu
 
 
 @once
@@ -166,4 +141,4 @@ def are_offered() -> bool:
 
 random_numbers.DEVICES["cuda"] = are_offered
 
-__all__ = ["TRITON", "compile_kernel_for_gpu", "compile_launches", "register_gpus", "symbolic_compiler_for"]
+__all__ = ["TRITON", "compile_kernel_for_gpu", "cubins_here", "register_gpus"]

@@ -1,0 +1,26 @@
+"""The target for CPUs: kernels by LLVM. Importing it registers our own kernels of library calls with the scheduler.
+
+`schedule.target_machines` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
+"""
+
+from __future__ import annotations
+
+from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels
+from ..codegen.llvm.functions import attention, batched_matmul, matmul, mkl_gemm, pad_image, recurrent_layer
+from ..codegen.llvm.target_machine import host
+from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
+
+register_maker(
+    NativeKernelMaker(
+        product=matmul.make,
+        batched=batched_matmul.make_batched,
+        padding=pad_image.pad,
+        attention=attention.make_attention,
+        recurrence=recurrent_layer.make_recurrent,
+        gemm=mkl_gemm.make_gemm,
+        dtypes_of_gemm=mkl_gemm.dtypes,
+        shape=matmul.tile_shape,
+    )
+)
+
+__all__ = ["compile_kernel", "compile_kernels", "host"]

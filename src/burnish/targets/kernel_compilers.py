@@ -1,0 +1,49 @@
+"""Compiles the kernels of a plan, each by the compiler for the device it runs on.
+
+    kernels = compile_launches(launches)          the kernels of a plan, in order
+    symbolic_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
+
+A target other than the CPU adds its compilers to `COMPILERS` and `SYMBOLIC_COMPILERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..runtime.linking.cuda_module_loader import CudaKernel
+from ..runtime.program.native_kernels import NativeKernel
+from ..schedule.loops.build_kernel import Launch
+from ..schedule.target_machines import CPU, target_of
+from ..tensors.symbolic_sizes import Space
+
+Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]
+CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
+
+COMPILERS: dict[str, Compile] = {}
+SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {}
+"""By the name of the target, without the CPU."""
+
+
+def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
+    """In the order given."""
+    found: dict[int, NativeKernel | CudaKernel] = {}
+    by_device: dict[torch.device, list[int]] = {}
+    for number, launch in enumerate(launches):
+        by_device.setdefault(launch.device, []).append(number)
+    by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
+    for device, numbers in by_device.items():
+        target = target_of(device)
+        compiler = compile_for_cpu if target is None or target is CPU else COMPILERS[target.name]
+        found.update(zip(numbers, compiler([launches[number] for number in numbers]), strict=True))
+    return [found[number] for number in range(len(launches))]
+
+
+def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
+    """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
+    target = target_of(device)
+    return None if target is None or target is CPU else SYMBOLIC_COMPILERS[target.name]
+
+
+__all__ = ["COMPILERS", "SYMBOLIC_COMPILERS", "compile_launches", "symbolic_compiler_for"]
