@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from .tensor_subclasses import Course, Doubled, Pair, Quantized, Tagged, Unit, as_in_eager, pair
 
@@ -482,3 +483,95 @@ def test_quantized_parts_of_a_program_without_gradients(backend):
         return layer(x)
 
     assert as_in_eager(fn, lambda i: (torch.randn(2, 4),), backend=backend) == Course(1)
+
+
+# ---- how objects are made
+
+
+@BACKENDS
+def test_class_without_a_constructor_shows_its_argument(backend):
+    class Labelled(torch.Tensor):
+        def __init__(self, data):
+            self.label = "made"
+
+    def fn(x):
+        y, z = Tagged(x * 2), Labelled(x + 1)
+        return y + 1, z, (z * 2).as_subclass(torch.Tensor), z.label
+
+    def see(result, x):
+        result[0].sum().backward()
+        return x.grad
+
+    assert as_in_eager(fn, lambda i: (torch.randn(3, requires_grad=True),), see=see, backend=backend) == Course(1)
+
+
+@BACKENDS
+def test_plain_tensor_shows_a_subclass(backend):
+    def fn(x):
+        y = x.as_subclass(torch.Tensor)
+        y.add_(1)
+        return y, type(y).__name__, x
+
+    see = lambda result, x: result[0].data_ptr() == x.data_ptr()  # noqa: E731
+    make = lambda i: (torch.randn(3).as_subclass(Tagged),)  # noqa: E731
+    assert as_in_eager(fn, make, see=see, backend=backend) == Course(1)
+
+
+@BACKENDS
+def test_other_kinds_of_arguments_come(backend):
+    """Checks meet values of another kind than those that they were made for."""
+
+    def fn(x):
+        return x * 2
+
+    kinds = (lambda x: x.as_subclass(Tagged), lambda x: x, lambda x: 3, lambda x: Pair(x, x))
+    make = lambda i: (kinds[i // 10 % 4](torch.randn(3)),)  # noqa: E731
+    assert as_in_eager(fn, make, calls=80, backend=backend) == Course(4)
+
+
+@pytest.mark.falls_back("refused", only="burnish")
+@BACKENDS
+def test_rule_above_autograd_calls_the_one_below(backend):
+    class Both(Pair):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            with torch._C.DisableTorchFunctionSubclass():
+                made = func(*args, **(kwargs or {}))
+            return made * 1 if func is torch.Tensor.sin else made
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def fn(x, y):
+        return (x * y).sin()
+
+    def see(result, x, y):
+        result.sum().backward()
+        return y.grad
+
+    make = lambda i: (Both(torch.randn(3), torch.randn(3)), torch.randn(3, requires_grad=True))  # noqa: E731
+    as_in_eager(fn, make, see=see, backend=backend)
+
+
+@BACKENDS
+def test_rule_corrects_aliasing(backend):
+    class Correct(Pair):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            made = super().__torch_dispatch__(func, types, args, kwargs)
+            made = cls(made.left, made.right) if isinstance(made, Pair) else made
+            return return_and_correct_aliasing(func, args, kwargs, made)
+
+    def fn(x):
+        y = x.view(-1)
+        same = x.mul_(2)
+        return y, y + 1, same is x, x.t()
+
+    def see(result, x):
+        y, other, _, turned = result
+        storages = [each.untyped_storage()._cdata == x.untyped_storage()._cdata for each in (y, other, turned)]
+        return storages, y._base is x, turned._base is x
+
+    make = lambda i: (Correct(torch.randn(2, 3), torch.randn(2, 3)),)  # noqa: E731
+    assert as_in_eager(fn, make, see=see, backend=backend) == Course(1)

@@ -191,9 +191,9 @@ SUBCLASS_TENSOR = kind(
     "B107",
     "subclass-tensor",
     title="an object of a tensor subclass is made",
-    why="""The constructor of a tensor subclass makes a tensor object, and may do anything to it in Python of the
-        class's own. A graph has no form for that. Operations on objects that are there already are captured, and run
-        under the rules of their class.""",
+    why="""Torch's own constructor gets data that is no plain tensor, or makes a parameter of another class. A graph has
+        no form for that. A class's own `__new__` is interpreted, and so are `Class(tensor)` and
+        `tensor.as_subclass(Class)`.""",
     what_to_do="""Make the object outside and hand it to the compiled function, or compute with the plain tensor and
         wrap the result outside.""",
     broken="""
@@ -203,7 +203,7 @@ SUBCLASS_TENSOR = kind(
             pass
 
         def fn(x):
-            return Image(x * 2) + 1
+            return Image([1.0, 2.0, 3.0]) + x
 
         fn(torch.ones(3))
         """,
@@ -213,9 +213,9 @@ SUBCLASS_TENSOR = kind(
         class Image(torch.Tensor):
             pass
 
-        def fn(image):
-            return image * 2 + 1
+        def fn(x):
+            return Image(torch.tensor([1.0, 2.0, 3.0])) + x
 
-        fn(Image(torch.ones(3)))
+        fn(torch.ones(3))
         """,
 )

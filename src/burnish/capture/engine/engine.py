@@ -9,6 +9,7 @@ The plain machine executes a break's instruction in both cases. Its result deter
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FunctionType, MethodType
@@ -65,6 +66,7 @@ class Program:
         self.keeps_assertions = True
         self.keeps_functions = True
         self.results_changed = 0  # how often Python in a graph returned other tensors
+        self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses
         self.ran_compiled = False  # whether the last call ran a graph
         self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``

@@ -86,7 +86,9 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
-        if self.pending_break is None and (kinds or next(subclasses_in((args, kwargs)), None) is not None):
+        if self.pending_break is None and (
+            not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
+        ):
             return interpret_rules.call(self.tracer, func, kinds, args, kwargs)
         kwargs = kwargs or {}
         return self.call(func, args, kwargs, func, args, kwargs)

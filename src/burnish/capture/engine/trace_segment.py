@@ -106,6 +106,7 @@ def trace_on(
     tracer.changing, tracer.go_on = frozenset(program.changing), after
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
+    tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
     tracer.frame = program.start_frame(tracer, continuation, slots)
@@ -217,6 +218,10 @@ def finish_trace(
 ) -> None:
     traced = time.perf_counter()
     expected = {SymbolPlace(*at): sizes for at, sizes in growing(tracer).items()}
+    if any(kind not in program.native_rules for kind in tracer.subclasses.native):
+        # Its guards are on what the interpreted part of a rule has read. The next trace leaves the rule to the graph.
+        program.native_rules.update(tracer.subclasses.native)
+        return
     if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.written_inputs():
         program.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
         return

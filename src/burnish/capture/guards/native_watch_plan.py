@@ -36,7 +36,7 @@ from ..numbers.live_scalars import Expression
 from .changing_numbers import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
 from .object_sources import Source
-from .tensor_metadata import TENSOR_TYPES, is_comparable
+from .tensor_metadata import WithoutRules, has_plain_facts, is_comparable
 
 Wanted = Source | Expression
 Place = tuple[Any, bool, bool]
@@ -288,12 +288,13 @@ class WatchPlan:
 
     def description(self, obj: torch.Tensor, facts: tuple) -> tuple[int, ...] | None:
         layout = tensor_layout()
-        if layout is None or type(obj) not in TENSOR_TYPES or not is_comparable(facts):
+        if layout is None or not is_comparable(facts) and not has_plain_facts(obj, facts):
             return None
-        key = (facts, word_at(obj._cdata), word_at(obj._cdata + 8 * layout.keys))
-        if key not in self.descriptions:
-            found = layout.describe(obj)
-            self.descriptions[key] = None if found is None else tuple(found)
+        with WithoutRules():
+            key = (facts, word_at(obj._cdata), word_at(obj._cdata + 8 * layout.keys))
+            if key not in self.descriptions:
+                found = layout.describe(obj)
+                self.descriptions[key] = None if found is None else tuple(found)
         return self.descriptions[key]
 
     def is_type(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:

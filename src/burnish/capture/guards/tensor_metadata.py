@@ -48,6 +48,7 @@ FACT_NAMES = (
 )
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
 WithoutRules = torch._C.DisableTorchFunctionSubclass  # queries of our own must not run user code
+NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 TRIES = 8  # how often the compiled comparison is rebuilt before facts are always compared one by one
 
 
@@ -100,8 +101,11 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
     return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
 
 
-def plain_view(t: torch.Tensor) -> torch.Tensor:
-    """A plain tensor that shows the memory of one of a subclass."""
+def plain_view(t: Any) -> Any:
+    """A plain tensor that shows the memory of one of a subclass. A value of another kind, which a check may meet before
+    its guards have refused it, stays as it is."""
+    if not is_tensor(t) or type(t).__torch_dispatch__ is not NO_DISPATCH:
+        return t
     with WithoutRules():
         return torch.Tensor.as_subclass(t, torch.Tensor)
 
@@ -194,6 +198,34 @@ class SameManyTensors(SameTensors):
 def is_comparable(facts: tuple) -> bool:
     """Whether torch's comparison works for a tensor: it needs strides, and a class that cannot override attributes."""
     return bool(facts) and facts[0] in TENSOR_TYPES and type(facts[3]) is tuple
+
+
+def has_plain_facts(value: Any, facts: tuple) -> bool:
+    """Whether torch keeps the facts of a subclass's tensor itself. Wrappers may have rules that compute them."""
+    if not facts or type(facts[3]) is not tuple or not is_tensor(value):
+        return False
+    if type(value).__torch_dispatch__ is NO_DISPATCH:
+        return True
+    listener = DispatchListener()
+    modes = torch._C._len_torch_dispatch_stack()
+    try:
+        torch._C._push_on_torch_dispatch_stack(listener)
+        tensor_facts(value)
+    finally:
+        if torch._C._len_torch_dispatch_stack() > modes:
+            torch._C._pop_torch_dispatch_stack(None)
+    return not listener.has_heard
+
+
+class DispatchListener:
+    """An entry of the dispatch stack that notes whether torch asks Python."""
+
+    supports_higher_order_operators = False
+    has_heard = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        self.has_heard = True
+        return NotImplemented
 
 
 def default_device() -> Any:

@@ -91,8 +91,11 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(new, staticmethod):
         new = new.__func__
     new_is_python, init_is_python = isinstance(new, FunctionType), isinstance(init, FunctionType)
-    if issubclass(cls, torch.Tensor) and not (new_is_python and is_user_type(new_owner)):
-        return make_tensor(m, cls, args, kwargs)
+    if issubclass(cls, torch.Tensor) and not (new_is_python and new_owner.__module__ != "torch.nn.parameter"):
+        if new_is_python or not make_tensors.shows_its_argument(m, cls, args, kwargs):
+            return make_tensor(m, cls, args, kwargs)
+        obj = make_tensors.show_as(m, args[0], cls)
+        return m.call(object_polyfills.construct_around, (obj, args, kwargs), {}) if init_is_python else obj
     if new_is_python and init_is_python:
         return m.call(object_polyfills.construct, (cls, args, kwargs), {})
     if new_is_python and init_owner is object:

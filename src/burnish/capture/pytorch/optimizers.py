@@ -58,9 +58,11 @@ def is_on_gpu(x: torch.Tensor) -> bool:
 
 
 def _undisabled(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """Functions that torch excludes from Dynamo for reasons that, outside torch.optim, apply here too."""
+    """Functions that torch excludes from Dynamo for reasons that, outside torch.optim, apply here too; but for
+    constructors of tensors."""
     inside = function.__wrapped__  # type: ignore[attr-defined]
-    return m.call(inside, args, kwargs) if inside.__module__.startswith("torch.optim.") else MISSING
+    is_open = inside.__module__.startswith("torch.optim.") or args and m.subclasses.wrapper(args[0]) is not None
+    return m.call(inside, args, kwargs) if is_open else MISSING
 
 
 def is_kept_from_dynamo(marks: dict) -> bool:

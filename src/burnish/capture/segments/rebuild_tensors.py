@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..guards.tensor_metadata import WithoutRules
+from ..guards.tensor_metadata import WithoutRules, facts_of
 from .unrebuildable_object import Unrebuildable
 
 
@@ -25,27 +25,28 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
     if wrapper is None:
         again = detached_again if subclasses.is_detached(value) else shown_again
         return to.name(value, f"{to.constant(again)}({to.build(shown)}, {to.constant(type(value))})")
-    _, args, kwargs = wrapper
+    maker: Any = functools.partial(torch.Tensor._make_wrapper_subclass, *wrapper[1], **wrapper[2])
     with WithoutRules():
-        view = subclasses.view(value)
-        if is_changed(value, kwargs) or value._is_view() and view is None:
+        view, owner = subclasses.view(value), subclasses.storage_owner(value)
+        if is_changed(value, maker()) or value._is_view() and (view is None or owner not in (None, view.args[0])):
             raise Unrebuildable(value)
-    maker: Any = functools.partial(torch.Tensor._make_wrapper_subclass, *args, **kwargs)
     if view is None:
-        return to.name(value, f"{to.constant(maker)}()")
-    marker: Any = functools.partial(marked_as_view, view.operator, maker, view.has_gradients)
+        made = f"{to.constant(maker)}()"
+        return to.name(value, made if owner is None else f"{to.constant(on_storage_of)}({to.build(owner)}, {made})")
+    marker: Any = functools.partial(marked_as_view, view.operator, maker, view.has_gradients, owner is not None)
     given = ", ".join(map(to.build, view.args))
     named = "".join(f", {name}={to.build(part)}" for name, part in view.kwargs.items())
     return to.name(value, f"{to.constant(marker)}({given}{named})")
 
 
-def is_changed(value: torch.Tensor, kwargs: dict) -> bool:
-    """Whether a wrapper has become something that its constructor does not make: a part of an autograd graph."""
-    return (
-        value.grad_fn is not None
-        or value.requires_grad != bool(kwargs.get("requires_grad", False))
-        or value.is_inference() != torch.is_inference_mode_enabled()
-    )
+def is_changed(value: torch.Tensor, made: torch.Tensor) -> bool:
+    """Whether a wrapper has become something that its constructor does not make."""
+    return value.grad_fn is not None or facts_of(value)[:-1] != facts_of(made)[:-1]  # but for being a view
+
+
+def on_storage_of(owner: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    torch._functionalize_unsafe_set(made, owner)  # type: ignore[attr-defined]
+    return made
 
 
 class Answering:
@@ -53,21 +54,22 @@ class Answering:
 
     supports_higher_order_operators = False
 
-    def __init__(self, maker: Callable[[], torch.Tensor]):
-        self.maker = maker
+    def __init__(self, maker: Callable[[], torch.Tensor], owner: torch.Tensor | None):
+        self.maker, self.owner = maker, owner
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        return self.maker()  # nothing else may refer to it: torch would mark a copy
+        # Nothing else may refer to it: torch would mark a copy.
+        return self.maker() if self.owner is None else on_storage_of(self.owner, self.maker())
 
 
 def marked_as_view(
-    operator: Any, maker: Callable[[], torch.Tensor], has_gradients: bool, *args: Any, **kwargs: Any
+    operator: Any, maker: Callable[[], torch.Tensor], has_gradients: bool, shares: bool, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """A new wrapper that torch marks as a view of the operator's first argument."""
     before, modes = torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack()
     try:
         torch._C._set_grad_enabled(has_gradients)
-        torch._C._push_on_torch_dispatch_stack(Answering(maker))
+        torch._C._push_on_torch_dispatch_stack(Answering(maker, args[0] if shares else None))
         with WithoutRules():
             return operator(*args, **kwargs)
     finally:

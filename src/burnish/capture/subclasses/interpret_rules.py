@@ -44,11 +44,9 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
     if kinds:  # torch also names classes without rules, where an attribute is read
         is_on = torch._C._is_torch_function_enabled()
         kinds = tuple(kind for kind in kinds if is_on and kind.__torch_function__ is not NO_FUNCTION)
-    why = why_native(m, kinds, args, kwargs)
-    if why is not None:
-        return call_natively(m, func, kinds, args, kwargs or {})
-    if m.symbolic_sizes is not None:
-        m.symbolic_sizes.symbols.settle_all("a tensor subclass")
+    if why_native(m, kinds, args, kwargs) is not None:
+        value = call_natively(m, func, kinds, args, kwargs or {})
+        return checked(m, func, args, kwargs or {}, value)
     for kind in kinds:
         rule = kind.__torch_function__
         if getattr(rule, "__func__", None) is DEFAULT_FUNCTION:
@@ -109,12 +107,27 @@ def call_natively(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict) -> A
     return recorder.call(func, args, kwargs, func, args, kwargs)
 
 
+def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
+    """The result of rules that run in the graph. If they return an argument, they may return another object next time;
+    the graph would take it for the argument."""
+    name = torch_calls.name_of(func)
+    if (
+        m.recorder.pending_break is None
+        and is_tensor(value)
+        and any(value is given for given in tensors_in((args, kwargs)))
+        and not torch_calls.writes(name, kwargs)
+        and not name.startswith("__i")  # `x += 1`
+    ):
+        m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"
+    return value
+
+
 def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value: Any) -> Any:
     """The same for a call that has already been made."""
     recorder = m.recorder
     recorder.seen += 1
     recorder.pending_break = recorder.why_not_by_rules(kinds) or recorder.why_not_record(func, args, kwargs, value)
-    return value
+    return checked(m, func, args, kwargs, value)
 
 
 # ---- below the rules of __torch_function__
@@ -123,11 +136,15 @@ def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value:
 def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """The call as torch makes it where ``__torch_function__`` is disabled."""
     found = list(subclasses_in((args, kwargs)))
+    if not found:
+        return m.recorder.call(func, args, kwargs, func, args, kwargs)
     if any(has_dispatch(type(value)) for value in found):
         with WithoutRules():
             return dispatched(m, func, args, kwargs)
     if torch_calls.name_of(func) in torch_calls.FACTS:
         m.recorder.seen += 1
+        if m.symbolic_sizes is not None and not all(m.heap.origin_of(value) is not None for value in found):
+            m.symbolic_sizes.symbols.settle_all("a fact of a tensor subclass")
         with WithoutRules():
             return func(*args, **kwargs)
     try:
@@ -143,13 +160,15 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def replaced(tree: Any, by: dict[int, Any]) -> Any:
-    """The tree with other objects in place of some of its tensors."""
+    """The tree with other objects in place of some of its tensors. Parts without such tensors stay the same objects."""
     kind = type(tree)
-    if kind in (tuple, list, torch.Size):
+    if kind in (tuple, list):
         parts = [replaced(part, by) for part in tree]
-        return tuple(parts) if kind is not list else parts
+        is_same = all(part is old for part, old in zip(parts, tree, strict=True))
+        return tree if is_same else kind(parts)
     if kind is dict:
-        return {key: replaced(part, by) for key, part in tree.items()}
+        entries = {key: replaced(part, by) for key, part in tree.items()}
+        return tree if all(entries[key] is part for key, part in tree.items()) else entries
     return by.get(id(tree), tree)
 
 
@@ -193,7 +212,10 @@ class Interceptor:
         if self.why is not None:
             return NotImplemented if kinds else func(*args, **kwargs)
         if not kinds:  # a part of a composite operator that has plain tensors only
-            return m.recorder.call(func, args, kwargs, func, args, kwargs)
+            made = m.recorder.call(func, args, kwargs, func, args, kwargs)
+            if m.recorder.pending_break is not None:
+                self.why, m.recorder.pending_break = m.recorder.pending_break[1], None
+            return made
         for kind in kinds:
             value, self.why = m.interpret(call_dispatch_rule, (kind, func, tuple(types), args, kwargs), (kwargs,))
             if self.why is not None:
@@ -211,6 +233,8 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return whole_call(m, func, args, kwargs)
     for value in (*args, *kwargs.values()):
         native_reads.settle_all(m, value)
+    if m.symbolic_sizes is not None:  # the dispatcher passes on plain numbers
+        m.symbolic_sizes.symbols.settle_all("a rule of a tensor subclass")
     mark = recorder.mark()
     interceptor = Interceptor(m)
     modes = torch._C._len_torch_dispatch_stack()
@@ -226,6 +250,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         recorder.pending_break = why_not_whole(m) or recorder.why_not_record(
             WholeCall.of(func, args, kwargs), args, kwargs, made
         )
+        checked(m, func, args, kwargs, made)
     elif not interceptor.asked and torch_calls.name_of(func) not in torch_calls.FACTS:
         recorder.pending_break = recorder.why_not_record(func, args, kwargs, made)
     return made
@@ -240,7 +265,7 @@ def whole_call(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if recorder.pending_break is None:
         recorder.pending_break = why_not_whole(m)
     whole = WholeCall.of(func, args, kwargs)
-    return recorder.call(func, args, kwargs, whole, args, kwargs)
+    return checked(m, func, args, kwargs, recorder.call(func, args, kwargs, whole, args, kwargs))
 
 
 def why_not_whole(m: Any) -> Any:

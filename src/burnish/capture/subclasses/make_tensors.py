@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 
 from .. import breaks
 from ..engine.recorded_calls import NotRecordable
@@ -44,24 +45,29 @@ def make_subclass(m: Any, args: tuple, kwargs: dict) -> Any:
     return made
 
 
+def shows_its_argument(m: Any, cls: type, args: tuple, kwargs: dict) -> bool:
+    """Whether torch's own constructor of a subclass gets a plain tensor. Then it does what `as_subclass` does."""
+    return (
+        cls not in (torch.Tensor, torch.nn.Buffer)
+        and len(args) == 1
+        and not kwargs
+        and type(args[0]) is torch.Tensor
+        and m.knows(args[0])
+        and not has_dispatch(cls)
+    )
+
+
 def show_as(m: Any, value: Any, kind: Any) -> Any:
     """``value.as_subclass(kind)``. No torch function mode receives it."""
     if not is_subclass(value) and not m.knows(value) or has_dispatch(type(value)) or has_dispatch(kind):
         return MISSING
-    return m.perform(shown_as, m, value, kind)
-
-
-def shown_as(m: Any, value: torch.Tensor, kind: type) -> torch.Tensor:
-    m.recorder.seen += 1
     try:
         plain = m.subclasses.plain_of(m, value) if is_subclass(value) else value
-    except NotRecordable as why:
-        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"as_subclass: {why}"
-        return torch.Tensor.as_subclass(value, kind)
+    except NotRecordable:
+        return MISSING
     if kind is torch.Tensor:
-        alias = torch.ops.aten.alias.default
-        return m.recorder.call(alias, (plain,), {}, alias, (plain,), {})
-    return as_subclass(m, plain, kind)
+        return m.perform(torch.ops.aten.alias.default, plain)
+    return m.plainly(as_subclass, m, plain, kind)
 
 
 def default_rule(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -79,7 +85,24 @@ def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), 
         return converted(m, func(*args, **(kwargs or {})), func, cls)
 
 
-HANDLERS = {DEFAULT_FUNCTION: default_rule}
+def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``return_and_correct_aliasing(func, args, kwargs, out)``: a rule's result gets the storage of the wrapper that it
+    is a view of, or is replaced by the argument that was written to."""
+    if kwargs or len(args) != 4 or not isinstance(args[0], torch._ops.OpOverload):
+        return MISSING
+    func, given, _, out = args
+    info = _python_dispatch.get_alias_info(func)
+    if info.is_inplace_view_op:
+        m.stop(breaks.TENSOR_STATE, f"{func} by a rule")
+    for argument, result in info.read_only_alias_match_indexes:
+        owner, made = given[argument], (out if isinstance(out, tuple) else (out,))[result]
+        for each in made if isinstance(made, list) else [made]:
+            if is_subclass(each):
+                m.subclasses.storages[id(each)] = each, owner
+    return m.plainly(_python_dispatch.return_and_correct_aliasing, *args)
+
+
+HANDLERS = {DEFAULT_FUNCTION: default_rule, _python_dispatch.return_and_correct_aliasing: correct_aliasing}
 BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._make_subclass: make_subclass}
 
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..engine.recorded_calls import NotRecordable
-from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor, plain_view
+from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 
-NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 NO_FUNCTION = torch._C._disabled_torch_function_impl
 
 
@@ -70,6 +69,8 @@ class Subclasses:
         """Tensors without data that the program made, and the arguments that made them, by id."""
         self.views: dict[int, View] = {}
         """How wrappers were made that torch has marked as views of others, by id."""
+        self.storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """Wrappers that were given the storage of another one, and that one, by id."""
         self.native: dict[type, str] = {}
         """Classes with rules that could not be interpreted, and why."""
         self.below_autograd: set[type] = set()
@@ -112,6 +113,10 @@ class Subclasses:
     def view(self, value: torch.Tensor) -> View | None:
         entry = self.views.get(id(value))
         return entry if entry is not None and entry.value is value and value._is_view() else None
+
+    def storage_owner(self, value: torch.Tensor) -> torch.Tensor | None:
+        entry = self.storages.get(id(value))
+        return entry[1] if entry is not None and entry[0] is value else None
 
     def is_detached(self, value: torch.Tensor) -> bool:
         return self.plain[id(value)][2]

@@ -103,7 +103,8 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         return None
     if name == "requires_grad" and requires_it_already(m, obj, value):
         return None
-    if lookup(m, type(obj), name)[0] is not MISSING:
+    found = lookup(m, type(obj), name)[0]
+    if found is not MISSING and (type(obj) in TENSOR_TYPES or hasattr(type(found), "__set__")):
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
         if m.recorder.seen == seen:
