@@ -215,9 +215,25 @@ class WatchManager:
 
 
 def are_same(found: tuple, again: tuple) -> bool:
-    """Whether two checks return the same objects. Plain values only need to be equal: some are made for each call."""
+    """Whether two checks return the same objects. Plain values only need to be equal: some are made for each call, and
+    so are plain tensors that show those of subclasses."""
     return all(
-        mine is other or type(mine) in ATOMS or type(mine) is tuple and mine == other
+        mine is other
+        or type(mine) in ATOMS
+        or type(mine) is tuple
+        and mine == other
+        or type(mine) is type(other) is torch.Tensor
+        and show_same(mine, other)
         for ours, theirs in zip(found, again, strict=True)
         for mine, other in zip(ours, theirs, strict=True)
+    )
+
+
+def show_same(mine: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        mine.layout is other.layout is torch.strided
+        and mine._is_view()
+        and other._is_view()
+        and mine._base is other._base
+        and (mine.shape, mine.stride(), mine.storage_offset()) == (other.shape, other.stride(), other.storage_offset())
     )

@@ -101,13 +101,15 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
     return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
 
 
+_as_subclass = torch.Tensor.as_subclass
+
+
 def plain_view(t: Any) -> Any:
     """A plain tensor that shows the memory of one of a subclass. A value of another kind, which a check may meet before
     its guards have refused it, stays as it is."""
     if not is_tensor(t) or type(t).__torch_dispatch__ is not NO_DISPATCH:
         return t
-    with WithoutRules():
-        return torch.Tensor.as_subclass(t, torch.Tensor)
+    return _as_subclass(t, torch.Tensor)  # which does not ask __torch_function__
 
 
 def is_leaf(t: torch.Tensor) -> bool:

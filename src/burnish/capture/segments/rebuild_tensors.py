@@ -23,7 +23,7 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
     if wrapper is None and shown is None:
         raise Unrebuildable(value)
     if wrapper is None:
-        again = detached_again if subclasses.is_detached(value) else shown_again
+        again = detached_again if subclasses.is_detached(value) else torch.Tensor.as_subclass
         return to.name(value, f"{to.constant(again)}({to.build(shown)}, {to.constant(type(value))})")
     maker: Any = functools.partial(torch.Tensor._make_wrapper_subclass, *wrapper[1], **wrapper[2])
     with WithoutRules():
@@ -76,11 +76,6 @@ def marked_as_view(
         if torch._C._len_torch_dispatch_stack() > modes:
             torch._C._pop_torch_dispatch_stack(None)
         torch._C._set_grad_enabled(before)
-
-
-def shown_again(plain: torch.Tensor, kind: type) -> torch.Tensor:
-    with WithoutRules():
-        return torch.Tensor.as_subclass(plain, kind)
 
 
 def detached_again(plain: torch.Tensor, kind: type) -> torch.Tensor:
