@@ -176,7 +176,8 @@ def choose_symbolic_sizes(
 ) -> SymbolicSizes | None:
     """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
     dynamic = program.options.dynamic
-    said = tracer.size_requests = requests_for(program.options.sizes, program.function, program.subject)
+    said = requests_for(program.options.sizes, program.function, program.subject)
+    tracer.size_requests = said or None
     if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
         return None
     if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
