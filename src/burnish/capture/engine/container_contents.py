@@ -62,7 +62,7 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
     if not origin.written:
         before = list(items_of(table))
     elif origin.order is not None:
-        now = dict(items_of(table))
+        now = {k: v for k, v in items_of(table) if is_constant_key(k)}  # other keys may have a hash with effects
         before = [(k, origin.earlier.get(k, OVERWRITTEN) if k in origin.written else now[k]) for k in origin.order]
     else:
         # Keys were written before this read of the whole, and their order is lost.

@@ -296,10 +296,11 @@ class Heap:
         """A live scalar for a number that differed between two runs, or a tuple with such numbers; otherwise None."""
         changing: frozenset = self.tracer.changing
         said = self.tracer.size_requests
-        if not (is_known_to or changing or said):
+        if not (is_known_to or changing or said is not None):
             return None
         if type(value) in NUMBERS:
-            is_live = is_known_to or source.path() in changing or said.is_dynamic_number(value, source)
+            is_live = is_known_to or source.path() in changing
+            is_live = is_live or said is not None and said.is_dynamic_number(value, source)
             return self.live_number(value, source) if is_live else None
         if type(value) is not tuple:
             return None

@@ -15,7 +15,7 @@ from ...frontend.marks import size_marks
 from ...runtime.contest import pause_garbage_collection, warmup_status
 from ...runtime.segments import Continuation
 from .. import breaks
-from ..guards.changing_arguments import Arguments, arguments
+from ..guards.changing_arguments import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.global_switches import autocast_nesting, restore_state
 from ..guards.growing_state import growing
@@ -178,7 +178,8 @@ def choose_symbolic_sizes(
 ) -> SymbolicSizes | None:
     """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
     dynamic = program.options.dynamic
-    said = tracer.size_requests = requests_for(program.options.sizes, program.function, program.subject)
+    said = requests_for(program.options.sizes, program.function, program.subject)
+    tracer.size_requests = said or None
     if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
         return None
     if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
@@ -198,9 +199,7 @@ def choose_symbolic_sizes(
         if program.first_call is not None and continuation is program.entry:
             changes = program.first_call.changed_sizes(Arguments(slots))
             known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
-    if not (
-        known or dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for _, x in arguments(slots))
-    ):
+    if not (known or dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in values_in(slots))):
         return None
     specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
     return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, said))

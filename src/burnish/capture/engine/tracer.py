@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 
 from ... import settings
-from ...frontend.size_requests import NO_REQUESTS, SizeRequests
+from ...frontend.size_requests import SizeRequests
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
@@ -114,7 +114,7 @@ class Tracer(Machine):
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
-        self.size_requests: SizeRequests = NO_REQUESTS
+        self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start

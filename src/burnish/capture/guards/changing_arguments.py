@@ -57,12 +57,23 @@ def arguments(slots: list) -> Iterator[tuple[Source, Any]]:
         source = sources.slot(i, "")
         if type(value) is tuple:
             yield from ((source.item(k), part) for k, part in enumerate(value))
-        elif type(value) is dict:
-            yield from ((source.item(key), part) for key, part in value.items())
+        elif type(value) is dict:  # keys of other kinds may have a hash with effects
+            yield from ((source.item(key), part) for key, part in value.items() if type(key) is str)
         else:
             yield source, value
 
 
+def values_in(slots: list) -> Iterator[Any]:
+    """The same without their places."""
+    for value in slots:
+        if type(value) is tuple:
+            yield from value
+        elif type(value) is dict:
+            yield from value.values()
+        else:
+            yield value
+
+
 def has_tensor(slots: list) -> bool:
     """Whether a call has a tensor, or a module, among its arguments."""
-    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for _, value in arguments(slots))
+    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values_in(slots))
