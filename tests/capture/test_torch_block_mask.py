@@ -13,6 +13,7 @@ LENGTH = 300
 @pytest.fixture(autouse=True)
 def warned_already(monkeypatch):
     monkeypatch.setattr(flex, "_WARNINGS_SHOWN", {"flex_attention_performance"})
+    torch.compiler.reset()  # eager compiles as well, and remembers all calls
 
 
 def documents(limit):

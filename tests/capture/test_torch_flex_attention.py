@@ -21,6 +21,7 @@ HEADS, LENGTH, DEPTH = 4, 300, 16
 def warned_already(monkeypatch):
     """Torch warns once in a process that eager computes all scores at once."""
     monkeypatch.setattr(flex, "_WARNINGS_SHOWN", {"flex_attention_performance"})
+    torch.compiler.reset()  # eager compiles as well, and remembers all calls
 
 
 def causal(b, h, q, k):
@@ -173,6 +174,58 @@ def test_lengths_that_are_no_multiples_of_a_tile(queries, keys):
     torch.testing.assert_close(attended(fn, *given), fn(*given))
 
 
+# The sums over blocks of a mask whose length is open are not compiled.
+@pytest.mark.parametrize(
+    "made", ["before", pytest.param("in the graph", marks=pytest.mark.falls_back("refused", "numbers")), "none"]
+)
+def test_lengths_that_vary_stay_open(made):
+    """After eight graphs a function would run eagerly."""
+
+    def fn(x, mask):
+        if made == "in the graph":
+            mask = create_block_mask(causal, None, None, x.shape[2], x.shape[2], device="cpu")
+        return flex_attention(x, x, x, alibi, mask)
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    for length in (40, 50, 60, 70, 80, 90, 100, 300, 310, 35):
+        x = torch.randn(1, HEADS, length, DEPTH)
+        mask = block_mask(causal, length, length) if made == "before" else None
+        torch.testing.assert_close(compiled(x, mask), fn(x, mask))
+    assert len(compiled.__burnish_program__.entry.segments) <= 4
+
+
+@pytest.mark.falls_back("refused")
+def test_sizes_that_fit_no_longer_are_torchs_errors():
+    """Lengths are open: whether they fit each other is guarded."""
+    mask = block_mask(causal, 40, 40)
+    compiled = burnish.compile(lambda q, k: flex_attention(q, k, k, block_mask=mask if k.shape[2] < 99 else None))
+    for queries, keys in ((40, 40), (50, 120), (60, 130), (40, 40)):
+        q, k = (torch.randn(1, HEADS, length, DEPTH) for length in (queries, keys))
+        torch.testing.assert_close(compiled(q, k), flex_attention(q, k, k, block_mask=mask if keys < 99 else None))
+    for shape in ((1, 3, 40, DEPTH), (1, HEADS, 41, DEPTH), (2, HEADS, 40, DEPTH), (1, HEADS, 40, DEPTH + 1)):
+        q, k = torch.randn(1, HEADS, 40, DEPTH), torch.randn(shape)
+        with pytest.raises(Exception) as expected:
+            flex_attention(q, k, k, block_mask=mask)
+        with pytest.raises(type(expected.value)) as found:
+            compiled(q, k)
+        assert str(found.value) == str(expected.value)
+
+
+def test_infinite_scores():
+    def fn(q, k, v):
+        return flex_attention(
+            q,
+            k,
+            v,
+            lambda s, b, h, i, j: torch.where((i == 3) & (j == 5), math.inf, s),
+            return_aux=AuxRequest(lse=True),
+        )
+
+    given = tensors()
+    torch.testing.assert_close(attended(fn, *given)[0], fn(*given)[0], equal_nan=True)
+    torch.testing.assert_close(attended(fn, *given)[1].lse, fn(*given)[1].lse, equal_nan=True)
+
+
 def test_masks_are_seen_when_their_tensors_change():
     """The tiles that a mask leaves out are remembered for the content of its tensors, not for the tensors."""
     documents = torch.zeros(LENGTH, dtype=torch.int64)
@@ -182,6 +235,19 @@ def test_masks_are_seen_when_their_tensors_change():
     for limit in (300, 128, 10, 128):
         documents.data.copy_(torch.arange(LENGTH) // limit)
         torch.testing.assert_close(compiled(*given), flex_attention(*given, block_mask=mask))
+
+
+def node_of(fn, *given):
+    """The node's target."""
+    nodes = []
+
+    def backend(gm, inputs):
+        nodes.extend(node.target for node in gm.graph.nodes if isinstance(node.target, FlexAttention))
+        return gm.forward
+
+    burnish.register_backend(backend, name="seeing", runs_python=True)
+    attended(fn, *given, backend="seeing", calls=1)
+    return nodes[0]
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square():
@@ -198,18 +264,12 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
     length = 2048
     documents = torch.arange(length) // 100
     mask = block_mask(lambda b, h, q, k: documents[q] == documents[k], length, length)
-    table = torch.rand(HEADS, requires_grad=True)
-
-    def fn(q, k, v):
-        return flex_attention(q, k, v, lambda s, b, h, i, j: s * table[h], mask).sum()
-
-    compiled, given = burnish.compile(fn, fullgraph=True), tensors(1, queries=length, keys=length)
-    seen = []
-    for _ in range(2):
-        with Largest() as largest:
-            compiled(*given).backward()
-        seen.append(largest.elements)
-    assert max(seen) <= 1 << 20 < HEADS * length * length
+    given = tensors(1, queries=length, keys=length)
+    node = node_of(lambda q, k, v: flex_attention(q, k, v, capped, mask), *given)
+    operands = [x.requires_grad_() for x in given]
+    with Largest() as largest:
+        node(*operands, documents)[0].sum().backward()
+    assert 0 < largest.elements <= 1 << 20 < HEADS * length * length
 
 
 def test_tables_in_closures_are_rebound():
@@ -263,19 +323,10 @@ def test_gradients_of_the_node(case):
     """As on a GPU, where torch computes them: the node itself, against autograd through the formula in float64."""
     score_mod, mask_mod = CASES[case]
     mask = None if mask_mod is None else block_mask(mask_mod, 140, 280, batch=2 if case == "prefix" else None)
-    nodes = []
-
-    def backend(gm, inputs):
-        nodes.extend(node.target for node in gm.graph.nodes if isinstance(node.target, FlexAttention))
-        return gm.forward
-
-    burnish.register_backend(backend, name="seeing", runs_python=True)
     given = tensors(heads=2, queries=140, keys=280)
     reads = {"alibi": [SLOPES], "biased": [BIAS], "documents": [DOCUMENTS], "prefix": [PREFIX]}.get(case, [])
     reads += {"a mask for each head": [SLOPES], "rows without keys": [CLOSED]}.get(case, [])
-    attended(
-        lambda q, k, v: flex_attention(q, k, v, score_mod, mask, enable_gqa=True), *given, backend="seeing", calls=1
-    )
+    made = node_of(lambda q, k, v: flex_attention(q, k, v, score_mod, mask, enable_gqa=True), *given)
 
     def gradients(attend, dtype):
         operands = [x.to(dtype).requires_grad_() for x in given]
@@ -294,7 +345,7 @@ def test_gradients_of_the_node(case):
         return (scores - lse.masked_fill(lse.isinf(), 0).unsqueeze(-1)).exp() @ v, lse
 
     def node(q, k, v):
-        out, lse, _ = nodes[0](q, k, v, *reads)
+        out, lse, _ = made(q, k, v, *reads)
         return out, lse * math.log(2)
 
     exact = gradients(formula, torch.float64)

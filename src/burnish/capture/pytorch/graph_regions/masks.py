@@ -29,8 +29,9 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
         values = argument_binding.bind(function, args, kwargs)
     except TypeError:
         return MISSING
-    mod, *sizes, device = [value.settle() if isinstance(value, Live) else value for value in values[:6]]
-    sizes = [1 if size is None else size for size in sizes[:2]] + sizes[2:]
+    mod, *given, device = values[:6]
+    given = [1 if size is None else size for size in given[:2]] + given[2:]
+    sizes = [size.plain() if isinstance(size, Live) else size for size in given]
     if not callable(mod) or not all(type(size) is int and size > 0 for size in sizes):
         return MISSING
     if m.region is not None and not isinstance(m.region, GraphRegion):
@@ -44,7 +45,7 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
     is_score = kind is namespace["_ModificationType"].SCORE_MOD
     m.answer = None
     m.region = MaskCall(m, sizes, place, is_score, m.frame.code.co.co_name == "create_block_mask")
-    return m.call(mask_of, (mod, is_score, *sizes, place), {})
+    return m.call(mask_of, (mod, is_score, *given, place), {})
 
 
 def ordered_to_dense(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
