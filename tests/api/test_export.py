@@ -308,9 +308,21 @@ def counts_in_a_closure():
     return fn, lambda: count
 
 
+def counts_in_a_class():
+    class Counter:
+        calls = 0
+
+    def fn(x):
+        Counter.calls += 1
+        return x
+
+    return fn, lambda: Counter.calls
+
+
 @pytest.mark.parametrize(
     "make, named",
     [
+        (counts_in_a_class, "Counter.calls"),
         (lambda: (counts_in_a_global, lambda: COUNT), "COUNT"),
         (counts_in_an_attribute, "self.calls"),
         (counts_in_a_list, "seen"),
@@ -340,6 +352,15 @@ def test_write_that_the_function_undoes_is_allowed():
             flag.value = False
 
     agrees(burnish.export(fn, (X,)), lambda x: x * 2, X)
+
+    def of_the_class(x):
+        Flag.value = True
+        try:
+            return x * (2 if Flag.value else 3)
+        finally:
+            Flag.value = False
+
+    agrees(burnish.export(of_the_class, (X,)), lambda x: x * 2, X)
 
 
 def test_argument_list_that_is_changed_is_an_error():

@@ -7,6 +7,8 @@ import typing
 import pytest
 import torch
 
+import burnish
+
 from .call_sequences import Before, ordinary, swing, swinging
 from .caller_programs import program_with_caller
 from .harness import program
@@ -1060,3 +1062,122 @@ def test_an_object_comes_to_follow_a_protocol_between_calls():
             for changes in (int, lambda: setattr(plain, "run", int), lambda: setattr(Plain, "__iter__", int))
         ],
     )
+
+
+# ---- assignment to attributes of classes
+
+
+class Flag:
+    """A switch that is a class attribute, as libraries have them for their settings."""
+
+    on = False
+    level = 1
+
+    def __init__(self, on=True):
+        self.on_before, self.wanted = Flag.on, on
+
+    @classmethod
+    def set_to(cls, on):
+        cls.on = on
+
+    def __enter__(self):
+        self.set_to(self.wanted)
+
+    def __exit__(self, *error):
+        self.set_to(self.on_before)
+        return False
+
+
+class Louder(Flag):
+    pass
+
+
+def flag_calls(i):
+    def reset(on=i == 1, level=1 + i % 2):
+        Flag.on, Flag.level = on, level
+
+    return (torch.randn(2), Before(reset))
+
+
+@program(breaks=0)
+def test_switch_of_a_class_is_set_and_set_back():
+    def fn(x):
+        seen = [Flag.on]
+        with Flag():
+            y, inside = (x * 2 if Flag.on else x), Louder.on
+            with Flag(False):
+                seen += [Flag.on, Louder(False).on, getattr(Louder, "on")]
+            seen.append(Flag.on)
+        return y, inside, seen, Flag.on
+
+    return fn, flag_calls
+
+
+def and_the_class(fn, *args, **kwargs):
+    """The result or the error, and what the class is left with."""
+    args[-1].action()
+    try:
+        result = fn(*args[:-1])
+    except RuntimeError as error:
+        result = str(error)
+    return result, Flag.on, Flag.level
+
+
+@program_with_caller(breaks=0)
+def test_assignment_to_a_class_attribute_lasts():
+    def fn(x):
+        made = Louder()
+        type(made).__mro__[1].level = Flag.level + 10
+        Flag.on = x * Flag.level
+        return made.level, super(Louder, made).level, Flag.on + 1
+
+    return fn, and_the_class, flag_calls
+
+
+@program_with_caller
+def test_break_while_the_switch_of_a_class_is_set():
+    def fn(x):
+        with Flag():
+            y = x * Flag.level
+            burnish.graph_break()
+            if y.sum() > 0:
+                Flag.level = 7
+            return y + Flag.level, Flag.on, vars(Flag)["level"]
+
+    return fn, and_the_class, lambda i: (swing(i), flag_calls(i)[1])
+
+
+@program_with_caller
+def test_error_while_the_switch_of_a_class_is_set():
+    def fn(x, divisor):
+        with Flag():
+            return x, 10 // divisor
+
+    return fn, and_the_class, lambda i: (torch.randn(2), torch.tensor([3, 2, 0, 5][i % 4]), flag_calls(1)[1])
+
+
+@program
+def test_class_attributes_that_are_more_than_data():
+    class Meta(type):
+        def __setattr__(cls, name, value):
+            super().__setattr__(name, value * 2)
+
+    class Doubled(metaclass=Meta):
+        k = 1
+
+    class Changing:
+        scale = property(lambda self: 2)
+        count = 0
+
+        def double(self):
+            return 2
+
+    def fn(x):
+        Doubled.k = 4
+        Changing.double = lambda self: 3
+        Changing.scale = 5
+        Changing.fresh = 1
+        Changing.count += 1
+        return x * Doubled.k * Changing().double() * Changing().scale + Changing.count
+
+    return fn, ordinary

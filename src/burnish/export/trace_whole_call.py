@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
@@ -150,11 +150,14 @@ class Undo:
         self.heap = heap = tracer.heap
         self.entries: dict[tuple[int, Any], tuple[dict[Any, Any], Any]] = {}
         self.cells: dict[int, tuple[CellType, Any]] = {}
+        self.classes: dict[tuple[int, str], tuple[type, Any]] = {}
         write_key, store_cell = heap.will_write_key, tracer.store_cell
 
         def will_write_key(origin: Any, key: Any, *rest: Any, **named: Any) -> None:
             if isinstance(origin.obj, dict):
                 self.entries.setdefault((id(origin.obj), key), (origin.obj, dict.get(origin.obj, key, ABSENT)))
+            elif isinstance(origin.obj, MappingProxyType):
+                self.classes.setdefault((id(origin.obj), key), (origin.source.base.key, origin.obj[key]))
             write_key(origin, key, *rest, **named)
 
         def store_cell_noted(cell: CellType, value: Any) -> None:
@@ -184,6 +187,11 @@ class Undo:
                 for key in origin.written:
                     if self.entries.get((id(obj), key), (obj, ABSENT))[1] is not dict.get(obj, key, ABSENT):
                         yield str(source.item(key))
+            elif isinstance(obj, MappingProxyType):
+                for name in origin.written:
+                    cls, before = self.classes[id(obj), name]
+                    if obj[name] is not before:
+                        yield f"{cls.__qualname__}.{name}"
             elif origin.written:
                 yield from (f"{source}.{name}" for name in origin.written)
             else:
@@ -200,6 +208,8 @@ class Undo:
                 dict.__setitem__(table, key, before)
             elif key in table:
                 dict.__delitem__(table, key)
+        for (_, name), (cls, before) in self.classes.items():
+            type.__setattr__(cls, name, before)
         for cell, before in self.cells.values():
             if before is not ABSENT:
                 cell.cell_contents = before

@@ -61,6 +61,7 @@ class Heap:
         self.names_seen: set[tuple[int, str]] = set()
         self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
+        self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
         self.live_numbers: dict[int, Any] = {}  # by source
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
@@ -213,6 +214,8 @@ class Heap:
 
     def members(self, obj: Any) -> Origin | None:
         """The origin of an outside object's instance dictionary."""
+        if isinstance(obj, type) and id(obj) in self.of_classes:
+            return self.of_classes[id(obj)]
         origin = self.origin_of(obj)
         if origin is None:
             if not isinstance(obj, FIXED_WITH_STATE) or id(obj) in self.fresh:
@@ -227,6 +230,8 @@ class Heap:
         found = self.origins.get(id(table))
         if found is None:
             found = self.origins[id(table)] = Origin(table, source.members)
+        if isinstance(obj, type):
+            self.of_classes[id(obj)] = found
         return found
 
     def members_in(self, origin: Origin, table: Any) -> Origin:

@@ -7,7 +7,7 @@ d1['count'] = 4              # a change
 from __future__ import annotations
 
 import collections
-from types import CellType
+from types import CellType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,6 +77,11 @@ class Effects:
         obj, target = origin.obj, self.to.source(origin.source)
         if isinstance(obj, dict):
             self.change_dict(origin, target)
+        elif isinstance(obj, MappingProxyType):
+            cls = self.to.source(origin.source.base)
+            for name in origin.written:
+                value = self.to.build(obj[name])
+                self.to.lines.append(f"{self.to.constant(type.__setattr__)}({cls}, {name!r}, {value})")
         elif isinstance(obj, CellType):
             content = cell_value(obj)
             if id(content) in SINGLETON_IDS and content is not None and not isinstance(content, bool):

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.interpreted_or_native import find_on_type
+from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
+from ...numbers.live_scalars import Live
 from ...pytorch import tensor_object_state
 from .class_lookup import lookup
 from .instance_attributes import OF_DICTS, PROXIES
@@ -37,7 +38,7 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     if isinstance(obj, torch.Tensor):
         return _store_on_tensor(m, obj, name, value)
     if isinstance(obj, type):
-        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {obj.__qualname__}.{name}")
+        return _store_on_class(m, obj, name, value)
     if isinstance(obj, ModuleType):
         if m.region is not None:
             m.region.will_write(obj)
@@ -118,6 +119,25 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     elif not m.subclasses.is_made_here(obj):
         m.heap.has_marked = True
     return m.plainly(setattr, obj, name, value)
+
+
+def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
+    """Data that a class of the user's has already, replaced by other data: what the class defines stays the same."""
+    old, members = cls.__dict__.get(name, MISSING), m.heap.members(cls)
+    if (
+        m.region is not None
+        or members is None
+        or members.complete
+        or is_trusted_type(cls)
+        or lookup(m, type(cls), "__setattr__")[0] is not type.__dict__["__setattr__"]
+        or lookup(m, type(cls), name)[0] is not MISSING
+        or name.startswith("__")
+        or any(each is MISSING or isinstance(each, (Live, FunctionType)) for each in (old, value))
+        or any(find_on_type(type(each), "__get__") is not None for each in (old, value))
+    ):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {cls.__qualname__}.{name}")
+    m.heap.will_write_key(members, name)
+    m.plainly(type.__setattr__, cls, name, value)
 
 
 def requires_it_already(m: Any, tensor: torch.Tensor, flag: Any) -> bool:

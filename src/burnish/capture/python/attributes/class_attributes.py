@@ -29,7 +29,8 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
         if name in ("__mro__", "__bases__"):
             guard_order(m, cls)
         if name == "__dict__" and not is_trusted_type(cls):
-            return m.heap.admit(value, m.heap.sources.pin(cls).members)
+            members = m.heap.members(cls)
+            return value if members is None else members.obj
         return value
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
