@@ -1,5 +1,7 @@
 """Rules of tensor subclasses, interpreted: the graph holds plain tensors, results take on the class again."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -575,3 +577,34 @@ def test_rule_corrects_aliasing(backend):
 
     make = lambda i: (Correct(torch.randn(2, 3), torch.randn(2, 3)),)  # noqa: E731
     assert as_in_eager(fn, make, see=see, backend=backend) == Course(1)
+
+
+@BACKENDS
+def test_copy_of_a_subclass_keeps_the_class(backend):
+    make = lambda i: (torch.randn(2).as_subclass(Tagged),)  # noqa: E731
+    assert as_in_eager(copy.copy, make, backend=backend).refused == []
+
+
+@BACKENDS
+def test_numbers_read_by_rules_end_the_graph(backend):
+    class Seven(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.Tensor.item:
+                return 7
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    make = lambda i: (torch.randn(3).as_subclass(Seven),)  # noqa: E731
+    assert as_in_eager(lambda x: (x[0].item(), x * 2), make, backend=backend).breaks == {"B102"}
+
+
+@BACKENDS
+def test_wrappers_share_an_inner_tensor(backend):
+    def fn(x, y):
+        return x.left.mul_(2), y * 1, x * 1
+
+    def make(i):
+        x = pair(2)
+        return x, x.left if i % 2 else torch.randn(2)
+
+    assert as_in_eager(fn, make, backend=backend) == Course(2)

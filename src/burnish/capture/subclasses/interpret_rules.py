@@ -44,7 +44,7 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
     if kinds:  # torch also names classes without rules, where an attribute is read
         is_on = torch._C._is_torch_function_enabled()
         kinds = tuple(kind for kind in kinds if is_on and kind.__torch_function__ is not NO_FUNCTION)
-    if why_native(m, kinds, args, kwargs) is not None:
+    if why_native(m, func, kinds, args, kwargs) is not None:
         value = call_natively(m, func, kinds, args, kwargs or {})
         return checked(m, func, args, kwargs or {}, value)
     for kind in kinds:
@@ -76,8 +76,11 @@ def call_dispatch_rule(kind, func, kinds, args, kwargs):  # type: ignore[no-unty
     return kind.__torch_dispatch__(func, kinds, args, kwargs)
 
 
-def why_native(m: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | None:
+def why_native(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | None:
     """Why the rules of a call are not interpreted, or None."""
+    name = torch_calls.name_of(func)
+    if name in torch_calls.READS or name in torch_calls.STATE:
+        return "it ends the graph"
     if m.region is not None and not isinstance(m.region, NestedRegion):
         return "it is in a region, which may be given up"
     found = list(subclasses_in((args, kwargs or {})))
