@@ -106,6 +106,7 @@ class Tracer(Machine):
         self.gradients = Gradients(self)
         self.unbacked_sizes = UnbackedSizes(self)
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
+        self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
