@@ -167,14 +167,65 @@ def test_numbers_in_printed_and_logged_containers():
 
 
 @program
+def test_a_number_is_read_after_a_write_through_a_view():
+    def fn(x):
+        x.view(1).add_(1)
+        n = x.item()
+        return x * 2 if n > 2 else x * 3
+
+    return fn, [(torch.tensor(v),) for v in (1.0, 1.5, 0.5, 2.0, 1.0)]
+
+
+@program
+def test_a_number_is_read_after_a_write_to_an_alias():
+    def fn(x, y):
+        y.add_(1)
+        n = x.item()
+        return y * 2 if n > 2 else y * 3
+
+    tensors = [torch.tensor(v) for v in (1.0, 1.5, 0.5, 2.0, 1.0)]
+    return fn, [(x, x.view(1)) for x in tensors]
+
+
+@program(breaks=0)
+def test_texts_of_numbers_are_printed_and_returned():
+    def fn(x):
+        n, k = x.sum().item(), int(x.argmax())
+        print(f"sum {n:.3f}", n, str(k), repr(n), sep=";")
+        text = "at " + str(k) + f" of {x.numel()} {n!r:>10}"
+        return text, {"text": f"{k:03d}"}, divmod(k, 4), divmod(n, 2)
+
+    return fn, spread(4)
+
+
+@program
+def test_a_text_of_a_number_decides():
+    def fn(x):
+        text = f"{x.sum().item():.0f}"
+        if text.startswith("3"):
+            return x * 2, len(text)
+        return x, text == "6", text in ("6", "9"), {text: 1}, text[0]
+
+    return fn, spread(5)
+
+
+@program
+def test_a_number_of_an_argument_chooses_the_branch():
+    def fn(x, n):
+        n = n.item()
+        return x * n if n > 2 else x - n
+
+    return fn, [(torch.ones(2), torch.tensor(v)) for v in (1.0, 3.0, 2.0, 4.0)]
+
+
+@program
 def test_python_needs_the_number_at_the_end():
     def fn(x):
         n = x.sum().item()
         y = x * n
-        text = f"{n:.2f}"
         if n > 2:
-            return y, text
-        return y + 1, text, {n: "key"}
+            return y
+        return y + 1, {n: "key"}
 
     return fn, spread(5)
 

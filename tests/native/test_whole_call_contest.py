@@ -220,9 +220,17 @@ class Slow:
         return [name for name in self.told if name != "a graph"]
 
 
+def look(number):
+    """Python needs the number: a break."""
+    if number > 1e9:
+        return 1
+    return 0
+
+
 def reads_a_value(x):
     y = x.sin() * 2
     total = y.sum().item()
+    look(total)
     print(end="")
     return y + total
 
@@ -252,7 +260,9 @@ def test_a_call_has_its_effects_once(monkeypatch, slower):
 
     def program(x, y):
         x.add_(y)
-        seen.append(x.sum().item())
+        total = x.sum().item()
+        seen.append(total)
+        look(total)
         return x * 2
 
     compiled = burnish.compile(program)
@@ -291,7 +301,7 @@ def test_each_way_of_calling_reaches_eager(monkeypatch):
 
         def forward(self, x, *more, scale=1.0, **options):
             y = self.linear(x)
-            y.sum().item()
+            look(y.sum().item())
             return y * scale + sum(more) + options.get("bias", 0)
 
     net = Net()
@@ -310,7 +320,7 @@ def test_results_with_gradients_are_not_judged(monkeypatch):
     @burnish.compile
     def loss(x):
         y = (weight * x).sum()
-        y.item()
+        look(y.item())
         return y * 2
 
     for _ in range(CALLS):
@@ -330,7 +340,7 @@ def test_whole_training_steps_with_breaks_are_judged(monkeypatch):
         loss = net(x).square().mean()
         loss.backward()
         print(end="")
-        loss.item()
+        look(loss.item())
         optimizer.step()
         return loss.item()
 
@@ -344,7 +354,7 @@ def test_other_arguments_have_a_contest_of_their_own(monkeypatch):
     @burnish.compile(dynamic=False)
     def program(x):
         y = x * 2
-        y.sum().item()
+        look(y.sum().item())
         return y + 1
 
     for _ in range(CALLS):
@@ -359,7 +369,7 @@ def test_when_arguments_change_again_what_lost_does_not_take_them(monkeypatch):
     @burnish.compile
     def program(x, deep):
         y = x * 2
-        y.sum().item()
+        look(y.sum().item())
         return y + 1 if deep else y
 
     for _ in range(CALLS):

@@ -69,17 +69,16 @@ LIVE_VALUE = kind(
     "live-value",
     title="Python needs a number that was read from a tensor",
     why="""A number that came out of a tensor differs from call to call, so it must not become a constant of the
-        graph. A text, a comparison, a `range`, a list index or a dictionary key needs the number itself, at this
-        line.""",
-    what_to_do="""Return the value and format it outside the compiled function. In place of a comparison use
+        graph. A comparison, a `range`, a list index or a dictionary key needs the number itself, at this line.""",
+    what_to_do="""Return the value and look at it outside the compiled function. In place of a comparison use
         `torch.where`; in place of a list, index a tensor.""",
     broken="""
         import torch
 
         def fn(x):
             loss = (x * x).mean()
-            text = f"loss {loss.item():.3f}"
-            return loss * 2, text
+            level = "high" if loss.item() > 2 else "low"
+            return loss * 2, level
 
         fn(torch.ones(3))
         """,
@@ -91,7 +90,7 @@ LIVE_VALUE = kind(
             return loss * 2, loss
 
         doubled, loss = fn(torch.ones(3))
-        text = f"loss {loss.item():.3f}"
+        level = "high" if loss.item() > 2 else "low"
         """,
 )
 

@@ -76,6 +76,7 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
+        self.read_by_user: set[int] = set()  # calls that read a number for the user's code
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
         self.seen = 0  # torch calls, recorded or not
         self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
@@ -267,7 +268,7 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
-            if getattr(self.tracer.region, "settles_numbers", False):
+            if isinstance(value, str) or getattr(self.tracer.region, "settles_numbers", False):
                 return value.settle()
             if value.expression.in_graph and not live_allowed:
                 if not self.takes_sizes:
@@ -324,6 +325,9 @@ class Recorder(TorchFunctionMode):
         """Whether any recorded call from ``position`` on writes to a tensor."""
         return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
 
+    def changes_before(self, position: int) -> bool:
+        return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[:position])
+
     def written_inputs(self) -> list[Handle]:
         written = {
             id(a)
@@ -363,6 +367,7 @@ class Recorder(TorchFunctionMode):
         if len(self.calls) > mark[0]:
             del self.calls[mark[0] :]
             self.tracer.unbacked_sizes.forget(mark[0])
+            self.read_by_user = {call for call in self.read_by_user if call < mark[0]}
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 

@@ -115,6 +115,7 @@ class Tracer(Machine):
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
+        self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start

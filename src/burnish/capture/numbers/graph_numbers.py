@@ -27,6 +27,7 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..python.operators import guard_expressions
 from ..pytorch import torch_calls
 from . import graph_number_checks, live_scalars
 from .graph_number_checks import as_tensor
@@ -95,6 +96,21 @@ class GraphNumber(live_scalars.Expression):
         return "a number read from a tensor"
 
 
+class GraphText(live_scalars.Expression):
+    """The expression of a text with graph numbers in it, as for a message: it is made after the graph has run."""
+
+    __slots__ = ()
+    in_graph = True
+
+    @property
+    def handle(self) -> Any:
+        raise NotBeforehand
+
+
+TEXTS = frozenset((str, repr, format, operator.add, guard_expressions.join))
+"""Operations that make texts, and that never raise for a number of the same type (but for the format "c")."""
+
+
 def _number_of_the_graph() -> None:
     raise AssertionError("a number of the graph is computed by the graph")
 
@@ -145,6 +161,8 @@ def read(m: Any, tensor: torch.Tensor) -> Any:
     m.recorder.seen += 1
     handle = m.recorder.number("item", (tensor,))
     m.unbacked_sizes.note_number(handle, value)
+    if not is_called_by_torch(m):
+        m.recorder.read_by_user.add(handle.call)
     return live_scalars.make(value, GraphNumber(handle), m)
 
 
@@ -223,7 +241,14 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
             value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
-    if operation in QUESTIONS:
+    if operation in TEXTS and not (operation is format and str(values[1]).endswith("c")):
+        text = m.plainly(operation, *values)
+        if type(text) is str:
+            parts = tuple(o.expression if isinstance(o, live_scalars.Live) else o for o in operands)
+            return live_scalars.make(text, GraphText(operation, parts), m)
+    if operation is divmod:
+        return apply(m, operator.floordiv, operands), apply(m, operator.mod, operands)
+    if operation in QUESTIONS and not any(isinstance(value, str) for value in values):
         try:
             question = live_scalars.Expression(operation, tuple(before_the_graph(m, o) for o in operands))
         except NotBeforehand:
@@ -292,6 +317,8 @@ def of_handle(m: Any, handle: Any) -> Any:
         raise NotBeforehand
     call = m.recorder.calls[handle.call]
     if call.target == "item":
+        if handle.call in m.recorder.read_by_user and m.recorder.changes_before(handle.call):
+            raise NotBeforehand  # the write may be to the same memory; optimizers keep their counters apart
         return of_counter(m, call.args[0], handle.call)
     if call.target not in RECORDED:
         raise NotBeforehand

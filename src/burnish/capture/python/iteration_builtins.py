@@ -18,7 +18,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, numpy_arrays
+from ..numbers import graph_numbers, live_scalars, numpy_arrays, tensor_extremes
 from ..numbers.live_scalars import Live
 from . import object_creation
 from .attributes.class_lookup import lookup
@@ -140,6 +140,9 @@ def _is_not_seen_into(items: Any) -> bool:
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        chosen = tensor_extremes.choose(m, builtin, args, kwargs)
+        if chosen is not MISSING:
+            return chosen
         if len(args) == 1 and not kwargs and holds_graph_numbers(args[0]) and len(args[0]) > 1:
             args = tuple(args[0])
         if (

@@ -24,9 +24,11 @@ from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frame_layout import take_apart
 from ..interpreter.frames import Frame, Generator
+from ..numbers import tensor_extremes
 from ..pytorch.opaque_nodes import compares_results
 from .template_effects import Effects
 from .templates import Rebuilder
+from .unrebuildable_object import Unrebuildable
 
 
 def close(
@@ -62,6 +64,10 @@ def close(
     built = len(rebuilder.lines)
     Effects(rebuilder).write()
     has_effects = len(rebuilder.lines) > built
+    if tracer.chosen:
+        seen = tensor_extremes.why_not_hidden(tracer, rebuilder.keep)
+        if seen is not None:
+            raise Unrebuildable(None, seen)
     _guard_against_aliases(tracer)
     recorder = tracer.recorder
     graph_module, graph = None, None

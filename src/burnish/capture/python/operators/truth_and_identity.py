@@ -14,7 +14,7 @@ import torch
 from ... import breaks
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
-from ...numbers import live_scalars, numpy_constants
+from ...numbers import live_scalars, numpy_constants, tensor_extremes
 from ...numbers.constant_tensors import is_constant
 from ...numbers.live_scalars import Live
 from ...pytorch import tensor_assertions
@@ -82,6 +82,8 @@ def truth_of_live(value: Any) -> bool:
 
 def same(m: Any, left: Any, right: Any) -> bool:
     answer = left is right
+    if m.chosen and any(tensor_extremes.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
+        m.stop(breaks.DATA_BRANCH, "which of its arguments min() or max() returns")
     if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
         return answer
     if isinstance(left, Live) or isinstance(right, Live):

@@ -1,0 +1,68 @@
+"""Tensor extremes: ``min`` and ``max`` of tensors with one element, in a graph that may not end (``fullgraph=True``).
+
+    top = max(a.sum(), b.sum())             gt = sum_2 > sum_1;  where = torch.where(gt, sum_2, sum_1)
+
+Python compares, and returns one of the objects. The graph's result is another tensor with the same value. So this is
+only done where the difference cannot be seen: no gradients flow, nothing is written to afterwards, and a result that
+leaves the graph could not share memory with anything else outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from ..interpreter.frames import MISSING
+
+
+class Chosen(NamedTuple):
+    result: torch.Tensor
+    operands: tuple[torch.Tensor, ...]
+    position: int
+    """The number of calls recorded before it."""
+
+
+def choose(m: Any, builtin: Callable, args: tuple, kwargs: dict) -> Any:
+    """``min(*args)`` or ``max(*args)`` of tensors; MISSING if it is not recorded."""
+    if kwargs or not m.options.fullgraph or not m.options.keeps_data or m.region is not None:
+        return MISSING
+    operands = args if len(args) > 1 else tuple(args[0]) if type(args[0]) in (list, tuple) else ()
+    if len(operands) < 2 or not all(type(x) is torch.Tensor for x in operands):
+        return MISSING
+    first = operands[0]
+    facts = first.dtype, first.shape, first.device
+    if first.dtype.is_complex or first.numel() != 1 or any((x.dtype, x.shape, x.device) != facts for x in operands):
+        return MISSING
+    if any(x.requires_grad or not m.knows(x) or m.unbacked_sizes.has_unknown_size(x) for x in operands):
+        return MISSING
+    if len(args) == 1:
+        m.heap.expose(args[0])
+    best = first
+    for x in operands[1:]:
+        is_better = m.perform(torch.lt if builtin is min else torch.gt, x, best)
+        best = m.perform(torch.where, is_better, x, best)
+    m.chosen.append(Chosen(best, operands, len(m.recorder.calls)))
+    return best
+
+
+def is_chosen(m: Any, value: Any) -> bool:
+    return any(value is x for chosen in m.chosen for x in (chosen.result, *chosen.operands))
+
+
+def why_not_hidden(m: Any, built: list[Any]) -> str | None:
+    """Why it can be seen that a result is another tensor. ``built``: what leaves the graph."""
+    outside = {storage_of(x) for x in built if isinstance(x, torch.Tensor)}
+    given = {storage_of(x) for x in m.recorder.examples if isinstance(x, torch.Tensor)}
+    for chosen in m.chosen:
+        if m.recorder.changes_after(chosen.position):
+            return "min() or max() of tensors, one of which may be written to afterwards"
+        shared = {storage_of(x) for x in chosen.operands}
+        if storage_of(chosen.result) in outside and shared & (outside | given):
+            return "the result of min() or max() of tensors, which are outside of the graph as well"
+    return None
+
+
+def storage_of(x: torch.Tensor) -> Any:
+    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
