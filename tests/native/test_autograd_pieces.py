@@ -643,3 +643,22 @@ def test_hooks_of_a_leaf_that_gets_no_gradient_are_not_called(fn):
     assert "Compiled" in outputs[0].grad_fn.name()
     torch.autograd.backward([out.sum() for out in outputs])
     assert w.grad is None and x.grad is not None
+
+
+def test_an_output_that_the_loss_does_not_use_makes_no_nan():
+    """Zeros stand for its gradient, and the derivative of a square root at 0 is infinite."""
+
+    def fn(x, w):
+        t = x * w
+        twice = t * 2
+        return t.sqrt(), twice, (twice * twice).sum()
+
+    x = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    w = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    run, outputs = compiled_outputs(fn, x, w)
+    assert nodes_of(*outputs) == 2
+    outputs[2].backward()
+    assert x.grad.tolist() == w.grad.tolist() == [0] * 4
+    outputs = run(x, w)
+    (outputs[0].sum() + outputs[2]).backward()
+    assert bool(x.grad.isinf().all())

@@ -87,6 +87,8 @@ def divided(
         gradients.hidden,
         gradients.tangents,
         tuple((ports + at, k) for at, k in enumerate(gradients.aliases)),
+        len(place),
+        tuple(at for k, at in place.items() if k not in gradients.flows),
     )
     return [forward, *(part.graph for part in backwards)], tuple(pieces), outputs
 

@@ -52,11 +52,10 @@ class OutputLayout:
     inputs: int
     aliases: tuple[tuple[int, int], ...]
     """The ports that are views, and their positions among the outputs."""
-
-    @property
-    def computed(self) -> int:
-        """How many of forward's results are outputs; the others are saved values."""
-        return self.outputs - len(self.shown) - len(self.views)
+    computed: int
+    """How many of forward's results are outputs; the others are saved values."""
+    constant: tuple[int, ...]
+    """The positions of those that require no gradients."""
 
 
 class DifferentiableInPieces:
@@ -92,11 +91,15 @@ class DifferentiableInPieces:
         forward: Callable,
         backwards: Sequence[Callable],
     ) -> tuple:
-        with torch.no_grad():
-            made = list(forward(*inputs))
         call = CallInPieces(self, inputs, outputs)
-        with torch.enable_grad():
+        is_on = torch.is_grad_enabled()
+        try:  # torch's context managers take microseconds
+            torch._C._set_grad_enabled(False)
+            made = list(forward(*inputs))
+            torch._C._set_grad_enabled(True)  # the graph itself may enable gradients
             call.apply(pieces, backwards, made)
+        finally:
+            torch._C._set_grad_enabled(is_on)
         return call.returned(made)
 
 
@@ -146,37 +149,38 @@ class CallInPieces:
 
     def apply(self, pieces: Sequence[PieceLayout], backwards: Sequence[Callable], made: list[Any]) -> None:
         """Applies the pieces. Replaces the results in `made` by those that autograd knows."""
-        outputs, ports, count = self.outputs, {}, len(self.inputs)
+        inputs, outputs, ports = self.inputs, self.outputs, dict[int, Any]()
+        count, computed = len(inputs), outputs.computed
         waiting = dict(outputs.aliases)
         for port, k in outputs.aliases:
             if k in outputs.shown:
-                ports[port] = outputs.shown[k].of(self.inputs)
+                ports[port] = outputs.shown[k].of(inputs)
                 del waiting[port]
-        separate(made, pieces, outputs.computed)
-        for number in reversed(range(len(pieces))):
+        if outputs.constant:
+            separate(made, outputs.constant, computed)
+        for number in range(len(pieces) - 1, -1, -1):
             piece = pieces[number]
             layout = piece.layout
-            given = [self.inputs[k] if k < count else ports[k - count] for k in piece.inputs]
-            for k in layout.unused:
-                given[k] = given[k].detach()
-            results = (
-                *[
-                    stand_in(*layout.tangents[k], piece.devices[k]) if place is None else made[place]
-                    for k, place in enumerate(piece.places)
-                ],
-                # An output that another piece makes must not be referenced from here: that would be a cycle.
-                *[made[k].detach() if k < outputs.computed else made[k] for k in piece.kept],
+            given: Sequence[Any] = [inputs[k] if k < count else ports[k - count] for k in piece.inputs]
+            if layout.unused:
+                given = [x.detach() if k in layout.unused else x for k, x in enumerate(given)]
+            results = [
+                stand_in(*layout.tangents[k], piece.devices[k]) if place is None else made[place]
+                for k, place in enumerate(piece.places)
+            ]
+            # An output that another piece makes must not be referenced from here: that would be a cycle.
+            results += [made[k].detach() if k < computed else made[k] for k in piece.kept]
+            if layout.order:
+                given = layout.ordered(given)
+            known = Compiled.apply(
+                PieceOfCall(self, number), layout, lambda *_, results=results: results, backwards[number], *given
             )
-            source = PieceOfCall(self, number)
-            results = Compiled.apply(
-                source, layout, lambda *_, results=results: results, backwards[number], *layout.ordered(given)
-            )
-            for port, place, x in zip(piece.makes, piece.places, results, strict=True):
+            for port, place, x in zip(piece.makes, piece.places, known, strict=True):
                 ports[port] = x
                 if place is not None:
                     made[place] = x
-            for port, k in list(waiting.items()):
-                if any(outputs.views[k].input == place for place in piece.places):
+            for port, k in list(waiting.items()) if waiting else ():
+                if outputs.views[k].input in piece.places:
                     ports[port] = outputs.views[k].of(made)
                     del waiting[port]
         self.ports = ports
@@ -232,15 +236,12 @@ class PieceOfCall:
         return [found.get(k) for k in piece.inputs]
 
 
-def separate(made: list[Any], pieces: Sequence[PieceLayout], computed: int) -> None:
+def separate(made: list[Any], constant: Sequence[int], computed: int) -> None:
     """Makes the outputs that require no gradients other tensors than those that do: `return loss, loss.detach()`."""
-    flowing = {place for piece in pieces for place in piece.places}
-    if len(flowing - {None}) == computed:
-        return
-    known = {id(made[place]) for place in flowing if place is not None}
-    for k in range(computed):
+    flowing = {id(x) for k, x in enumerate(made[:computed]) if k not in constant}
+    for k in constant:
         x = made[k]
-        if k not in flowing and isinstance(x, torch.Tensor) and (x._is_view() or id(x) in known):
+        if isinstance(x, torch.Tensor) and (x._is_view() or id(x) in flowing):
             made[k] = x.detach()
 
 
