@@ -208,12 +208,23 @@ def reads_attribute(x):
     return x * STATE.calls
 
 
+def imports(x):
+    import os as system
+
+    return x * float(system.environ.get("BURNISH_TESTS_FACTOR", "1"))
+
+
+def reads_module(x):
+    module = sys
+    return x * len(module.path)
+
+
 def computes(x):
     with torch.no_grad():
         return torch.from_numpy(np.sin(x.numpy())) + functools.reduce(torch.add, [x, x]) + math.pi
 
 
-@pytest.mark.parametrize("function", [reads_environment, draws, reads_attribute, computes])
+@pytest.mark.parametrize("function", [reads_environment, draws, reads_attribute, imports, reads_module, computes])
 def test_what_an_operator_may_read_after_a_write(function):
     operator = custom_op(f"burnish_tests::{function.__name__}", lambda x: function(x), mutates_args=(), schema=SCHEMA)
     operator.register_fake(torch.empty_like)

@@ -191,12 +191,13 @@ class Reader:
 
     def value(self, value: Any, what: str, attributes: tuple[str, ...]) -> None:
         """Check a value found under a name, with the attributes that are read from it directly."""
-        attributes = (*attributes,)
         while isinstance(value, types.ModuleType) and attributes:
             is_user_module = not is_stateless_library(value.__name__)
             value, what, attributes = inspect.getattr_static(value, attributes[0], None), attributes[0], attributes[1:]
             if is_user_module and is_constant(value):
                 raise MayRead(f"it reads {what} of a module")
+        if isinstance(value, types.ModuleType) and not is_stateless_library(value.__name__):
+            raise MayRead(f"it reads the module {what}")
         if is_constant(value) or isinstance(value, types.ModuleType) or is_array_function(value):
             return
         if isinstance(value, (types.FunctionType, functools.partial)):
@@ -254,6 +255,8 @@ def read_names(
         name = one.argval
         if one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             raise MayRead(f"{function.__qualname__} sets {name}")
+        if one.opname == "IMPORT_NAME" and not is_stateless_library(name):
+            raise MayRead(f"{function.__qualname__} imports {name}")
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             table = function.__globals__
             value = table.get(name, getattr(builtins, name, None))
