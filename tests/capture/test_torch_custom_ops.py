@@ -1,9 +1,13 @@
 """Operators registered from Python: nodes of the graph, before and after the program writes to Python objects."""
 
+import functools
+import math
 import os
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.library import custom_op
@@ -13,6 +17,7 @@ import burnish
 from .harness import program
 
 X = torch.tensor([0.5, -1.5, 2.0])
+SCHEMA = "(Tensor x) -> Tensor"
 FACTOR = 1.0
 LIMITS = {"top": 2.0}
 
@@ -189,6 +194,48 @@ def test_an_operator_whose_helper_reads_a_global_that_was_written():
 
     globals()["FACTOR"] = 1.0
     return fn, [(X,), (-X,), (X * 2,)]
+
+
+def reads_environment(x):
+    return x * float(os.getenv("BURNISH_TESTS_FACTOR", "1"))
+
+
+def draws(x):
+    return x * random.random()
+
+
+def reads_attribute(x):
+    return x * STATE.calls
+
+
+def imports(x):
+    import os as system
+
+    return x * float(system.environ.get("BURNISH_TESTS_FACTOR", "1"))
+
+
+def reads_module(x):
+    module = sys
+    return x * len(module.path)
+
+
+def computes(x):
+    with torch.no_grad():
+        return torch.from_numpy(np.sin(x.numpy())) + functools.reduce(torch.add, [x, x]) + math.pi
+
+
+@pytest.mark.parametrize("function", [reads_environment, draws, reads_attribute, imports, reads_module, computes])
+def test_what_an_operator_may_read_after_a_write(function):
+    operator = custom_op(f"burnish_tests::{function.__name__}", lambda x: function(x), mutates_args=(), schema=SCHEMA)
+    operator.register_fake(torch.empty_like)
+    state = State()
+
+    def fn(x):
+        state.calls += 1
+        return operator(x) + 1
+
+    reasons = burnish.explain(fn)(X).break_reasons
+    assert [reason.source.kind.code for reason in reasons] == ([] if function is computes else ["B201"])
 
 
 @program

@@ -22,7 +22,6 @@ import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._library.triton import triton_ops_to_kernels
 
-from ..engine.interpreted_or_native import is_trusted
 from ..interpreter.frames import cell_value
 from ..numbers.live_scalars import Expression
 from .activation_checkpointing import tensors_in
@@ -127,8 +126,8 @@ OUTWARD = frozenset(
 )
 """Builtins that reach more than their arguments."""
 
-FOREIGN = ("numpy", "scipy", "triton", "math", "operator")
-"""Libraries that keep no state that a program writes to. They are trusted like torch's own functions."""
+STATELESS = frozenset("torch builtins math operator functools itertools typing collections numpy scipy triton".split())
+"""Libraries whose functions read no state that a program writes to, as `os.getenv` does."""
 
 
 class MayRead(Exception):
@@ -168,7 +167,7 @@ class Reader:
         if function in self.seen:
             return
         self.seen.add(function)
-        if is_ours_to_trust(function.__module__):
+        if is_stateless_library(function.__module__):
             for cell in function.__closure__ or ():  # torch's wrappers of the implementation
                 value = cell_value(cell)
                 if isinstance(value, types.FunctionType):
@@ -192,13 +191,14 @@ class Reader:
 
     def value(self, value: Any, what: str, attributes: tuple[str, ...]) -> None:
         """Check a value found under a name, with the attributes that are read from it directly."""
-        attributes = (*attributes,)
         while isinstance(value, types.ModuleType) and attributes:
-            is_user_module = not is_ours_to_trust(value.__name__)
+            is_user_module = not is_stateless_library(value.__name__)
             value, what, attributes = inspect.getattr_static(value, attributes[0], None), attributes[0], attributes[1:]
             if is_user_module and is_constant(value):
                 raise MayRead(f"it reads {what} of a module")
-        if is_constant(value) or isinstance(value, types.ModuleType) or is_stateless(value):
+        if isinstance(value, types.ModuleType) and not is_stateless_library(value.__name__):
+            raise MayRead(f"it reads the module {what}")
+        if is_constant(value) or isinstance(value, types.ModuleType) or is_array_function(value):
             return
         if isinstance(value, (types.FunctionType, functools.partial)):
             self.function(value)
@@ -207,7 +207,7 @@ class Reader:
         elif is_triton_kernel(value):
             self.value(value.fn, what, ())  # a kernel, or what tunes one
         elif isinstance(value, type):
-            if not is_ours_to_trust(value.__module__):
+            if not is_stateless_library(value.__module__):
                 raise MayRead(f"it reads {what}, a class")
         elif not is_native(value) or value in OUTWARD:
             raise MayRead(f"it reads {what}, a {type(value).__qualname__}")
@@ -233,17 +233,17 @@ def functions_of(operator: Any) -> list[Any]:
     return [function for function in kernels if function is not None]
 
 
-def is_stateless(value: Any) -> bool:
+def is_array_function(value: Any) -> bool:
     """NumPy's functions, which are objects."""
-    return type(value).__module__.partition(".")[0] in FOREIGN and type(value).__name__ == "ufunc"
+    return type(value).__name__ == "ufunc" and is_stateless_library(type(value).__module__)
 
 
 def is_triton_kernel(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "triton" and hasattr(value, "fn")
 
 
-def is_ours_to_trust(module: str | None) -> bool:
-    return is_trusted(module) or (module or "").partition(".")[0] in FOREIGN
+def is_stateless_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in STATELESS
 
 
 def read_names(
@@ -255,6 +255,8 @@ def read_names(
         name = one.argval
         if one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             raise MayRead(f"{function.__qualname__} sets {name}")
+        if one.opname == "IMPORT_NAME" and not is_stateless_library(name):
+            raise MayRead(f"{function.__qualname__} imports {name}")
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             table = function.__globals__
             value = table.get(name, getattr(builtins, name, None))
