@@ -10,6 +10,7 @@ client's own versions of anything else come first.
 from __future__ import annotations
 
 import subprocess
+import sys
 import sysconfig
 import venv
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def prepare(project: Project, folder: Path, git: str) -> Environment:
     """git: the address of a repository, with {owner} and {name}."""
     python = make_environment(folder / "venv")
     name = project.package if project.version is None else f"{project.package}=={project.version}"
-    run([python, "-m", "pip", "install", "--quiet", name, *project.packages])
+    run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", name, *project.packages])
     show = f"import importlib.metadata; print(importlib.metadata.version({project.package!r}))"
     version = run([python, "-c", show]).strip()
     sources = folder / "sources" / version

@@ -15,7 +15,6 @@ from .call_sequences import Before
 from .caller_programs import program_with_caller
 from .harness import program
 
-
 KINDS = ("flash", "math", "mem_efficient", "cudnn", "overrideable")
 
 
