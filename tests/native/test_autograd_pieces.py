@@ -662,3 +662,16 @@ def test_an_output_that_the_loss_does_not_use_makes_no_nan():
     outputs = run(x, w)
     (outputs[0].sum() + outputs[2]).backward()
     assert bool(x.grad.isinf().all())
+
+
+def test_a_view_of_an_input_without_other_uses_passes_gradients_on():
+    """The node that computes `total` needs no gradient of y, and y must not be detached for its view either."""
+    compiled = burnish.compile(lambda x, y: (y.t(), (x.sin() * 2).sum(), y))
+    with patch(never_slower=False):
+        for _ in range(3):
+            x, y = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+            view, total, same = compiled(x, y)
+            (view.exp().sum() + total).backward()
+            torch.testing.assert_close(y.grad, y.detach().exp())
+            torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+            assert same is y

@@ -155,9 +155,11 @@ class Differentiable:
         return self.differentiated(inputs, self.layout, self.forward, self.backward)
 
     def differentiated(self, inputs: tuple, layout: GradientLayout, forward: Callable, backward: Callable) -> tuple:
-        if layout.unused:
-            inputs = tuple(x.detach() if k in layout.unused else x for k, x in enumerate(inputs))
-        given = layout.ordered(inputs) if layout.order else inputs
+        given: Sequence[Any] = inputs
+        if layout.unused:  # the outputs may still be views of them
+            given = [x.detach() if k in layout.unused else x for k, x in enumerate(inputs)]
+        if layout.order:
+            given = layout.ordered(given)
         if torch.is_grad_enabled():
             made = Compiled.apply(self, layout, forward, backward, *given)
         else:  # the graph itself enables gradients
