@@ -204,6 +204,7 @@ def test_transforms_of_functions_written_in_c():
 
 @program(breaks=0)
 def test_a_local_function_closes_over_computed_values():
+    forward_mode_is_warm()
     model = nn.Linear(3, 1)
 
     def fn(x, k):

@@ -253,6 +253,21 @@ def test_errors_are_those_of_eager():
             compiled(torch.ones(3, 3))
 
 
+def branch_of_a_module(x):
+    return torch.cond(x.sum() > 0, lambda a: vmap(layer)(a), lambda a: a[:, :2].cos(), (x,))
+
+
+@BACKENDS
+def test_transforms_inside_branches(backend):
+    agrees(branch_of_a_module, lambda k: (torch.rand(3, 3).sub_(k % 2).requires_grad_(),), backend, fullgraph=True)
+
+
+@pytest.mark.parametrize("backend", ["burnish", "eager"])
+@pytest.mark.parametrize("fn", [two_products, lambda x: vjp(layer, x)[1](vmap(layer)(x))], ids=["function", "module"])
+def test_a_vjp_is_part_of_the_graph_of_each_backend(fn, backend):
+    assert burnish.was_compiled(agrees(fn, lambda k: (leaf(3, 3),), backend, fullgraph=True))
+
+
 @BACKENDS
 def test_a_vjp_function_may_leave(backend):
     compiled = burnish.compile(lambda x: vjp(torch.sigmoid, x * 2), backend=backend)

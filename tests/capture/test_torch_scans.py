@@ -20,6 +20,12 @@ on_cpus = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def forget_what_dynamo_compiled():
+    """Eager's loops call Dynamo, which compiles a function of torch's eight times at most."""
+    torch.compiler.reset()
+
+
 def follow(left, right):
     """Of a line's state: times a, and b more."""
     (a, b), (c, d) = left, right

@@ -478,15 +478,7 @@ def _add_itertools() -> None:
         *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse")),
     ):
         CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
-    for name in (
-        "count",
-        "cycle",
-        "repeat",
-        "product",
-        "permutations",
-        "combinations",
-        "combinations_with_replacement",
-    ):
+    for name in "count cycle repeat product permutations combinations combinations_with_replacement".split():
         CONSTRUCTORS[getattr(itertools, name)] = _itertool
 
 

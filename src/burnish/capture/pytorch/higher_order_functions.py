@@ -27,6 +27,8 @@ from .autograd_function_writes import written_by
 from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
+RETURN_FUNCTIONS = frozenset(("vjp",))
+"""Transforms whose result holds tensors of the run: no node can return it, so the graph has their operators."""
 MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
 
 
@@ -196,7 +198,7 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     name = function.__code__.co_name
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
-    if m.options.wants_operators or isinstance(m.region, function_transforms.Transform):
+    if m.options.wants_operators or name in RETURN_FUNCTIONS or isinstance(m.region, function_transforms.Transform):
         if function_transforms.is_transformed(function) or name in function_transforms.DIRECT:
             return function_transforms.call(m, function, args, kwargs)
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
@@ -205,6 +207,8 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     try:
         call, given, rest = lifted(m, function, name, args)
     except NotLifted as error:
+        if function_transforms.is_transformed(function):
+            return function_transforms.call(m, function, args, kwargs)
         why = str(error)
     else:
         return call_in_graph(m, call, (*given, *rest), kwargs)

@@ -28,13 +28,14 @@ from ...engine.break_signals import Late, Stop
 from ...engine.interpreted_or_native import OUR_PATH
 from ...engine.recorded_calls import Call, Handle
 from ...interpreter.bytecode_decoder import decode
-from ...interpreter.frames import UNBOUND
+from ...interpreter.frames import UNBOUND, cell_value
 from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
 from ..activation_checkpointing import tensors_in
 from ..autograd_functions import ClassReader, Names, NotTraceable
+from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
 from .lowered_calls import LoweredCalls
 from .nested_calls import call_nested, landing_place
@@ -54,7 +55,7 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     name = function.__code__.co_name if not is_transformed(function) else function.__qualname__.partition(".")[0]
     if isinstance(m.region, Transform):
         return m.region.call_native(function, args, kwargs)
-    if m.region is not None:
+    if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse(f"torch.func's {name}")
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a function transform")
@@ -72,13 +73,14 @@ class Transform:
 
     def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
         self.m, self.name = m, name
+        self.outer: Branch | None = m.region
         self.start = CallStart(m, drawing_from(given))
         self.made: set[int] = set()
         """Ids of objects that the call has made. No older object has one of these."""
         self.kept: list[Any] = []
         """Objects of torch's code. While they are held, no other object has their id."""
         self.writes = UndoLog(m.heap)
-        self.lowered = LoweredCalls(m.recorder, self.start.calls)
+        self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
         self.from_program: BaseException | None = None
 
     # ---- side effects that a region forbids
@@ -146,10 +148,14 @@ class Transform:
         cells = function.__closure__ or ()
         code = decode(function.__code__)
         function_calls.put_cells(self.m, function, [UNBOUND] * code.n_locals, code)
-        held = tuple([CellType(self.called_back(self.m.load_cell(cell))) for cell in cells])
+        held = tuple([CellType(self.called_back(self.held_by(cell))) for cell in cells])
         made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, held)
         made.__kwdefaults__ = function.__kwdefaults__
         return made
+
+    def held_by(self, cell: CellType) -> Any:
+        """The value of a closure cell. A cell from outside is read, and guarded, as if its function read it."""
+        return cell_value(cell) if self.m.heap.origin_of(cell) is None else self.m.load_cell(cell)
 
     def called_back(self, value: Any) -> Any:
         """A function as native code should call it; other values unchanged."""
@@ -238,7 +244,7 @@ class Transform:
         recorder.grown = {at: dim for at, dim in recorder.grown.items() if at < start}
 
     def leave(self) -> None:
-        self.m.region = None
+        self.m.region = self.outer
 
     def undo(self) -> None:
         """Return to the start of the call."""

@@ -57,9 +57,10 @@ class Operation(NamedTuple):
 class LoweredCalls(TorchDispatchMode):
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: Any, start: int):
+    def __init__(self, recorder: Any, start: int, outer: Any = None):
+        """``outer``: the branch of `torch.cond` that the calls are in. It must know what they read."""
         super().__init__()
-        self.recorder, self.start = recorder, start
+        self.recorder, self.start, self.outer = recorder, start, outer
         self.operations: list[Operation] = []
         self.table: dict[int, tuple[torch.Tensor, Handle]] = {}
         """The tensors made here, which it keeps alive, by id."""
@@ -81,6 +82,8 @@ class LoweredCalls(TorchDispatchMode):
         if any(tag in func.tags for tag in DATA_TAGS) and not (func is INDEX and not has_masks(args[1])):
             self.reads_data = self.reads_data or f"{func}, which reads data"
         given = self.argument((args, kwargs))
+        if self.outer is not None:
+            self.outer.will_call(func, args, kwargs)
         for target in written_by(func, args, kwargs):
             if target.untyped_storage()._cdata not in self.memory:
                 self.refuse("a change of a tensor from outside")
