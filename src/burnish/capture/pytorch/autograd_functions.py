@@ -266,7 +266,7 @@ def why_not_traceable(cls: type, names: Names, given: int) -> str | None:
 
 
 class ClassReader:
-    def __init__(self, names: Names, given: int):
+    def __init__(self, names: Names, given: int = 0):
         self.names, self.given = names, given
         self.seen: set[Any] = set()
 

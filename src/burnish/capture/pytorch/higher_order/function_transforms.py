@@ -260,7 +260,7 @@ class Transform:
 
 def why_not_transformed(cls: type, names: Names) -> str | None:
     """Why a custom function may not run natively, its rules for `vmap` and `jvp` included."""
-    reader = ClassReader(names, 0)
+    reader = ClassReader(names)
     try:
         reader.function_class(cls)
         for rule in ("vmap", "jvp"):
