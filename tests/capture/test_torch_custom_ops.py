@@ -1,6 +1,7 @@
 """Operators registered from Python: nodes of the graph, before and after the program writes to Python objects."""
 
 import functools
+import gc
 import math
 import os
 import random
@@ -324,6 +325,28 @@ def test_registrations_are_seen_when_they_change(never_slower):
         registered.register_kernel("cpu")(lambda x: x * 2 + 1)
         for _ in range(3):
             torch.testing.assert_close(compiled(X), fn(X))
+
+
+def test_operator_that_is_defined_again_is_another_operator():
+    """As in a notebook. What torch knew of the first one is freed."""
+    for factor in range(2, 12):
+
+        @custom_op("burnish_tests::again", mutates_args=())
+        def again(x: torch.Tensor, factor: int = factor) -> torch.Tensor:
+            return x * factor
+
+        again.register_fake(lambda x, factor=0: torch.empty_like(x))
+        again.register_autograd(lambda ctx, g, factor=factor: (g * factor, None))
+
+        def fn(x, again=again):
+            return again(x.sin()).exp()
+
+        with burnish.settings.patch(never_slower=False):
+            compiled = burnish.compile(fn, fullgraph=True)
+            for _ in range(2):
+                torch.testing.assert_close(compiled(X), fn(X))
+                torch.testing.assert_close(gradient(compiled), gradient(fn))
+        gc.collect()
 
 
 @pytest.mark.parametrize("never_slower", [True, False])

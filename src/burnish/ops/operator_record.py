@@ -110,13 +110,13 @@ def record(name: str) -> Op:
 
 
 def lookup(target: torch._ops.OpOverload) -> Op:
-    """The record of an ATen overload; an empty record if the operator has no rules."""
+    """The record of an overload; an empty record if the operator has no rules."""
     name = str(target)
     found = RECORDS.get(name)
-    if found is None:
-        found = RECORDS[name] = Op(name, target)
-    elif found.target is None:
+    if found is not None and found.target is None:
         found.target = target
+    elif found is None or found.target is not target:  # an operator of a library may be defined again
+        found = RECORDS[name] = Op(name, target)
     return found
 
 

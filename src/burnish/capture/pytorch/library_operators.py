@@ -46,18 +46,18 @@ OF_TORCH = ("aten", "prims", "prim")
 
 def runs_python(operator: Any) -> bool:
     name, _, overload = str(operator).replace(".", "/", 1).partition(".")
-    return name.partition("/")[0] not in OF_TORCH and is_registered_here(name, overload, len(_registered()))
+    return name.partition("/")[0] not in OF_TORCH and is_registered_here(name, overload)
 
 
 def _registered() -> set[str]:
     return getattr(torch.library, "_impls", set())
 
 
-@functools.lru_cache(maxsize=4096)
-def is_registered_here(name: str, overload: str, count: int) -> bool:
-    """``count``: the number of all registrations, so that a new one invalidates the cached result."""
+def is_registered_here(name: str, overload: str) -> bool:
+    """Asked anew each time: libraries come and go, and a set of another content may be as large."""
+    registered = _registered()
     spelled = {name, f"{name}.{overload}"} if overload not in ("", "default") else {name}
-    return any(f"{one}/{key}" in _registered() for one in spelled for key in KEYS)
+    return any(f"{one}/{key}" in registered for one in spelled for key in KEYS)
 
 
 REGISTERED = ("_abstract_fn", "_backward_fn", "_setup_context_fn")
