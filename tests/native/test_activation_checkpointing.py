@@ -124,5 +124,6 @@ def test_a_compiled_function_with_checkpoints_saves_no_more_than_eager(reentrant
             compiled_plain(x).backward()
             with_checkpoints(x).backward()
         eager, all_of_it = saved_bytes(with_checkpoints, x), saved_bytes(compiled_plain, x)
+        eager = max(eager, 0)  # less if the allocator gives other memory back meanwhile
         assert all_of_it > 24 << 20  # otherwise this says nothing
         assert saved_bytes(compiled, x) <= eager + (4 << 20) < all_of_it / 2
