@@ -837,3 +837,26 @@ def test_only_mappings_are_spread_into_a_dictionary():
 
     values = ([("a", 1)], "", {("a", 1)}, Pairs(), {"a": 1}, UserDict(a=1), None, 3)
     return fn, [(torch.ones(2), value) for value in values]
+
+
+@program(breaks=0)
+def test_copy_of_a_dictionary_with_its_own_iterator_asks_its_methods():
+    class Table(dict):
+        def __iter__(self):
+            return super().__iter__()
+
+        def keys(self):
+            asked.append("keys")
+            return super().keys()
+
+        def __getitem__(self, key):
+            asked.append(key)
+            return super().__getitem__(key)
+
+    asked = []
+
+    def fn(x, table):
+        asked.clear()
+        return x * 2, table.copy(), list(asked)
+
+    return fn, [(torch.randn(3), Table(a=1, b=k)) for k in range(3)]

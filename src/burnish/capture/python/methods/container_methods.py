@@ -84,6 +84,12 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         and value_kinds.has_own_rules(m, type(table))
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own items")
+    if (
+        name == "copy"
+        and not isinstance(table, (collections.OrderedDict, collections.defaultdict))
+        and object_creation.needs_interpreting(m, table)
+    ):
+        return m.call(dict, (table,), {})  # by the ``keys`` and ``__getitem__`` of a class with its own ``__iter__``
     if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
