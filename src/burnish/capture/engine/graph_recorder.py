@@ -379,6 +379,13 @@ class Recorder(TorchFunctionMode):
                 del self.known[key]
         self.tracer.subclasses.forget(self)
 
+    def drop_calls(self, start: int) -> None:
+        """Forget the calls from this one on, and their values."""
+        for key, (_, handle) in list(self.known.items()):
+            if isinstance(handle.call, int) and handle.call >= start:
+                del self.known[key]
+        del self.calls[start:]
+
     def forget_inputs(self, count: int) -> None:
         """Keep only the first ``count``."""
         for handle in self.inputs[count:]:

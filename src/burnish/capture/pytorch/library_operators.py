@@ -54,7 +54,7 @@ def _registered() -> set[str]:
 
 
 def is_registered_here(name: str, overload: str) -> bool:
-    """Asked anew each time: libraries come and go, and a set of another content may be as large."""
+    """Not cached: libraries come and go, and the set of registrations may change without changing its size."""
     registered = _registered()
     spelled = {name, f"{name}.{overload}"} if overload not in ("", "default") else {name}
     return any(f"{one}/{key}" in registered for one in spelled for key in KEYS)

@@ -29,13 +29,7 @@ def has_dispatch(kind: type) -> bool:
 
 
 def subclasses_in(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from subclasses_in(part)
-    elif type(tree) is dict:
-        yield from subclasses_in(list(tree.values()))
-    elif is_subclass(tree):
-        yield tree
+    return filter(is_subclass, tensors_in(tree))
 
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:

@@ -111,11 +111,7 @@ class GraphRegion:
 
     def forget(self) -> None:
         """Forget the values that were computed: the program must not use them."""
-        recorder, start = self.m.recorder, self.start.calls
-        for key, (_, handle) in list(recorder.known.items()):
-            if isinstance(handle.call, int) and handle.call >= start:
-                del recorder.known[key]
-        del recorder.calls[start:]
+        self.m.recorder.drop_calls(self.start.calls)
 
     # ---- the end of a region
 

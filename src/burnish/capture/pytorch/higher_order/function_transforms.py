@@ -237,10 +237,7 @@ class Transform:
     def forget(self) -> None:
         """Forget what the interpreter has recorded. `lowered` has the operators."""
         recorder, start = self.m.recorder, self.start.calls
-        for key, (_, handle) in list(recorder.known.items()):
-            if isinstance(handle.call, int) and handle.call >= start:
-                del recorder.known[key]
-        del recorder.calls[start:]
+        recorder.drop_calls(start)
         recorder.grown = {at: dim for at, dim in recorder.grown.items() if at < start}
 
     def leave(self) -> None:
