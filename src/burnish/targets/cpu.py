@@ -6,7 +6,15 @@
 from __future__ import annotations
 
 from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels
-from ..codegen.llvm.functions import attention, batched_matmul, matmul, mkl_gemm, pad_image, recurrent_layer
+from ..codegen.llvm.functions import (
+    attention,
+    batched_matmul,
+    matmul,
+    mkl_gemm,
+    pad_image,
+    recurrent_layer,
+    thin_product,
+)
 from ..codegen.llvm.target_machine import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
 
@@ -17,6 +25,7 @@ register_maker(
         padding=pad_image.pad,
         attention=attention.make_attention,
         recurrence=recurrent_layer.make_recurrent,
+        thin=thin_product.make_thin,
         gemm=mkl_gemm.make_gemm,
         dtypes_of_gemm=mkl_gemm.dtypes,
         shape=matmul.tile_shape,

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
-from .benchmark_proxy import shrunk
+from .benchmark_proxy import shrunk, shrunk_weight
 from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
@@ -33,13 +33,15 @@ from .measure_candidates import Measured, measure
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
+from .own_kernels.thin_product import NAME as OWN_THIN
 
 SMALL = 50_000
 """With fewer operations the overhead of the call dominates, and eager's matmul has the least."""
 
 FROM_MEMORY = 4 << 20
-"""For one row and a weight of at least this size, reading the weight dominates. Each candidate reads it once. Packing
-one only to measure it took a second for the 150 MB of a language model's head."""
+"""For one row and a weight of at least this size, reading the weight dominates. Each candidate reads it once, so none
+that packs it is measured: that took a second for the 150 MB of a language model's head. The others are measured on a
+part of the weight of twice this size."""
 
 SMALL_IMAGES = 8_000_000
 """Convolutions with fewer operations use our own kernel: torch's overhead exceeds the work. In MobileNets ours was two
@@ -69,7 +71,7 @@ BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
 """After disturbed measurements of this total time, the next one waits: on a busy machine they take a hundred times as
 long and say little. After `AGAIN_SECONDS` one is tried again."""
 
-LIKELY = (OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
+LIKELY = (OWN_THIN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """The choice where nothing could be measured: the first of these that is available, else eager's."""
 
 UNLIKELY = 0.25
@@ -223,10 +225,22 @@ def choose(
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
     is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
-    if len(offered) == 1 or is_small or is_read_once(spec) or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
+    if is_small:
+        return Choice(least_overhead(accepted), None, {})
     small = shrunk(spec)
-    measured = memory.measured(key_of(small), lambda: offered if small is spec else candidates(small), seconds)
+    if is_read_once(spec):
+        accepted = [c for c in accepted if c.prepare is None]
+        if not any(c.name == OWN_THIN for c in accepted):
+            return Choice(accepted[0], None, {})
+        assert isinstance(spec, LinearSpec)
+        small = shrunk_weight(spec, 2 * FROM_MEMORY)
+        offered = [c for c in offered if c.prepare is None]
+    names = {c.name for c in offered}
+    measured = memory.measured(
+        key_of(small), lambda: offered if small is spec else [c for c in candidates(small) if c.name in names], seconds
+    )
     if measured is None:
         likely = first_likely(accepted) or accepted[0]
         time = spec.flops / LIKELY_OPERATIONS_PER_SECOND
@@ -241,6 +255,12 @@ def choose(
     if best is None:
         return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)
     return Choice(best, times[best.name], times, measured.is_steady)
+
+
+def least_overhead(offered: Sequence[Candidate]) -> Candidate:
+    """For a small product: eager's kernel, unless only ours is called natively."""
+    thin = next((c for c in offered if c.name == OWN_THIN), None)
+    return offered[0] if thin is None or offered[0].steps is not None else thin
 
 
 def first_likely(offered: Sequence[Candidate]) -> Candidate | None:

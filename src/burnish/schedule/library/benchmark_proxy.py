@@ -53,6 +53,12 @@ def shrunk(spec: Spec) -> Spec:
             return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0)
 
 
+def shrunk_weight(spec: LinearSpec, bytes: int) -> LinearSpec:
+    """With fewer outputs, where the weight is larger than that: for products whose time is that of reading it."""
+    outputs = max(bytes * spec.weight.shape[0] // max(spec.weight.bytes, 1), 1)
+    return _with_size(spec, outputs, "weight", 0, bias=0, residual=1)
+
+
 def _share(size: int, spec: Spec) -> int:
     """The fraction of a size at which the spec is no longer large."""
     return size * LARGE // spec.flops

@@ -7,6 +7,8 @@ Like `choose_calls`, with three differences. Nothing is measured: the fastest ca
 another. Only calls described as data are used, because their numbers must be visible. Where these are the same for all
 sizes, as for a single token, equivalent native functions replace the call. The choice for the first example is used for
 all.
+
+A product of few rows that is the same for all sizes is measured as in `choose_calls`: eager's call against our kernel.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from dataclasses import replace
 from ... import fuel
 from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
-from ...ops.burnish_primitives import RUN
+from ...ops.burnish_primitives import LINEAR, RUN
 from ..partition.merge_recurrent_directions import Layer
-from .autotune_candidates import Choice, candidates, is_read_once
+from .autotune_candidates import Choice, candidates, choose, is_read_once
 from .call_candidates.convolution import in_channels_last
 from .call_specs import ConvSpec, LinearSpec, Spec
 from .candidate import Candidate
-from .choose_calls import Chooser, activation_of
+from .choose_calls import SECONDS, Chooser, activation_of
+from .own_kernels.thin_product import NAME as OWN_THIN
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
 """The first that is available is chosen, else eager's own. Candidates with unpacked weights win at some sizes only."""
@@ -35,12 +38,28 @@ SMALL = 50_000_000
 def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. The choices for the first are used for all."""
     offers: dict[Spec, list[Candidate]] = {}
-    first = SymbolicChooser(graphs[0], offers)
-    chosen = [first.run(), *(SymbolicChooser(graph, offers, first.names).run() for graph in graphs[1:])]
+    fixed = fixed_products(graphs)
+    first = SymbolicChooser(graphs[0], offers, fixed)
+    chosen = [first.run(), *(SymbolicChooser(graph, offers, fixed, first.names).run() for graph in graphs[1:])]
     leave_steps(chosen)
     for before, graph in zip(graphs, chosen, strict=True):
         announce("choose_symbolic_size_calls", graph, before)
     return chosen
+
+
+def fixed_products(graphs: Sequence[Graph]) -> set[Node]:
+    """The products of each graph whose operands are the same for all sizes."""
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        return set()
+    found: set[Node] = set()
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+        if all(node.op is LINEAR for node in nodes) and len({types_of(node) for node in nodes}) == 1:
+            found.update(nodes)
+    return found
+
+
+def types_of(node: Node) -> tuple[object, ...]:
+    return tuple(value.type for value in node.operands)
 
 
 def leave_steps(graphs: Sequence[Graph]) -> None:
@@ -60,8 +79,11 @@ def leave_steps(graphs: Sequence[Graph]) -> None:
 
 
 class SymbolicChooser(Chooser):
-    def __init__(self, graph: Graph, offers: dict[Spec, list[Candidate]], names: Sequence[str] | None = None):
+    def __init__(
+        self, graph: Graph, offers: dict[Spec, list[Candidate]], fixed: set[Node], names: Sequence[str] | None = None
+    ):
         super().__init__(graph)
+        self.fixed = fixed
         self.offers = offers
         """The candidates of each spec. Equal layers share specs, and so do many nodes at other sizes."""
         self.names: list[str] = []
@@ -85,6 +107,24 @@ class SymbolicChooser(Chooser):
         found = next((c for c in offered if c.name == name), every[0])
         return Choice(found, None, {})
 
+    def thin(self, spec: LinearSpec) -> Candidate | None:
+        """Our kernel for a product of few rows, where it is the fastest."""
+        every = self.offers.get(spec)
+        if every is None:
+            every = self.offers[spec] = candidates(spec)
+        found = next((c for c in every if c.name == OWN_THIN), None)
+        if found is None:
+            return None
+        if self.given is not None:
+            name = next(self.given, "")
+        else:
+            accepted = every[0].name, OWN_THIN
+            name = choose(spec, seconds=SECONDS, accept=lambda c: c.name in accepted).candidate.name
+            if name == OWN_THIN and not fuel.allows("choose_calls", spec, name):
+                name = every[0].name
+        self.names.append(name)
+        return found if name == OWN_THIN else None
+
     def batched(self, a: Value, b: Value) -> Value | None:
         return None
 
@@ -100,6 +140,8 @@ class SymbolicChooser(Chooser):
         if isinstance(spec, ConvSpec) and spec.is_frozen and in_channels_last(spec) != spec:
             spec = in_channels_last(spec)
             x = self.build.restride(x, spec.x.stride)
+        if node in self.fixed and isinstance(spec, LinearSpec) and (thin := self.thin(spec)) is not None:
+            return self.add_run(node, x, thin)
         follower = self.activation_after(node)
         fused = None if follower is None else self.with_activation(spec, follower)
         if fused is None or follower is None:

@@ -190,6 +190,8 @@ class NativeKernelMaker:
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `attention_tiling.Attention`."""
     recurrence: Callable[[Any], Step]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
+    thin: Callable[[Any], Step]
+    """Of "out", "x", "weight" and, where the product has one, "bias". Given a `thin_product.ThinProduct`."""
     gemm: Callable[[Any], Step]
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]
