@@ -11,6 +11,7 @@ import burnish
 from burnish import events
 from burnish.backends.shape_propagation import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
+from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 
 from .compare_sizes import called_with, watching
 
@@ -370,15 +371,17 @@ def test_state_that_is_looked_up_at_a_size_is_not_prepared_once(name):
 class Growing(nn.Module):
     """Attention to all that has been seen."""
 
-    def __init__(self):
+    def __init__(self, width=32):
         super().__init__()
-        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+        self.width = width
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x, keys, values):
-        q, k, v = (part.view(1, -1, 4, 8).transpose(1, 2) for part in self.qkv(x).split(32, -1))
+        qkv = self.qkv(x).split(self.width, -1)
+        q, k, v = (part.view(1, -1, 4, self.width // 4).transpose(1, 2) for part in qkv)
         keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
         y = F.scaled_dot_product_attention(q, keys, values)
-        return self.out(y.transpose(1, 2).reshape(1, -1, 32)), keys, values
+        return self.out(y.transpose(1, 2).reshape(1, -1, self.width)), keys, values
 
 
 def test_a_growing_cache():
@@ -408,6 +411,30 @@ def test_of_a_growing_cache_python_calls_attention_alone():
     (program,) = seen.programs
     source = program.source.partition("# every call")[2]
     assert len(re.findall(r"call_\w+\(", source)) == 1 and len(re.findall(r"launch_\w+\(", source)) == 2, source
+
+
+@pytest.mark.skipif(shape_here() is None, reason="this machine has no kernels for products")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_of_a_growing_cache_python_calls_nothing_where_one_query_has_a_kernel(dtype):
+    """Every token is one native call. Its error stays eager's."""
+    model = Growing(128).to(dtype).eval()
+    exact = Growing(128).double()
+    exact.load_state_dict(model.state_dict())
+    burnish.reset()
+    with watching() as seen, torch.no_grad(), burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(model)
+        mine = theirs = torch.randn(1, 4, 5, 32).to(dtype), torch.randn(1, 4, 5, 32).to(dtype)
+        best = [part.double() for part in mine]
+        for _ in range(150):  # a block of keys, and the beginning of another one
+            x = torch.randn(1, 1, 128).to(dtype)
+            y, *mine = compiled(x, *mine)
+            wanted, *theirs = model(x, *theirs)
+            right, *best = exact(x.double(), *best)
+            rounding = (right.to(dtype) - right).norm()
+            assert (y - right).norm() <= 1.5 * max((wanted - right).norm(), rounding)
+    (program,) = seen.programs
+    source = program.source.partition("# every call")[2]
+    assert not re.findall(r"call_\w+\(", source) and len(re.findall(r"launch_\w+\(", source)) == 1, source
 
 
 def test_a_cache_of_many_tensors_has_its_contest():

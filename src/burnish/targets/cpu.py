@@ -14,6 +14,7 @@ from ..codegen.llvm.functions import (
     pad_image,
     recurrent_layer,
     thin_product,
+    token_attention,
 )
 from ..codegen.llvm.target_machine import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
@@ -24,6 +25,7 @@ register_maker(
         batched=batched_matmul.make_batched,
         padding=pad_image.pad,
         attention=attention.make_attention,
+        token_attention=token_attention.make_token_attention,
         recurrence=recurrent_layer.make_recurrent,
         thin=thin_product.make_thin,
         gemm=mkl_gemm.make_gemm,

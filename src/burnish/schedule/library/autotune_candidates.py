@@ -34,6 +34,7 @@ from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
 from .own_kernels.thin_product import NAME as OWN_THIN
+from .own_kernels.token_attention import NAME as OWN_TOKEN
 
 SMALL = 50_000
 """With fewer operations the overhead of the call dominates, and eager's matmul has the least."""
@@ -71,7 +72,7 @@ BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
 """After disturbed measurements of this total time, the next one waits: on a busy machine they take a hundred times as
 long and say little. After `AGAIN_SECONDS` one is tried again."""
 
-LIKELY = (OWN_THIN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
+LIKELY = (OWN_THIN, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """The choice where nothing could be measured: the first of these that is available, else eager's."""
 
 UNLIKELY = 0.25
@@ -259,7 +260,7 @@ def choose(
 
 def least_overhead(offered: Sequence[Candidate]) -> Candidate:
     """For a small product: eager's kernel, unless only ours is called natively."""
-    thin = next((c for c in offered if c.name == OWN_THIN), None)
+    thin = next((c for c in offered if c.name in (OWN_THIN, OWN_TOKEN)), None)
     return offered[0] if thin is None or offered[0].steps is not None else thin
 
 

@@ -85,6 +85,8 @@ class Candidate:
     rows: tuple[str, ...] = ()
     """Operands that the library would copy row by row: the caller should make the copy. A copy in the graph may be
     fused with the producer of the original, which then need not be in memory when the call runs."""
+    sizes_in_table: bool = False
+    """All sizes that its steps depend on are plain numbers of their tables: the functions are the same for all."""
     prepares: tuple[str, ...] = ("weight", "bias")
     """The arguments of `prepare`, among the spec's inputs, in order."""
 

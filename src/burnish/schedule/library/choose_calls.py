@@ -11,6 +11,7 @@ in registers: see `epilogue_fusion.Epilogue`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +41,8 @@ from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.attention_tiling import own_attention
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import own_candidate
+from .own_kernels.token_attention import NAME as OWN_TOKEN
+from .own_kernels.token_attention import own_token_attention
 
 SECONDS = 0.003
 """Time for measuring one spec."""
@@ -69,6 +72,10 @@ ACTIVATIONS = {
     "aten.hardsigmoid.default": "hardsigmoid",
     "aten.leaky_relu.default": "leaky_relu",
 }
+
+
+OwnAttention = Callable[[AttentionSpec, TensorType], Candidate | None]
+OWN_ATTENTIONS: dict[str, OwnAttention] = {OWN_ATTENTION: own_attention, OWN_TOKEN: own_token_attention}
 
 
 def is_measured(node: Node) -> bool:
@@ -174,6 +181,22 @@ class Chooser(Rewriter):
 
     def attention(self, node: Node) -> tuple[Value, None] | None:
         """Uses our own kernel where the results that gradients need are not read."""
+        found = self.attention_spec(node)
+        if found is None:
+            return None
+        spec, values = found
+        return self.own_attention(OWN_ATTENTIONS.get(self.chosen(spec).candidate.name), spec, values, node)
+
+    def own_attention(
+        self, kernel: OwnAttention | None, spec: AttentionSpec, values: list[Value], node: Node
+    ) -> tuple[Value, None] | None:
+        out = node.results[0]
+        assert out is not None
+        own = kernel and kernel(spec, out.type)
+        return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
+
+    def attention_spec(self, node: Node) -> tuple[AttentionSpec, list[Value]] | None:
+        """The spec and its operands. None where gradients read the other results, or something is dropped out."""
         out, sums = node.results
         q, k, v, dropout, is_causal, *_ = (*node.args, *(0.0, False)[len(node.args) - 3 :])
         if dropout or sums is not None and self.readers[sums] or out is None:
@@ -189,8 +212,7 @@ class Chooser(Rewriter):
             node.kwargs.get("scale"),
             keys.shape[1] != q.shape[1],
         )
-        own = own_attention(spec, out.type) if self.chosen(spec).candidate.name == OWN_ATTENTION else None
-        return own and (self.build.apply_typed(RUN, (own, tuple(values)), {}, (out.type,))[0], None)
+        return spec, values
 
     def shared(self, value: Value) -> Value | None:
         """The heads before each was repeated for several of the queries' heads."""

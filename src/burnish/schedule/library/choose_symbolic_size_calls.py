@@ -13,7 +13,7 @@ A product of few rows that is the same for all sizes is measured as in `choose_c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ... import fuel
@@ -25,8 +25,10 @@ from .autotune_candidates import Choice, candidates, choose, is_read_once
 from .call_candidates.convolution import in_channels_last
 from .call_specs import ConvSpec, LinearSpec, Spec
 from .candidate import Candidate
-from .choose_calls import SECONDS, Chooser, activation_of
+from .choose_calls import ATTENTION, SECONDS, Chooser, activation_of
 from .own_kernels.thin_product import NAME as OWN_THIN
+from .own_kernels.token_attention import NAME as OWN_TOKEN
+from .own_kernels.token_attention import own_token_attention
 
 LIKELY = ("onednn packed", "pointwise onednn packed")
 """The first that is available is chosen, else eager's own. Candidates with unpacked weights win at some sizes only."""
@@ -38,7 +40,7 @@ SMALL = 50_000_000
 def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
     """For the same graph at several sizes. The choices for the first are used for all."""
     offers: dict[Spec, list[Candidate]] = {}
-    fixed = fixed_products(graphs)
+    fixed = fixed_calls(graphs)
     first = SymbolicChooser(graphs[0], offers, fixed)
     chosen = [first.run(), *(SymbolicChooser(graph, offers, fixed, first.names).run() for graph in graphs[1:])]
     leave_steps(chosen)
@@ -47,19 +49,25 @@ def choose_symbolic_size_calls(graphs: Sequence[Graph]) -> list[Graph]:
     return chosen
 
 
-def fixed_products(graphs: Sequence[Graph]) -> set[Node]:
-    """The products of each graph whose operands are the same for all sizes."""
+def fixed_calls(graphs: Sequence[Graph]) -> set[Node]:
+    """The products of each graph whose operands are the same for all sizes, and attention of one query, whose kernel
+    serves all lengths."""
     if len({len(graph.nodes) for graph in graphs}) > 1:
         return set()
     found: set[Node] = set()
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
-        if all(node.op is LINEAR for node in nodes) and len({types_of(node) for node in nodes}) == 1:
+        kinds = {(node.op.name, types_of(node)) for node in nodes}
+        if len(kinds) == 1 and (
+            nodes[0].op is LINEAR or nodes[0].op.name == ATTENTION and nodes[0].args[0].shape[2] == 1
+        ):
             found.update(nodes)
     return found
 
 
 def types_of(node: Node) -> tuple[object, ...]:
-    return tuple(value.type for value in node.operands)
+    """The operands' types; of attention, the query's."""
+    values = node.args[:1] if node.op.name == ATTENTION else node.operands
+    return tuple(value.type for value in values)
 
 
 def leave_steps(graphs: Sequence[Graph]) -> None:
@@ -73,6 +81,7 @@ def leave_steps(graphs: Sequence[Graph]) -> None:
             or candidate.scratch
             or candidate.further
             or any(other.args[0] is not candidate for other in same)
+            and not all(other.args[0].sizes_in_table and other.args[0].name == candidate.name for other in same)
         ):
             for other in same:
                 other.args = (replace(other.args[0], steps=None), *other.args[1:])
@@ -115,21 +124,32 @@ class SymbolicChooser(Chooser):
         found = next((c for c in every if c.name == OWN_THIN), None)
         if found is None:
             return None
-        if self.given is not None:
-            name = next(self.given, "")
-        else:
-            accepted = every[0].name, OWN_THIN
-            name = choose(spec, seconds=SECONDS, accept=lambda c: c.name in accepted).candidate.name
-            if name == OWN_THIN and not fuel.allows("choose_calls", spec, name):
-                name = every[0].name
-        self.names.append(name)
-        return found if name == OWN_THIN else None
+        return found if self.decided(lambda: self.faster(spec, OWN_THIN)) == OWN_THIN else None
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None
 
-    def attention(self, node: Node) -> None:
-        return None
+    def attention(self, node: Node) -> tuple[Value, None] | None:
+        """Only the kernel for one query serves all sizes."""
+        found = self.attention_spec(node) if node in self.fixed else None
+        if found is None:
+            return None
+        spec, values = found
+        if self.decided(lambda: self.faster(spec, OWN_TOKEN)) != OWN_TOKEN:
+            return None
+        return self.own_attention(own_token_attention, spec, values, node)
+
+    def decided(self, decide: Callable[[], str]) -> str:
+        """What was decided for the first graph."""
+        name = decide() if self.given is None else next(self.given, "")
+        self.names.append(name)
+        return name
+
+    def faster(self, spec: Spec, ours: str) -> str:
+        """Our kernel's name, or eager's where that is faster for these sizes."""
+        eager = candidates(spec)[0].name
+        name = choose(spec, seconds=SECONDS, accept=lambda c: c.name in (eager, ours)).candidate.name
+        return name if name == ours and fuel.allows("choose_calls", spec, name) else eager
 
     def layers_of(self, graph: Graph) -> dict[Node, Layer]:
         return {}

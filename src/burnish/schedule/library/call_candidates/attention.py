@@ -3,6 +3,7 @@
     sdpa     eager: `scaled_dot_product_attention`, which picks one of the following by its own rules
     flash    torch's blocked kernel for the CPU, called directly
     own      our own kernel, see `own_kernels.attention_tiling`
+    own token  the same for one query, see `own_kernels.token_attention`
     math     two batched products and a softmax
 
     >>> [c.name for c in attention_candidates(AttentionSpec(q, k, v))]
@@ -23,6 +24,7 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Call, Candidate, Operand, from_call
 from ..own_kernels.attention_tiling import own_attention
+from ..own_kernels.token_attention import own_token_attention
 
 aten = torch.ops.aten
 
@@ -46,9 +48,10 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
             which=0,
         )
         yield from_call("flash", spec, call, flash)
-    own = own_attention(spec, flash if is_flash else contiguous)
-    if own is not None:
-        yield own
+    for own in (own_attention, own_token_attention):
+        candidate = own(spec, flash if is_flash else contiguous)
+        if candidate is not None:
+            yield candidate
     if why_not_math(spec) is None:
         yield Candidate("math", spec, names, partial(_math, spec), contiguous)
 

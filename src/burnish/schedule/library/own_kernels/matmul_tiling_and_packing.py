@@ -188,6 +188,8 @@ class NativeKernelMaker:
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     attention: Callable[[Any], Step]
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `attention_tiling.Attention`."""
+    token_attention: Callable[[Any], Step]
+    """Of "out", "q", "k", "v" and "mask" where there is one. Given a `token_attention.TokenAttention`."""
     recurrence: Callable[[Any], Step]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
     thin: Callable[[Any], Step]
