@@ -206,6 +206,42 @@ def test_caches_are_written_in_place_behind_one_check():
         torch.testing.assert_close(cache, old)
 
 
+def test_caches_with_a_length_each_are_written_in_place_behind_all_their_checks():
+    """As in a static cache of transformers: every layer counts for itself, and the second one may be full."""
+
+    def fn(x, lengths, caches):
+        for length, cache in zip(lengths, caches, strict=True):
+            position = torch.arange(x.shape[0]) + length
+            length.add_(x.shape[0])
+            cache.index_copy_(0, position, x)
+            x = torch.tanh(x * cache.sum())
+        return x
+
+    def state(second=2):
+        lengths = [torch.tensor([2]), torch.tensor([second]), torch.tensor([0])]
+        return lengths, [torch.arange(24.0).view(8, 3) / 24 for _ in range(3)]
+
+    in_place = []
+    stop = events.subscribe(
+        lambda event: in_place.append(event.data["text"].count("call in place")) if event.kind == "loops" else None
+    )
+    try:
+        with burnish.settings.patch(never_slower=False, cache=False, on_error="raise"):
+            compiled = burnish.compile(fn)
+            for second in (2, 3, 6, 7, 1):
+                x = torch.randn(2, 3)
+                ours, eagers = state(second), state(second)
+                if second == 7:
+                    assert error_of(compiled, x, *ours) == error_of(fn, x, *eagers)
+                else:
+                    torch.testing.assert_close(compiled(x, *ours), fn(x, *eagers))
+                for mine, other in zip((*ours[0], *ours[1]), (*eagers[0], *eagers[1]), strict=True):
+                    torch.testing.assert_close(mine, other)
+    finally:
+        stop()
+    assert in_place[0] == 3
+
+
 @pytest.mark.falls_back("refused", "sizes")
 def test_programs_that_fail_do_as_eager_does():
     """A few of those that `python -m bench.attack.errors` makes."""

@@ -6,8 +6,9 @@
 
 A run that raises must not have written anything: the caller then runs the program again in eager mode, which writes
 and raises as it should. So a step that stores into an input must come after every step that may raise. A check is
-placed as soon as its operand is available, and the operator itself then no longer counts as one that may raise. The
-index of a KV cache is checked first, and all layers write their caches in place.
+placed as soon as its operand is available, and the operator itself then no longer counts as one that may raise. What a
+few numbers of inputs are enough for is computed first. So the indices of all KV caches, which a model computes layer by
+layer, are checked before any cache is written, and all layers write in place.
 
 A result without readers is replaced by its check:
 
@@ -23,10 +24,16 @@ from typing import Any
 
 from ...ir.data_dependent_errors import add_check, conditions_of, covers, may_fail
 from ...ir.frozen_values import is_random
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value, map_values, values_in
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import CHECK
+from ...ops.burnish_primitives import CHECK, VIEW
 from ...ops.data_dependent_errors import Condition, InRange, NotZero
+from ...ops.operator_record import Pointwise
+from ...ops.shapes.index_functions import IndexFunction
+from ...tensors.tensor_types import NumberType
+
+FEW = 64
+"""Most elements of a value that is computed first."""
 
 
 def order_error_checks(graph: Graph) -> Graph:
@@ -48,6 +55,34 @@ def writing_or_after(graph: Graph) -> list[Node]:
     return graph.nodes[first:]
 
 
+def computed_first(values: Iterable[Value]) -> set[Node]:
+    """The nodes behind those values that need no more than a few numbers of inputs."""
+    found: set[Node] = set()
+    for value in values:
+        behind: set[Node] = set()
+        left = [value]
+        while left:
+            node = left.pop().node
+            if node is None or node in behind or node in found:
+                continue
+            if not is_little_work(node):
+                break
+            behind.add(node)
+            left += node.operands
+        else:
+            found |= behind
+    return found
+
+
+def is_little_work(node: Node) -> bool:
+    (result, *others) = node.results or (None,)
+    is_computed = node.op is VIEW or isinstance(node.op.rule, Pointwise | IndexFunction)
+    is_little = (
+        result is not None and not others and not isinstance(result.type, NumberType) and result.type.numel <= FEW
+    )
+    return is_computed and is_little and not is_random(node) and not may_fail(node)
+
+
 class Checker(Rewriter):
     def __init__(self, graph: Graph, failing: dict[Node, tuple[Condition, ...]], dead: set[Node], early: list[Node]):
         super().__init__(graph)
@@ -57,16 +92,26 @@ class Checker(Rewriter):
         for node in early:
             for condition in failing[node]:
                 self.waiting[subject(condition)].setdefault(condition, node.op.name)
+        self.first = computed_first(self.waiting)
 
     def begin(self) -> None:
         for value in self.old.inputs:
             self.check(value)
+        for node in self.old.nodes:
+            if node in self.first:
+                self.build.line = node.line
+                args = map_values(node.args, self.env.__getitem__)
+                kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+                (self.env[node.results[0]],) = self.copy_node(node, args, kwargs)  # type: ignore[index]
+                self.check(node.results[0])  # type: ignore[arg-type]
 
     def check(self, value: Value) -> None:
         for condition, name in self.waiting.get(value, {}).items():
             add_check(self.build, seen_as(condition, self.env[value]), name)
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if node in self.first:
+            return self.env[node.results[0]]  # type: ignore[index]
         if node in self.dead:
             for condition in self.failing[node]:
                 add_check(
