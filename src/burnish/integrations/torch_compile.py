@@ -38,7 +38,7 @@ from .. import events
 from ..backends.registry import lookup
 from ..frontend import compile_entry, torch_errors
 from ..tensors.lazy_graph_module import graph_module
-from . import accelerate_backend_name, installed_readers
+from . import accelerate_backend_name
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),
@@ -97,7 +97,7 @@ class Installed:
 def _set(default: bool | None) -> None:
     global _default
     with _lock:
-        _default = default
+        had_readers, _default = bool(_default), default
         if default is not None and not _stands_in(torch.compile):
             torch.compile = _door_before(torch.compile)
         if default is not None:
@@ -106,7 +106,10 @@ def _set(default: bool | None) -> None:
         else:
             accelerate_backend_name.stop_waiting()
             torch_errors.load_dynamo = None
-        installed_readers.answer(bool(default))
+        if default or had_readers:
+            from . import installed_readers
+
+            installed_readers.answer(bool(default))
         while default is None and vars(torch.compile).get(MARK) is torch.compile:
             torch.compile = vars(torch.compile)[BEHIND]
 
