@@ -23,8 +23,8 @@ from . import settings
 from .capture.engine.engine import Program
 from .capture.engine.program_options import Options
 from .capture.python import builtin_functions
+from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
-from .capture.pytorch.graph_regions import flex_attention
 from .errors import UserError
 from .frontend import compile_entry, marks, stance, torch_config
 from .frontend.compile_options import options_of
@@ -194,7 +194,7 @@ def original_of(model: Any) -> Any:
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
     """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
     it. So are functions of torch that a trace does not interpret."""
-    if isinstance(original, types.FunctionType) and not flex_attention.is_replaced(original):
+    if isinstance(original, types.FunctionType) and not is_replaced(original):
         made = kind(original, options)
         return made, made
     made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)

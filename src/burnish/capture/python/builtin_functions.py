@@ -51,7 +51,6 @@ from ..pytorch import (
     tensor_object_state,
     torch_switches,
 )
-from ..pytorch.graph_regions import flex_attention
 from ..pytorch.higher_order import loop_operators
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
@@ -364,7 +363,6 @@ if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
-PYTHON_FUNCTIONS.update(flex_attention.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
 PYTHON_FUNCTIONS.update(
     {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
