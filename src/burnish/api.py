@@ -29,7 +29,7 @@ from .errors import UserError
 from .frontend import compile_entry, marks, stance, torch_config
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
-from .frontend.live_programs import keep_track, live_programs, live_segments
+from .frontend.live_programs import forget_all, keep_track, live_segments
 from .report.listener_toggle import while_wanted
 
 if TYPE_CHECKING:
@@ -290,8 +290,7 @@ def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType)
 
 def reset() -> None:
     """Forget everything compiled so far; compiled functions stay usable and start anew."""
-    for program in live_programs():
-        program.forget()
+    forget_all()
 
 
 def profile() -> Profile:
