@@ -7,13 +7,11 @@ from typing import Any
 import torch
 
 from ...tensors.compile_request import CompiledFn
-
-AUTOCAST = ("cpu", "cuda")
-"""The devices that have an autocast switch."""
+from ...tensors.torch_state import DEVICES
 
 
 def autocast_is_on() -> bool:
-    return any(map(torch.is_autocast_enabled, AUTOCAST))
+    return any(map(torch.is_autocast_enabled, DEVICES))
 
 
 def without_autocast(compiled: CompiledFn) -> CompiledFn:
@@ -21,8 +19,8 @@ def without_autocast(compiled: CompiledFn) -> CompiledFn:
 
     def call(*inputs: Any) -> Any:
         # The switches are set directly: torch's context manager takes ten microseconds.
-        before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
-        for device in AUTOCAST:
+        before = [(device, torch.is_autocast_enabled(device)) for device in DEVICES]
+        for device in DEVICES:
             torch.set_autocast_enabled(device, False)
         try:
             return compiled(*inputs)
