@@ -38,7 +38,6 @@ from .. import events
 from ..backends.registry import lookup
 from ..frontend import compile_entry, torch_errors
 from ..tensors.lazy_graph_module import graph_module
-from . import accelerate_backend_name
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),
@@ -100,6 +99,8 @@ def _set(default: bool | None) -> None:
         had_readers, _default = bool(_default), default
         if default is not None and not _stands_in(torch.compile):
             torch.compile = _door_before(torch.compile)
+        from . import accelerate_backend_name
+
         if default is not None:
             accelerate_backend_name.know_name()
             torch_errors.load_dynamo = load_dynamo

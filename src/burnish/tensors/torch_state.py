@@ -4,8 +4,8 @@
     with torch.no_grad(): ...         a trace, a replay or a failed run may leave them changed
     before.restore()
 
-``capture.guards.tensor_metadata.global_state`` are the facts that guards compare. Settings of kernels, such as TF32, are
-in ``runtime.eager.torch_settings``.
+Guards compare ``capture.guards.tensor_metadata.global_state``. Settings of kernels, such as TF32, are in
+``runtime.eager.torch_settings``.
 """
 
 from __future__ import annotations
