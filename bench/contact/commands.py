@@ -82,7 +82,7 @@ def contact() -> list[Check]:
         Check(
             "tests on hardware",
             command="-m pytest tests/gpu/test_cuda_graphs_on_gpu.py -q -p no:cacheprovider",
-            rehearsal="-m pytest tests/gpu/test_cuda_graphs_on_gpu.py -q -p no:cacheprovider",
+            rehearsal="-m pytest tests/gpu/test_cuda_graphs_on_gpu.py -q -p no:cacheprovider --collect-only",
             seconds=60,
         ),
         Check("sweep", command=f"{SWEEP} --samples 2", seconds=600, alone=True),

@@ -107,9 +107,9 @@ def cross_entropy(place: Place) -> None:
         place.agrees(F.cross_entropy, x, labels, gradients=True, name=str(dtype))
     x = place.randn(tokens, 100).requires_grad_()
     weight, few = torch.rand(100).to(place.device), place.randint(100, tokens)
-    place.agrees(
-        lambda x, y: F.cross_entropy(x, y, weight, label_smoothing=0.1), x, few, gradients=True, name="weights"
-    )
+    if place.computes:  # eager reads a size from memory
+        fn = lambda x, y, w: F.cross_entropy(x, y, w, label_smoothing=0.1)  # noqa: E731
+        place.agrees(fn, x, few, weight, gradients=True, name="weights")
     place.agrees(lambda x, y: F.cross_entropy(x, y, reduction="none"), x, few, gradients=True, name="none")
 
 
@@ -295,6 +295,7 @@ def wrong_index(place: Place) -> None:
 
 
 def recurrent(place: Place) -> None:
+    torch.backends.cudnn.enabled = not place.is_rehearsal  # its weights are laid together by what nobody pretends
     model = nn.LSTM(8, 16, 2, batch_first=True).to(place.device)
     truth = nn.LSTM(8, 16, 2, batch_first=True).to(place.device, torch.float64)
     truth.load_state_dict(model.state_dict())
