@@ -18,10 +18,15 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-enum { UNSUPPORTED = 900, IMPLICIT = 906, INVALID = 1 };
+enum { UNSUPPORTED = 900, INVALIDATED = 901, IMPLICIT = 906, WRONG_THREAD = 908, INVALID = 1 };
+enum { NO_CONTEXT = 201, WRONG_HANDLE = 400 };
 
 static __thread int device;
+static __thread int context; /* of the thread: one more than its GPU's number, and 0 as long as it has none */
 static __thread enum cudaStreamCaptureMode mode;
+
+/* What CUDA's runtime does in a thread that asks it for work. Where it is not known to, a thread stays without. */
+static void bind(void) { context = device + 1; }
 
 static int devices(void) {
   const char *asked = getenv("PRETEND_GPUS");
@@ -69,20 +74,55 @@ SHOWN cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, 
 
 /* ---- recording */
 
-struct stream { int recording; unsigned long long id; };
+struct stream {
+  int recording; /* 1: it is recorded, 2: that has failed */
+  unsigned long long id;
+  enum cudaStreamCaptureMode mode;
+  struct stream *origin, *joined[16]; /* those that wait for it are recorded as well */
+  int joined_count;
+};
 static struct stream first; /* the default one */
-static __thread struct stream *recorded;
+static __thread struct stream *recorded; /* begun by this thread */
+static struct stream *active[64]; /* recordings of all threads */
+static int active_count;
 static unsigned long long recordings;
 
 static struct stream *of(cudaStream_t s) { return s ? (struct stream *)s : &first; }
-static int forbidden(void) { return recorded && mode != cudaStreamCaptureModeRelaxed; }
+
+static int spoil(struct stream *one) { /* the recording has failed, and so has the call */
+  one->recording = 2;
+  for (int i = 0; i < one->joined_count; i++) one->joined[i]->recording = 2;
+  return 1;
+}
+static int spoil_all(int only_global) {
+  int found = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < active_count; i++)
+    if (!only_global || active[i]->mode == cudaStreamCaptureModeGlobal) found = spoil(active[i]);
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+static int forbidden(void) { /* a call that is unsafe while a stream is recorded: what the modes allow */
+  if (mode == cudaStreamCaptureModeRelaxed) return 0;
+  if (recorded && recorded->mode != cudaStreamCaptureModeRelaxed) return spoil(recorded);
+  return mode == cudaStreamCaptureModeGlobal && spoil_all(1);
+}
 
 SHOWN cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *given) {
   enum cudaStreamCaptureMode before = mode; mode = *given; *given = before; return 0;
 }
+#undef cuThreadExchangeStreamCaptureMode
+SHOWN CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *given) {
+  return (CUresult)cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)given);
+}
 SHOWN cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
   if (!s || of(s)->recording) return UNSUPPORTED;
-  of(s)->recording = 1; of(s)->id = ++recordings; recorded = of(s);
+  bind();
+  of(s)->recording = 1; of(s)->id = ++recordings; of(s)->mode = m; of(s)->origin = recorded = of(s);
+  of(s)->joined_count = 0;
+  pthread_mutex_lock(&lock);
+  active[active_count++] = of(s);
+  pthread_mutex_unlock(&lock);
   return 0;
 }
 SHOWN cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t g, const cudaGraphNode_t *n,
@@ -90,20 +130,35 @@ SHOWN cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t g, c
   return cudaStreamBeginCapture(s, m);
 }
 SHOWN cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
-  if (!of(s)->recording) return INVALID;
-  of(s)->recording = 0; recorded = NULL; *graph = calloc(1, 64);
-  return 0;
+  struct stream *ended = of(s);
+  int failed = ended->recording == 2;
+  if (!ended->recording || ended->origin != ended) return INVALID;
+  if (recorded != ended && ended->mode != cudaStreamCaptureModeRelaxed) return WRONG_THREAD;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < active_count; i++)
+    if (active[i] == ended) active[i--] = active[--active_count];
+  pthread_mutex_unlock(&lock);
+  for (int i = 0; i < ended->joined_count; i++) ended->joined[i]->recording = 0;
+  ended->recording = 0;
+  if (recorded == ended) recorded = NULL;
+  *graph = failed ? NULL : calloc(1, 64);
+  return failed ? INVALIDATED : 0;
+}
+static enum cudaStreamCaptureStatus status_of(struct stream *s) {
+  return s->recording == 2   ? cudaStreamCaptureStatusInvalidated
+         : s->recording == 1 ? cudaStreamCaptureStatusActive
+                             : cudaStreamCaptureStatusNone;
 }
 SHOWN cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status) {
   if (!s && recorded) return UNSUPPORTED;
-  *status = of(s)->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = status_of(of(s));
   return 0;
 }
 SHOWN cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                                            cudaGraph_t *graph, const cudaGraphNode_t **nodes,
                                            const cudaGraphEdgeData **edges, size_t *count) {
   static char some[64];
-  *status = of(s)->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = status_of(of(s));
   if (id) *id = of(s)->id;
   if (graph) *graph = (cudaGraph_t)some;
   if (nodes) *nodes = NULL;
@@ -119,10 +174,14 @@ SHOWN cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph
 }
 SHOWN cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *count) { *count = 1; return 0; }
 
-SHOWN cudaError_t cudaDeviceSynchronize(void) { return forbidden() ? UNSUPPORTED : 0; }
-SHOWN cudaError_t cudaStreamSynchronize(cudaStream_t s) { return of(s)->recording || forbidden() ? UNSUPPORTED : 0; }
+/* A GPU that has a stream which is recorded, in whatever thread and mode, cannot be waited for. */
+SHOWN cudaError_t cudaDeviceSynchronize(void) { bind(); return spoil_all(0) ? UNSUPPORTED : 0; }
+SHOWN cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  if (of(s)->recording) { spoil(of(s)->origin); return UNSUPPORTED; }
+  return forbidden() ? UNSUPPORTED : 0;
+}
 SHOWN cudaError_t cudaStreamQuery(cudaStream_t s) { return of(s)->recording ? UNSUPPORTED : 0; }
-SHOWN cudaError_t cudaStreamCreate(cudaStream_t *s) { *s = calloc(1, sizeof(struct stream)); return 0; }
+SHOWN cudaError_t cudaStreamCreate(cudaStream_t *s) { bind(); *s = calloc(1, sizeof(struct stream)); return 0; }
 SHOWN cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned f) { return cudaStreamCreate(s); }
 SHOWN cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned f, int p) { return cudaStreamCreate(s); }
 SHOWN cudaError_t cudaStreamGetPriority(cudaStream_t s, int *p) { *p = 0; return 0; }
@@ -130,13 +189,25 @@ SHOWN cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most) { *lea
 
 /* ---- events */
 
-struct event { struct timespec at; };
+struct event { struct timespec at; struct stream *origin; unsigned long long id; };
 SHOWN cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned f) {
   *e = calloc(1, sizeof(struct event)); return 0;
 }
 SHOWN cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
 SHOWN cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
-  clock_gettime(CLOCK_MONOTONIC, &((struct event *)e)->at); return 0;
+  struct event *event = (struct event *)e;
+  clock_gettime(CLOCK_MONOTONIC, &event->at);
+  event->origin = of(s)->recording ? of(s)->origin : NULL;
+  event->id = of(s)->id;
+  return 0;
+}
+SHOWN cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned f) {
+  struct stream *waits = of(s), *origin = ((struct event *)e)->origin;
+  if (!origin || !origin->recording || origin->id != ((struct event *)e)->id || waits->recording) return 0;
+  if (origin->joined_count == 16) return UNSUPPORTED;
+  waits->recording = origin->recording; waits->id = origin->id; waits->origin = origin;
+  origin->joined[origin->joined_count++] = waits;
+  return 0;
 }
 SHOWN cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned f) { return cudaEventRecord(e, s); }
 SHOWN cudaError_t cudaEventSynchronize(cudaEvent_t e) { return forbidden() ? UNSUPPORTED : 0; }
@@ -149,6 +220,7 @@ SHOWN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) 
 /* ---- memory */
 
 SHOWN cudaError_t cudaMalloc(void **at, size_t n) {
+  bind();
   if (forbidden()) return UNSUPPORTED;
   *at = area(n, cudaMemoryTypeDevice); return 0;
 }
@@ -161,17 +233,19 @@ SHOWN cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
   *all = 80ull << 30; *unused = 70ull << 30; return 0;
 }
 SHOWN cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind k) {
+  bind();
   if (forbidden()) return IMPLICIT;
   memmove(to, from, n); return 0;
 }
 SHOWN cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind k, cudaStream_t s) {
+  bind();
   memmove(to, from, n); return 0;
 }
 SHOWN cudaError_t cudaMemcpyPeerAsync(void *to, int d, const void *from, int e, size_t n, cudaStream_t s) {
   memmove(to, from, n); return 0;
 }
-SHOWN cudaError_t cudaMemset(void *at, int v, size_t n) { memset(at, v, n); return 0; }
-SHOWN cudaError_t cudaMemsetAsync(void *at, int v, size_t n, cudaStream_t s) { memset(at, v, n); return 0; }
+SHOWN cudaError_t cudaMemset(void *at, int v, size_t n) { bind(); memset(at, v, n); return 0; }
+SHOWN cudaError_t cudaMemsetAsync(void *at, int v, size_t n, cudaStream_t s) { bind(); memset(at, v, n); return 0; }
 SHOWN cudaError_t cudaGetSymbolAddress(void **at, const void *symbol) { *at = area(4096, cudaMemoryTypeDevice); return 0; }
 
 /* ---- what kind of GPU it is: an H100 */
@@ -180,7 +254,7 @@ SHOWN cudaError_t cudaGetDeviceCount(int *n) { *n = devices(); return 0; }
 SHOWN cudaError_t cudaGetDevice(int *n) { *n = device; return 0; }
 SHOWN cudaError_t cudaSetDevice(int n) {
   if (n < 0 || n >= devices()) return 101;
-  device = n; return 0;
+  device = n; bind(); return 0;
 }
 SHOWN cudaError_t cudaDriverGetVersion(int *v) { *v = 13020; return 0; }
 SHOWN cudaError_t cudaRuntimeGetVersion(int *v) { *v = 13000; return 0; }
@@ -302,6 +376,7 @@ SHOWN void __cudaRegisterFunction(void **code, const char *host, char *device_te
 }
 static cudaError_t started(const void *host) {
   const char *name = "?";
+  bind();
   if (!notes) return 0;
   for (size_t i = 0; i < known_count; i++) if (known[i].host == host) name = known[i].name;
   fprintf(notes, "eager %s\n", name);
@@ -318,8 +393,8 @@ SHOWN cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f
 
 /* ---- the driver: modules and functions are what their names and their code say */
 
-struct module { const char *code; int number; };
-struct function { char name[256]; int module, parameters; };
+struct module { const char *code; int number, context; };
+struct function { char name[256]; int module, parameters, context; };
 static int modules;
 
 static int parameters_of(const char *code, const char *name) { /* how many entries .nv.info has for them */
@@ -363,9 +438,10 @@ SHOWN CUresult cuModuleLoadData(CUmodule *m, const void *code) {
   const char *folder = getenv("PRETEND_CODE");
   struct module *made;
   if (memcmp(code, "\177ELF", 4)) return 200;
-  if (recorded && mode != cudaStreamCaptureModeRelaxed) return UNSUPPORTED;
+  if (!context) return NO_CONTEXT;
+  if (forbidden()) return UNSUPPORTED;
   made = calloc(1, sizeof *made);
-  made->code = code; made->number = __sync_fetch_and_add(&modules, 1);
+  made->code = code; made->context = context; made->number = __sync_fetch_and_add(&modules, 1);
   if (folder) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%d.cubin", folder, made->number);
@@ -390,6 +466,7 @@ SHOWN CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) 
   struct function *made = calloc(1, sizeof *made);
   strncpy(made->name, name, sizeof made->name - 1);
   made->module = ((struct module *)m)->number;
+  made->context = ((struct module *)m)->context;
   made->parameters = parameters_of(((struct module *)m)->code, name);
   *f = (CUfunction)made; return 0;
 }
@@ -397,8 +474,11 @@ SHOWN CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
 SHOWN CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, CUstream s, void **given, void **extra) {
   if (!f || !x || !y || !z || bx * by * bz > 1024 || !bx || x > 2147483647u || shared > 227 << 10) return INVALID;
-  if (recorded && of((cudaStream_t)s) != recorded) return UNSUPPORTED;
-  launches++;
+  if (!context) return NO_CONTEXT;
+  if (((struct function *)f)->context != context) return WRONG_HANDLE;
+  if (recorded && of((cudaStream_t)s)->origin != recorded) return UNSUPPORTED; /* it would not be in the recording */
+  if (of((cudaStream_t)s)->recording == 2) return INVALIDATED;
+  __sync_fetch_and_add(&launches, 1);
   if (notes) {
     struct function *started = (struct function *)f;
     fprintf(notes, "kernel %s %d %u %u %u", started->name, started->module, x * y * z, bx * by * bz, shared);
@@ -416,5 +496,24 @@ SHOWN CUresult cuGetErrorString(CUresult e, const char **text) { *text = "an err
 SHOWN CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
   *flags = 0; *active = 1; return 0;
 }
+
+/* ---- contexts: one for each GPU, which a thread has only after it asked for work, or set it */
+
+static char contexts[64];
+SHOWN CUresult cuDeviceGet(CUdevice *d, int n) {
+  if (n < 0 || n >= devices()) return 101;
+  *d = n; return 0;
+}
+#undef cuDevicePrimaryCtxRetain
+SHOWN CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { *c = (CUcontext)&contexts[d]; return 0; }
 #undef cuCtxGetCurrent
-SHOWN CUresult cuCtxGetCurrent(CUcontext *c) { static char some[64]; *c = (CUcontext)some; return 0; }
+SHOWN CUresult cuCtxGetCurrent(CUcontext *c) {
+  *c = context ? (CUcontext)&contexts[context - 1] : NULL; return 0;
+}
+#undef cuCtxSetCurrent
+SHOWN CUresult cuCtxSetCurrent(CUcontext c) {
+  context = c ? (char *)c - contexts + 1 : 0;
+  if (context) device = context - 1;
+  return 0;
+}
+SHOWN int pretended_context(void) { return context; }

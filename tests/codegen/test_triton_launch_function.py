@@ -76,9 +76,9 @@ def test_sizes_are_told_from_the_words_one_after_the_other():
 def test_the_maker_of_the_other_form_is_freed_with_the_words():
     described = words([cuda_module_loader.POINTER])
     address = described.address
-    assert address in cuda_module_loader._unaligned
+    assert address in cuda_module_loader._launched
     del described
-    assert address not in cuda_module_loader._unaligned
+    assert address not in cuda_module_loader._launched
 
 
 def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
@@ -134,6 +134,32 @@ def test_what_the_driver_refuses_is_remembered_for_python_to_raise():
     described = words([cuda_module_loader.POINTER])
     launching("k", 1, driver.address)(described.address, 0, 1024)
     assert cuda_module_loader.failure.value == 701
+
+
+def test_a_thread_without_a_context_gets_that_of_the_kernels_gpu_and_launches_once_more(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cuda_module_loader, "make_context_current", asked.append)
+    driver = Driver(1, answer=cuda_module_loader.NO_CONTEXT)
+    described = cuda_module_loader.words_of(
+        cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], lambda: None, device=1
+    )
+    launching("k", 1, driver.address)(described.address, 0, 1024)
+    assert asked == [1] and len(driver.launches) == 2 and driver.launches[0] == driver.launches[1]
+    assert cuda_module_loader.failure.value == cuda_module_loader.NO_CONTEXT  # the driver refused again
+
+
+def test_why_no_context_could_be_made_current_is_the_cause(monkeypatch):
+    def broken(device):
+        raise RuntimeError("no such GPU")
+
+    monkeypatch.setattr(cuda_module_loader, "make_context_current", broken)
+    monkeypatch.setattr(cuda_module_loader, "explained", str)
+    described = words([cuda_module_loader.POINTER])
+    driver = Driver(1, answer=cuda_module_loader.NO_CONTEXT)
+    launching("k", 1, driver.address)(described.address, 0, 1024)
+    with pytest.raises(RuntimeError, match="201") as caught:
+        cuda_module_loader.complain()
+    assert str(caught.value.__cause__) == "no such GPU"
 
 
 def test_a_kernel_with_nothing_to_do_is_not_launched():

@@ -294,3 +294,58 @@ with torch.cuda.device(1):
 """,
         gpus=2,
     )
+
+
+def test_a_thread_without_a_context_launches_all_the_same_and_graphs_do_not_fail():
+    contact("""
+import threading
+
+failed = []
+events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "runtime.failed" else None)
+compiled, x = burnish.compile(lambda x: x.sin() * 2, fullgraph=True), torch.randn(8, 16, device="cuda")
+for _ in range(3):
+    compiled(x)
+begun, contexts = cuda.pretended_launches(), []
+
+def work():
+    contexts.append(cuda.pretended_context())
+    compiled(x)
+    contexts.append(cuda.pretended_context())
+
+for _ in range(2):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+assert contexts == [0, 1, 0, 1] and cuda.pretended_launches() - begun == 2 and not failed, (contexts, failed)
+""")
+
+
+def test_a_recording_of_the_users_is_not_disturbed_by_what_is_compiled_in_it_or_meanwhile():
+    contact("""
+import threading
+
+x, begun, failed = torch.randn(8, 16, device="cuda"), cuda.pretended_launches(), []
+events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "runtime.failed" else None)
+graph, other = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.graph(graph):
+    first = burnish.compile(lambda x: torch.softmax(x, -1), fullgraph=True)
+    for _ in range(3):
+        first(x)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        first(x)
+    torch.cuda.current_stream().wait_stream(side)
+graph.replay()
+assert cuda.pretended_launches() - begun == 3 and not failed and not told, (failed, told)
+try:  # one that fails: a GPU cannot be waited for while a stream is recorded
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        first(x)
+        torch.cuda.synchronize()
+except RuntimeError:
+    for _ in range(2):
+        assert types(first(x)) == types(x)
+else:
+    raise AssertionError("it did not fail")
+assert not failed, failed
+""")

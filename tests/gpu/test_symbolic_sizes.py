@@ -276,7 +276,7 @@ def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monk
         (200,),
         (3000,),
     )
-    others = {cuda_module_loader._unaligned[words.address]() for words in (first, second)}
+    others = {cuda_module_loader._launched[words.address][0]() for words in (first, second)}
     assert len(others) == 1 and len(loaded) == 3, "the form for buffers that lie anywhere serves all sizes as well"
 
 

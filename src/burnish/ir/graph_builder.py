@@ -29,6 +29,8 @@ class Builder:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.line: str | None = None
+        self.row_sums: dict[Value, Value] = {}
+        """Of values whose sums along rows a decomposition knows: so they need not be computed."""
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Apply an ATen operator: "mul.Tensor", or "exp" for "exp.default"."""

@@ -21,6 +21,7 @@ from .library import class_losses as class_losses
 from .library import convolution as convolution
 from .library import gpu_attention as gpu_attention
 from .library import matmul_and_attention as matmul_and_attention
+from .library import nll_loss_in_loops as nll_loss_in_loops
 from .library import normalisation as normalisation
 from .library import pooling_and_resizing as pooling_and_resizing
 from .library import recurrent as recurrent

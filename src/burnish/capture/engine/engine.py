@@ -256,6 +256,7 @@ class Program:
             return result
         failing = Failing.of(segment)
         failing.in_a_row += 1
+        events.emit("runtime.failed", text=f"a graph raised {text!r}, and plain Python did not")
         if failing.in_a_row >= MOST_IN_A_ROW:
             continuation.drop(segment)
             give_up(

@@ -101,7 +101,7 @@ def symbolic_words(kernel: SymbolicKernel, loaded: Callable[[Printed], Loaded]) 
         launching = kernel.at(point)
         form = loaded(launching.printed)
         return cuda_module_loader.words_of(
-            form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes
+            form.function, launching.grid, form.threads, form.kinds, form.unaligned, launching.sizes, form.device
         )
 
     return cuda_module_loader.SymbolicWords(at)
@@ -115,6 +115,7 @@ class Loaded:
     threads: int
     kinds: Sequence[int]
     unaligned: Callable[[], cuda_module_loader.Function]
+    device: int = 0
 
 
 _forms: dict[tuple[Hashable, ...], Loaded] = {}
@@ -143,7 +144,7 @@ class LoadedForms:
         def unaligned() -> cuda_module_loader.Function:
             return on_gpu(compile_cubin(printed, self.architecture, is_aligned=False), self.device)
 
-        return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned)
+        return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned, self.device)
 
 
 def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
@@ -166,6 +167,7 @@ def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> Cu
         cubin.threads,
         kinds_of(printed, cubin),
         lambda: on_gpu(compile_cubin(printed, architecture, is_aligned=False), device),
+        device=device,
     )
     return CudaKernel(
         printed.name, launching(printed.name, len(printed.dtypes), cuda_module_loader.launch_address()), words, device

@@ -88,7 +88,7 @@ anywhere:
 ask:
   %prepare.at = getelementptr i64, ptr %words, i64 7
   %prepare = load ptr, ptr %prepare.at
-  call void %prepare(ptr %words)
+  call void %prepare(ptr %words, i64 {loader.MISALIGNED})
   %now = load i64, ptr %second.at
   %still = icmp eq i64 %now, 0
   br i1 %still, label %tell, label %start
@@ -101,11 +101,22 @@ start:
   %shared = trunc i64 %shared.long to i32
   %result = call i32 @{loader.LAUNCH}(ptr %function, i32 %grid, i32 1, i32 1, i32 %threads, i32 1, i32 1, i32 %shared,
                                     ptr %stream, ptr %parameters, ptr null)
-  %failed = icmp ne i32 %result, 0
-  %result.long = zext i32 %result to i64
+  %bare = icmp eq i32 %result, {loader.NO_CONTEXT}
+  br i1 %bare, label %again, label %look
+again:
+  %help.at = getelementptr i64, ptr %words, i64 7
+  %help = load ptr, ptr %help.at
+  call void %help(ptr %words, i64 {loader.NO_CONTEXT})
+  %second.result = call i32 @{loader.LAUNCH}(ptr %function, i32 %grid, i32 1, i32 1, i32 %threads, i32 1, i32 1,
+                                    i32 %shared, ptr %stream, ptr %parameters, ptr null)
+  br label %look
+look:
+  %final = phi i32 [%result, %start], [%second.result, %again]
+  %failed = icmp ne i32 %final, 0
+  %result.long = zext i32 %final to i64
   br i1 %failed, label %tell, label %done
 tell:
-  %why = phi i64 [{loader.MISALIGNED}, %ask], [%result.long, %start]
+  %why = phi i64 [{loader.MISALIGNED}, %ask], [%result.long, %look]
   store i64 %why, ptr %failure
   br label %done
 done:

@@ -38,12 +38,13 @@ def softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch.dty
 
 
 @decomposition("aten._log_softmax_backward_data.default")
-def log_softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch.dtype) -> Any:
+def log_softmax_backward(g: Any, flowing: Any, y: Any, dim: int, input_dtype: torch.dtype) -> Any:
     floats(y)
     if not y.ndim:
         raise NoRule("no dimension")
-    grad, y = widened(g, grad), widened(g, y)
-    total = g.reduce("sum", grad, over(y, dim))
+    grad, y = widened(g, flowing), widened(g, y)
+    total = g.row_sums.get(flowing) if over(y, dim) == (y.ndim - 1,) else None
+    total = g.reduce("sum", grad, over(y, dim)) if total is None else widened(g, total)
     return g.convert(g("sub.Tensor", grad, g("mul.Tensor", g("exp", y), total)), input_dtype)
 
 

@@ -10,14 +10,19 @@ no C compiler, processes no argument twice, and makes a chain of launches one ca
 Kernels are compiled for buffers aligned to 16 bytes, as torch's are. For an unaligned buffer, such as some views,
 the launcher asks Python once for another variant of the kernel.
 
+A thread that has called nothing of CUDA has no current context, and a launch fails there: the launcher asks Python to
+make the context of torch current, and launches once more. The engine of autograd and threads of programs are such.
+
 The driver's library is opened when the first kernel is loaded. Nothing here uses a GPU before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +48,10 @@ MOST_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 MISALIGNED = -1
 """An error code of ours: there is no kernel variant for unaligned buffers."""
+NO_CONTEXT = 201
+"""CUDA_ERROR_INVALID_CONTEXT"""
+RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +77,10 @@ def words_of(
     kinds: Sequence[int],
     unaligned: Callable[[], Function],
     sizes: Sequence[int] = (),
+    device: int = 0,
 ) -> LocalWords:
     """The words of a launch: two functions with their shared bytes, the grid, threads per block. Then the address for
-    an error, the callback that makes the second function, the number of parameters, their kinds. Then `sizes`, for
+    an error, the callback for what the launcher cannot do, the number of parameters, their kinds. Then `sizes`, for
     parameters of kind SIZE. The second function is for unaligned buffers, and null until it is needed."""
     words = LocalWords(
         [
@@ -81,25 +91,25 @@ def words_of(
             grid,
             threads,
             ctypes.addressof(failure),
-            ctypes.cast(_prepare, ctypes.c_void_p).value or 0,
+            ctypes.cast(_help, ctypes.c_void_p).value or 0,
             len(kinds),
             *kinds,
             *sizes,
         ]
     )
-    _unaligned[words.address] = unaligned
+    _launched[words.address] = unaligned, device
     return words
 
 
-_unaligned: dict[int, Callable[[], Function]] = {}
-"""Makes the second function of a kernel, by the address of its words."""
+_launched: dict[int, tuple[Callable[[], Function], int]] = {}
+"""What makes the second function of a kernel, and its GPU, by the address of its words."""
 
 
 class LocalWords(Words):
     """Valid in this process only, and not written to disk."""
 
-    def __del__(self, makers: dict[int, Callable[[], Function]] = _unaligned) -> None:
-        makers.pop(self.address, None)
+    def __del__(self, launched: dict[int, tuple[Callable[[], Function], int]] = _launched) -> None:
+        launched.pop(self.address, None)
 
 
 class SymbolicWords:
@@ -110,14 +120,19 @@ class SymbolicWords:
 
 
 _errors: list[Exception] = []
-"""Why the last such function could not be made."""
+"""Why a launcher was not helped the last time."""
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _prepare(address: int) -> None:
-    """Called by a launcher that got unaligned buffers. It cannot raise: `complain` does."""
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+def _help(address: int, why: int) -> None:
+    """Called by a launcher that got unaligned buffers, or whose thread has no context. It cannot raise: `complain`
+    does."""
     try:
-        function = _unaligned[address]()
+        unaligned, device = _launched[address]
+        if why == NO_CONTEXT:
+            make_context_current(device)
+            return
+        function = unaligned()
     except Exception as error:
         _errors[:] = [error]
         return
@@ -125,17 +140,43 @@ def _prepare(address: int) -> None:
     words[3], words[2] = function.shared, function.address
 
 
+def make_context_current(device: int) -> None:
+    """The GPU's primary context, which is torch's, becomes the calling thread's."""
+    checked("cuCtxSetCurrent", primary_context(device))
+
+
+@functools.cache
+def primary_context(device: int) -> ctypes.c_void_p:
+    """Retained once, and as long as the process runs."""
+    handle, context = ctypes.c_int(), ctypes.c_void_p()
+    checked("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(device))
+    checked("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+    return context
+
+
 def load(code: bytes, name: str, shared: int, device: int) -> Function:
     """Load machine code onto a GPU. It is never unloaded: a launch may still be running."""
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
-    with torch.cuda.device(device):
-        torch.cuda.synchronize()  # makes torch's context current
+    with torch.cuda.device(device), captures_undisturbed():
+        make_context_current(device)
         checked("cuModuleLoadData", ctypes.byref(module), code)
         checked("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
         if shared > 48 << 10:  # above the default limit: it has to be requested
             checked("cuFuncSetAttribute", found, ctypes.c_int(MOST_SHARED), ctypes.c_int(shared))
     assert found.value is not None
     return Function(found.value, shared)
+
+
+@contextlib.contextmanager
+def captures_undisturbed() -> Iterator[None]:
+    """Code is loaded while the user captures a stream, in this thread or another: that neither fails nor ends the
+    capture, for nothing of it takes part in the stream."""
+    mode = ctypes.c_int(RELAXED)
+    checked("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        checked("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
 
 def checked(function: str, *args: Any) -> None:
@@ -159,7 +200,8 @@ def complain() -> None:
             "a kernel of Burnish was not started: it could not be compiled for a tensor that begins at "
             "no multiple of 16 bytes"
         ) from cause
-    raise RuntimeError(f"a kernel of Burnish was not started: {explained(result)}")
+    cause = _errors.pop() if result == NO_CONTEXT and _errors else None
+    raise RuntimeError(f"a kernel of Burnish was not started: {explained(result)}") from cause
 
 
 @once

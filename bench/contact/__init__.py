@@ -1,0 +1,13 @@
+"""The first minutes on a machine with a GPU: many small checks, most instructive first, and nothing lost.
+
+    python -m bench.contact contact               right or wrong: kernels, call orders, graphs; 4 minutes
+    python -m bench.contact speed                 bandwidth, first calls and steady times beside torch.compile
+    python -m bench.contact models                large models: time, memory, generation
+    python -m bench.contact rest                  tutorials, autotuning, sanitizer, profiler, all operators
+    python -m bench.contact contact --rehearse    the same in small, on a CPU
+
+Each check has a process and a time limit of its own (`check_runner`). A line of JSON is printed when it ends, and
+appended to `COMMAND.jsonl` in $OUT or the folder given by `--out`. A check that fails leaves what is needed to mend it
+in `COMMAND.details.txt`: traceback, inputs, events, the text of its Triton kernels, its output. Both files are complete
+after each check, so a command that is killed loses nothing.
+"""
