@@ -25,6 +25,7 @@ import torch
 from .. import breaks
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
+from ..interpreter.program_errors import call_for_program, internal
 from ..python.operators import native_reads
 from ..pytorch import torch_calls
 from .nested_calls import NestedRegion
@@ -149,12 +150,12 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         if m.symbolic_sizes is not None and not all(m.heap.origin_of(value) is not None for value in found):
             m.symbolic_sizes.symbols.settle_all("a fact of a tensor subclass")
         with WithoutRules():
-            return func(*args, **kwargs)
+            return call_for_program(m, func, args, kwargs)
     try:
         shown = {id(value): m.subclasses.plain_of(m, value) for value in found}
     except NotRecordable as why:
         with WithoutRules():
-            value = func(*args, **kwargs)
+            value = call_for_program(m, func, args, kwargs)
         m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"{torch_calls.name_of(func)}: {why}"
         return value
     args, kwargs = replaced(args, shown), replaced(kwargs, shown)
@@ -204,16 +205,17 @@ class Interceptor:
     supports_higher_order_operators = False
 
     def __init__(self, m: Any):
-        self.m = m
+        self.m = self.tracer = m
         self.asked = False
         self.why: str | None = None
 
+    @internal
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         m, kwargs = self.m, kwargs or {}
         kinds = [kind for kind in types if has_dispatch(kind)]
         self.asked = True
         if self.why is not None:
-            return NotImplemented if kinds else func(*args, **kwargs)
+            return NotImplemented if kinds else call_for_program(m, func, args, kwargs)
         if not kinds:  # a part of a composite operator that has plain tensors only
             made = m.recorder.call(func, args, kwargs, func, args, kwargs)
             if m.recorder.pending_break is not None:
@@ -244,7 +246,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     recorder.seen += 1
     try:
         torch._C._push_on_torch_dispatch_stack(interceptor)
-        made = func(*args, **kwargs)
+        made = call_for_program(m, func, args, kwargs)
     finally:
         if torch._C._len_torch_dispatch_stack() > modes:
             torch._C._pop_torch_dispatch_stack(None)
