@@ -64,7 +64,7 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
         return MISSING
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")
-    if m.symbolic_sizes is not None:
+    if m.symbolic_sizes is not None and m.options.wants_operators:
         m.symbolic_sizes.symbols.settle_all("torch.cond")
     truth = m.plainly(bool, predicate)
     m.answer = None
@@ -119,6 +119,9 @@ class Side:
 
 class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
+
+    settles_numbers = True
+    """The graphs take tensors only. Their sizes may be symbolic."""
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
