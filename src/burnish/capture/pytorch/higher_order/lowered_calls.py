@@ -165,7 +165,11 @@ class LoweredCalls(TorchDispatchMode):
         return handle or self.recorder.tensor(value)
 
     def constant(self, value: torch.Tensor) -> Handle:
-        """A tensor that torch has made of Python numbers during a call of the program: the graph makes it again."""
+        """A tensor that torch has made during a call of the program, of Python numbers, or the tangent of a value that
+        does not vary: the graph makes it again."""
+        if type(value) is torch.Tensor and value._is_zerotensor():
+            call = Call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
+            return self.made_by(call, value)
         if (
             self.current is None
             or not is_made_of_numbers(self.current[1:])
@@ -175,10 +179,13 @@ class LoweredCalls(TorchDispatchMode):
             or value.layout is not torch.strided
         ):
             return self.refuse("a tensor whose origin is not known")
+        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
+        return self.made_by(call, value)
+
+    def made_by(self, call: Call, value: torch.Tensor) -> Handle:
         handle = Handle(self.start + len(self.operations))
         self.table[id(value)] = value, handle
         self.memory.add(value.untyped_storage()._cdata)
-        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
         self.operations.append(Operation(call, [handle], torch.is_grad_enabled(), False, False))
         return handle
 
