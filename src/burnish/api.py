@@ -20,7 +20,7 @@ import torch
 from . import settings
 from .capture.engine.engine import Program
 from .capture.engine.program_options import Options
-from .capture.python import builtin_functions
+from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.polyfills import object_polyfills
 from .capture.pytorch.graph_regions import flex_attention
 from .errors import UserError
@@ -129,6 +129,9 @@ def compile(
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, asked, kwargs)
     return _compiled_function(original_of(model), asked, kwargs)
+
+
+builtin_functions.PYTHON_FUNCTIONS[compile] = marks_of_dynamo.compile_inside
 
 
 def why_not_compile(model: Any) -> str | None:

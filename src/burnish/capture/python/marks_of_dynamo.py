@@ -12,8 +12,9 @@ them. All of it only exists if Dynamo is loaded, and nothing here loads it.
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..pytorch import opaque_nodes
-from .builtin_functions import substitute
+from .builtin_functions import PYTHON_FUNCTIONS, substitute
 
 RULES = "torch._dynamo.trace_rules"
 POLYFILLS = "torch._dynamo.variables.functions"
@@ -78,6 +79,21 @@ def adopt_substitutes() -> None:
         if not (polyfill.__module__ or "").startswith("torch."):
             substitute(original, polyfill)
     _adopted[0] = len(handlers)
+
+
+# ---- torch.compile inside compiled code
+
+
+def compile_inside(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.compile(function)``: the function itself, which is compiled as a part of what calls it."""
+    function = args[0] if args else kwargs.get("model")
+    if type(function) in COMPILED_IN_PLACE and not kwargs.get("disable"):
+        return function
+    return MISSING
+
+
+COMPILED_IN_PLACE = (FunctionType, MethodType, functools.partial)
+PYTHON_FUNCTIONS[torch.compile] = compile_inside
 
 
 # ---- whether a break is an error

@@ -256,7 +256,12 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             WholeCall.of(func, args, kwargs), args, kwargs, made
         )
         checked(m, func, args, kwargs, made)
-    elif not interceptor.asked and torch_calls.name_of(func) not in torch_calls.FACTS:
+    elif (
+        not interceptor.asked
+        and torch_calls.name_of(func) not in torch_calls.FACTS
+        # ``x.to(dtype)`` and the like return ``x`` if it has this type already, by metadata alone.
+        and not any(made is value for value in tensors_in((args, kwargs)))
+    ):
         recorder.pending_break = recorder.why_not_record(func, args, kwargs, made)
     return made
 
