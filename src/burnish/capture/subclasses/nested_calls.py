@@ -92,7 +92,7 @@ def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[An
     the call."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
-    effects = len(m.effects)
+    effects, rules = len(m.effects), torch._C._get_torch_function_state()
     try:
         made = frame_for(call_function, [function, args])
         made.depth = m.depth() + 1
@@ -100,6 +100,7 @@ def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[An
         try:
             signal = m.trace()
         except Exception as error:  # no error of the program leaves `trace` so
+            torch._C._set_torch_function_state(rules)  # blocks of the rule have not been left
             fail("tracing", error)
         if signal is None:
             return m.result, None

@@ -79,6 +79,8 @@ class Transform:
         """Ids of objects that the call has made. No older object has one of these."""
         self.kept: list[Any] = []
         """Objects of torch's code. While they are held, no other object has their id."""
+        self.branches = 0
+        """How many branches of ``torch.cond`` are being run."""
         self.writes = UndoLog(m.heap)
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
 
@@ -89,6 +91,8 @@ class Transform:
 
     def will_write(self, target: Any) -> None:
         """An object other than a tensor is about to be changed."""
+        if self.branches:
+            self.refuse(f"a change of a {type(target).__qualname__} in a branch of torch.cond")
         if id(target) not in self.made and not self.writes.will_change(target):
             self.refuse(f"a change of a {type(target).__qualname__}")
 
