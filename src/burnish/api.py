@@ -131,7 +131,7 @@ def compile(
     return _compiled_function(original_of(model), asked, kwargs)
 
 
-builtin_functions.PYTHON_FUNCTIONS[compile] = marks_of_dynamo.compile_inside
+marks_of_dynamo.compile_in_place(compile)
 
 
 def why_not_compile(model: Any) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -84,6 +85,11 @@ def adopt_substitutes() -> None:
 # ---- torch.compile inside compiled code
 
 
+def compile_in_place(compiler: Callable[..., Any]) -> None:
+    """Take ``compiler``, such as `torch.compile`, for the identity inside compiled code."""
+    PYTHON_FUNCTIONS[compiler] = compile_inside
+
+
 def compile_inside(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.compile(function)``: the function itself, which is compiled as a part of what calls it."""
     function = args[0] if args else kwargs.get("model")
@@ -93,7 +99,7 @@ def compile_inside(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 COMPILED_IN_PLACE = (FunctionType, MethodType, functools.partial)
-PYTHON_FUNCTIONS[torch.compile] = compile_inside
+compile_in_place(torch.compile)
 
 
 # ---- whether a break is an error
