@@ -3,6 +3,8 @@
 Each test plants an ordinary exception in a place of ours that the program's call reaches.
 """
 
+import signal
+
 import pytest
 import torch
 from torch.nn.attention import flex_attention as torch_flex
@@ -94,6 +96,25 @@ def test_in_the_rules_of_a_subclass(name, monkeypatch):
 def test_in_the_interpreted_rule(monkeypatch):
     monkeypatch.setattr(Subclasses, "note_view", planted)
     is_internal(lambda x: x.t(), Quantized.of(torch.randn(3, 4)))
+
+
+def test_an_interrupt_inside_a_rule_stays_what_it_is(monkeypatch):
+    def handler(number, frame):
+        raise TimeoutError("in time")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    record = Recorder.try_record_plain_call
+
+    def recorded_late(self, *args):
+        signal.raise_signal(signal.SIGALRM)
+        return record(self, *args)
+
+    monkeypatch.setattr(Recorder, "try_record_plain_call", recorded_late)
+    try:
+        with pytest.raises(TimeoutError, match="in time"):
+            burnish.compile(lambda x: x.t(), backend="eager")(Quantized.of(torch.randn(3, 4)))
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_torch_functions_that_we_call_wrongly(monkeypatch):

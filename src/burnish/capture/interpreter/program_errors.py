@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ...errors import InternalError
+from . import deferred_os_signals
 
 
 def call_for_program(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
@@ -49,7 +50,9 @@ def is_ours(m: Any, error: BaseException) -> bool:
 
 
 def fail(stage: str, error: BaseException) -> NoReturn:
-    if isinstance(error, InternalError):
+    """Raise an internal error for this one. An error that stops the program from outside, such as that of a signal
+    handler, stays as it is."""
+    if isinstance(error, InternalError) or deferred_os_signals.raised(error):
         raise error
     raise InternalError(stage, f"{type(error).__name__}: {error}") from error
 
