@@ -22,7 +22,7 @@ import torch
 from . import settings
 from .capture.engine.engine import Program
 from .capture.engine.program_options import Options
-from .capture.python import builtin_functions
+from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
 from .errors import UserError
@@ -133,6 +133,9 @@ def compile(
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, asked, kwargs)
     return _compiled_function(original_of(model), asked, kwargs)
+
+
+marks_of_dynamo.compile_in_place(compile)
 
 
 def why_not_compile(model: Any) -> str | None:

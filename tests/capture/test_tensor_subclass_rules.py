@@ -608,3 +608,46 @@ def test_wrappers_share_an_inner_tensor(backend):
         return x, x.left if i % 2 else torch.randn(2)
 
     assert as_in_eager(fn, make, backend=backend) == Course(2)
+
+
+class Halves(torch.Tensor):
+    """The state of an optimizer that is kept in half precision."""
+
+    @staticmethod
+    def __new__(cls, data):
+        return torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32)
+
+    def __init__(self, data):
+        self.data_in_half = data
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.copy_.default:
+            args[0].data_in_half.copy_(args[1])
+            return args[0]
+        if func is torch.ops.aten.lerp.Scalar:
+            return func(args[0].data_in_half.float(), *args[1:])
+        raise NotImplementedError(str(func))
+
+
+@BACKENDS
+def test_state_of_an_optimizer_that_is_a_subclass(backend):
+    """Calls that return their argument as it is, such as `float`, do not reach the rules."""
+    state, weight = {}, torch.ones(4)
+
+    def fn(gradient):
+        if "average" not in state:
+            state["average"] = Halves(torch.zeros(4, dtype=torch.float16)).to(gradient.device)
+        average = state["average"].float().lerp(gradient, 0.1)
+        state["average"].copy_(average)
+        weight.sub_(average)
+        return average, state["average"].float() is state["average"]
+
+    def make(i):
+        if i == 0:
+            state.clear()
+            weight.fill_(1)
+        return (torch.linspace(-1, 1, 4) * (1 + i),)
+
+    course = as_in_eager(fn, make, see=lambda result, gradient: weight.clone(), backend=backend)
+    assert course == Course(2) and course.refused == []

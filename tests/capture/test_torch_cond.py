@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import burnish
+from burnish import events
 
 from .harness import program
 
@@ -329,3 +330,45 @@ def test_items_of_one_list_before_and_after_a_cond():
         return chosen[1:] + second
 
     both(fn, X, backend="burnish")
+
+
+OPEN = {
+    "operands": lambda x: torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos() * 2, (x,)),
+    "outside": lambda x: (y := x * 2, torch.cond(x.sum() > 0, lambda t: t + y, lambda t: t * y, (x,)))[1],
+    "uses of the result": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).reshape(-1) * x.shape[0],
+    "nested": lambda x: torch.cond(
+        x.sum() > 0, lambda t: torch.cond(t.max() > 1, torch.sin, torch.cos, (t,)), lambda t: t * 2, (x,)
+    ),
+}
+
+
+@pytest.mark.falls_back("refused", only=".*nested.*")
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("kind", OPEN)
+def test_sizes_stay_open(kind, backend):
+    fn, graphs = OPEN[kind], []
+    stop = events.subscribe(lambda event: graphs.append(event), ("segment",))
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for size in (3, 4, 5, 7, 2, 9):
+        x = (torch.randn(size, 2) + (size % 2 - 0.5) * 3).requires_grad_()
+        found = []
+        for function in (fn, compiled):
+            made = function(x)
+            found.append((made, torch.autograd.grad(made.square().sum(), x)))
+        torch.testing.assert_close(*found)
+    stop()
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_sizes_that_only_one_branch_depends_on(backend):
+    """The results are of one size where both are, and a number in a branch is a constant."""
+
+    def fn(x, y):
+        scaled = torch.cond(x.sum() > 0, lambda t: t * t.shape[0], lambda t: t - 1, (x,))
+        return scaled, torch.cond(x.sum() > 0, lambda t, u: t.sin(), lambda t, u: u * 2, (x, y))
+
+    compiled = burnish.compile(fn, backend=backend)
+    for size in (3, 4, 5, 7, 2):
+        x, y = torch.randn(size, 2), torch.randn(size, 2)
+        torch.testing.assert_close(compiled(x, y), fn(x, y))

@@ -257,6 +257,41 @@ def branch_of_a_module(x):
     return torch.cond(x.sum() > 0, lambda a: vmap(layer)(a), lambda a: a[:, :2].cos(), (x,))
 
 
+def branch_for_each_example(x, y):
+    return vmap(lambda v: torch.cond(v.sum() > 0, lambda a: a.sin() + y, lambda a: a.cos() * 2, (v,)))(x)
+
+
+def writes_in_a_branch(x):
+    log = []
+
+    def on_true(a):
+        log.append(1)
+        return a.sin()
+
+    return vmap(lambda v: torch.cond(v.sum() > 0, on_true, torch.cos, (v,)))(x)
+
+
+@BACKENDS
+def test_branches_inside_vmap(backend):
+    """Both run, as in eager, and each example takes the result of one."""
+    jvp_is_warm()
+    assert burnish.was_compiled(
+        agrees(branch_for_each_example, lambda k: (randn(5, 3), randn(3)), backend, fullgraph=True)
+    )
+    assert "B202" in {code for code in codes_or_error(writes_in_a_branch, randn(3, 2))}
+
+
+def codes_or_error(fn, *args):
+    """The breaks of a function that eager refuses to run."""
+    found = []
+    stop = burnish.events.subscribe(lambda event: found.append(event.data["break_"].kind.code), ("breaks",))
+    burnish.reset()
+    with pytest.raises(Exception, match="side effect|mutat"):
+        burnish.compile(fn, backend=operators)(*args)
+    stop()
+    return found
+
+
 @BACKENDS
 def test_transforms_inside_branches(backend):
     agrees(branch_of_a_module, lambda k: (torch.rand(3, 3).sub_(k % 2).requires_grad_(),), backend, fullgraph=True)

@@ -322,3 +322,83 @@ def test_functions_that_write_to_their_dictionary_run_once_in_each_call(backend)
         stop()
     assert not failed and burnish.was_compiled(compiled)
     assert len(calls) == 4  # two of each
+
+
+AFTER_WRITES = {
+    "vmap": lambda x, scale: vmap(lambda t: t * scale)(x),
+    "grad": lambda x, scale: grad(lambda t: (t * t * scale).sum())(x),
+    "nested": lambda x, scale: vmap(grad(lambda t: (t.sin() * scale).sum()))(x),
+    "hessian": lambda x, scale: hessian(lambda t: (t**3).sum() * scale)(x[0]),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", AFTER_WRITES)
+def test_a_transform_after_writes_is_in_the_same_graph(kind, backend):
+    """A node that runs Python would read what the program has not written yet."""
+
+    class Counter:
+        scale = 1.0
+
+    def make():
+        counter, log = Counter(), []
+
+        def fn(x):
+            log.append(len(log))
+            counter.scale = 2.0
+            made = AFTER_WRITES[kind](x, counter.scale)
+            counter.last = made
+            return made + counter.scale
+
+        return fn, lambda k: (torch.linspace(-1, 1, 6).reshape(2, 3) + k,), lambda k: log.clear(), list
+
+    agrees(make, backend)
+
+
+@BACKENDS
+def test_a_transform_in_a_branch(backend):
+    def make():
+        def fn(x):
+            return torch.cond(
+                x.sum() > 0, lambda t: vmap(torch.sin)(t), lambda t: grad(lambda s: s.cos().sum())(t), (x,)
+            )
+
+        return fn, lambda k: (torch.linspace(-1, 1, 6).reshape(2, 3) * (1 + k) + 1 - k,), lambda k: None, list
+
+    agrees(make, backend)
+
+
+@BACKENDS
+def test_tangents_of_values_that_do_not_vary(backend):
+    """Torch makes them without memory."""
+
+    @seeded
+    def make():
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+        return (
+            lambda x: jvp(model, (x,), (x.cos(),)),
+            lambda k: (torch.linspace(-1, 1, 6).reshape(2, 3) + k,),
+            lambda k: None,
+            lambda: list(model.parameters()),
+        )
+
+    agrees(make, backend)
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_forward_mode_runs_as_plain_python(backend):
+    from torch.autograd import forward_ad
+
+    def fn(x, tangent):
+        y = x * 2
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(y, tangent)
+            made = forward_ad.unpack_dual(dual.sin() * dual)
+            tangent = made.tangent + 1
+        return tangent * 3, made.primal
+
+    compiled = burnish.compile(fn, backend=backend)
+    for k in range(4):
+        x, tangent = torch.randn(3) + k, torch.randn(3)
+        torch.testing.assert_close(compiled(x, tangent), fn(x, tangent))
+        assert forward_ad._current_level == -1

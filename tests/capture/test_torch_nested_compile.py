@@ -1,5 +1,7 @@
 """Compiled functions and modules inside compiled ones, and asking whether one is being compiled."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -52,7 +54,6 @@ def test_compiled_submodule_is_trained_and_switched(compiled):
     return fn, [(torch.randn(3, 2), t) for t in (True, False, True, False)]
 
 
-@pytest.mark.falls_back("refused")
 @program_with_compiler
 def test_function_compiled_inside_the_function(compiled):
     def fn(x, k):
@@ -229,3 +230,18 @@ def test_compiled_function_is_used_eagerly_under_its_own_name():
         return fn(x), fn(x, k=3), fn.__name__, fn.__doc__
 
     return fn, caller, lambda i: (torch.randn(2),)
+
+
+@pytest.mark.parametrize("compiler", [torch.compile, burnish.compile])
+@pytest.mark.parametrize("arguments", [{}, {"fullgraph": True, "dynamic": False}])
+def test_compiling_inside_is_part_of_the_graph(arguments, compiler):
+    def scaled(x, by):
+        return x * by
+
+    def fn(x):
+        return compiler(scaled, **arguments)(x, 2) + compiler(functools.partial(scaled, by=3))(x)
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for k in range(3):
+        x = torch.randn(3) + k
+        torch.testing.assert_close(compiled(x), x * 5)

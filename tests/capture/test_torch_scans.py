@@ -291,3 +291,16 @@ def test_a_backend_gets_the_operator_of_torch_with_graphs(kind):
     names = [arg.target for arg in node.args if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"]
     assert len(names) == (2 if kind == "while_loop" else 1)
     assert all(isinstance(found[0].get_submodule(name), torch.fx.GraphModule) for name in names)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "burnish", "operators"])
+def test_a_tensor_that_is_carried_and_closed_over(backend):
+    weight = torch.randn(3, 3)
+
+    def fn(n, x):
+        return while_loop(lambda i, a: (i < 4) & (a.sum() < 100), lambda i, a: (i + 1, a @ weight + x), (n, x))
+
+    compiled = burnish.compile(fn, backend=operators if backend == "operators" else backend, fullgraph=True)
+    for k in range(3):
+        given = torch.tensor(k), torch.randn(3)
+        torch.testing.assert_close(compiled(*given), fn(*given))

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
+from ..interpreter.program_errors import internal
 from ..numbers import numpy_kinds
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
@@ -84,6 +85,7 @@ class Recorder(TorchFunctionMode):
 
     # ---- calls that the mode receives
 
+    @internal
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
@@ -111,13 +113,17 @@ class Recorder(TorchFunctionMode):
             function = warning_filters.listening(self, function)
         started = perf_counter()
         perform = self.perform
-        if may_read(shown, args, kwargs):
-            with ReadNumbers() as read:
+        try:
+            if may_read(shown, args, kwargs):
+                with ReadNumbers() as read:
+                    result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+                if read.any and self.pending_break is None:
+                    self.pending_break = torch_calls.why_sized_by_data(shown, shown_args, shown_kwargs)
+            else:
                 result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
-            if read.any and self.pending_break is None and torch_calls.sizes_by_tensor(shown, shown_args, shown_kwargs):
-                self.pending_break = breaks.DATA_SHAPE, f"{torch_calls.name_of(shown)}: a size is read from a tensor"
-        else:
-            result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+        except Exception as error:
+            self.tracer.program_error = error
+            raise
         self.seconds += perf_counter() - started
         if self.pending_break is None and not (
             type(result) is torch.Tensor
@@ -367,6 +373,7 @@ class Recorder(TorchFunctionMode):
         if len(self.calls) > mark[0]:
             del self.calls[mark[0] :]
             self.tracer.unbacked_sizes.forget(mark[0])
+            self.forget_sizes(mark[0])
             self.read_by_user = {call for call in self.read_by_user if call < mark[0]}
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
@@ -385,6 +392,11 @@ class Recorder(TorchFunctionMode):
             if isinstance(handle.call, int) and handle.call >= start:
                 del self.known[key]
         del self.calls[start:]
+        self.forget_sizes(start)
+
+    def forget_sizes(self, start: int) -> None:
+        if self.tracer.symbolic_sizes is not None:
+            self.tracer.symbolic_sizes.replay.forget_calls(start)
 
     def forget_inputs(self, count: int) -> None:
         """Keep only the first ``count``."""

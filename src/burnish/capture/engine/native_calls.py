@@ -13,6 +13,7 @@ from ...errors import InternalError
 from .. import breaks
 from ..guards.untraced_call_detector import UntracedCallDetector
 from ..interpreter.frames import MISSING, Raised
+from ..interpreter.program_errors import fail, is_ours
 from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path
 from .break_signals import Late, Stop
@@ -57,6 +58,8 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
         raise
     except BaseException as caught:
         error = caught
+        if as_shown is not None and is_ours(tracer, error):
+            raise
         if as_shown is not None and type(error) is TypeError:
             recorder.seen = seen  # an error about the arguments: torch raises it before modes receive the call
     else:
@@ -86,6 +89,7 @@ def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args
             raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         raise Raised(error)
     finally:
+        tracer.program_error = None
         del error
 
 
@@ -103,8 +107,15 @@ def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, k
             _pop_mode()
         recorder.shown = None
     if shown is not None and recorder.pending_break is None:
-        recorder_fast_path.learn(name, function, args, kwargs, shown)
+        learn(tracer, name, function, args, kwargs, shown)
     return value
+
+
+def learn(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: dict, shown: list) -> None:
+    try:
+        recorder_fast_path.learn(name, function, args, kwargs, shown)
+    except Exception as error:  # the caller takes errors for the program's
+        fail("tracing", error)
 
 
 def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:

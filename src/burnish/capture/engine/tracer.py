@@ -139,6 +139,7 @@ class Tracer(Machine):
         self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
+        self.program_error: BaseException | None = None  # see program_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], str] = {}
         self.global_hooks_guarded = False
@@ -152,7 +153,7 @@ class Tracer(Machine):
     def release(self) -> None:
         """Release all objects of the trace. The parts of a tracer reference each other, so these objects (all tensors
         of a training step, for example) would otherwise live until Python collects cycles."""
-        self.frame = self.answer = None
+        self.frame = self.answer = self.program_error = None
         kept = self.heap.guards  # the segment's
         for part in (
             self,

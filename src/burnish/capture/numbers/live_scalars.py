@@ -119,6 +119,15 @@ def _plain(value: Any) -> Any:
     return value.plain() if isinstance(value, Live) else value
 
 
+def works(operation: Callable, *operands: Any) -> bool:
+    """Whether the operation has a result for these values."""
+    try:
+        operation(*map(_plain, operands))
+    except Exception:  # the program's: only its occurrence matters
+        return False
+    return True
+
+
 def apply(operation: Callable, *operands: Any) -> Any:
     """A new live value, or a specialized one if the result is neither a number nor a string."""
     live = next(o for o in operands if isinstance(o, Live))

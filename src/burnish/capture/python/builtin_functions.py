@@ -119,11 +119,7 @@ LIVE_MATH = frozenset(
 def _math(function: Callable) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
         if not kwargs and any(isinstance(a, Live) for a in args) and all(isinstance(a, (int, float)) for a in args):
-            try:
-                value = live_scalars.apply(function, *args)
-            except Exception:
-                return MISSING
-            return value
+            return live_scalars.apply(function, *args) if live_scalars.works(function, *args) else MISSING
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
         if args and numpy_arrays.is_known(m, args[0]) and not kwargs:

@@ -12,8 +12,10 @@ them. All of it only exists if Dynamo is loaded, and nothing here loads it.
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import FunctionType
+from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..pytorch import opaque_nodes
-from .builtin_functions import substitute
+from .builtin_functions import PYTHON_FUNCTIONS, substitute
 
 RULES = "torch._dynamo.trace_rules"
 POLYFILLS = "torch._dynamo.variables.functions"
@@ -78,6 +80,26 @@ def adopt_substitutes() -> None:
         if not (polyfill.__module__ or "").startswith("torch."):
             substitute(original, polyfill)
     _adopted[0] = len(handlers)
+
+
+# ---- torch.compile inside compiled code
+
+
+def compile_in_place(compiler: Callable[..., Any]) -> None:
+    """Take ``compiler``, such as `torch.compile`, for the identity inside compiled code."""
+    PYTHON_FUNCTIONS[compiler] = compile_inside
+
+
+def compile_inside(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.compile(function)``: the function itself, which is compiled as a part of what calls it."""
+    function = args[0] if args else kwargs.get("model")
+    if type(function) in COMPILED_IN_PLACE and not kwargs.get("disable"):
+        return function
+    return MISSING
+
+
+COMPILED_IN_PLACE = (FunctionType, MethodType, functools.partial)
+compile_in_place(torch.compile)
 
 
 # ---- whether a break is an error

@@ -16,7 +16,7 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
-from ..engine.recorded_calls import Handle
+from ..engine.recorded_calls import Handle, NotRecordable
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
@@ -168,7 +168,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     value = m.plainly(cls, *args, **kwargs)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
-    except Exception as error:
+    except NotRecordable as error:
         m.recorder.undo_to(mark)
         m.late(breaks.UNKNOWN_TENSOR, f"{cls.__qualname__}: {error}", value)
     return value

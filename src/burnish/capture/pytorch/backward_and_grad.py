@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from ...errors import InternalError
 from .. import breaks
 from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
@@ -161,6 +162,8 @@ class Gradients:
         started = perf_counter()
         try:
             found = torch.autograd.grad(outputs, inputs, allow_unused=allow_unused, **options)
+        except InternalError:
+            raise
         except Exception as caught:  # raised by torch, or by a user's backward formula
             error = caught
         else:

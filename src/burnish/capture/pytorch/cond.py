@@ -62,9 +62,11 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     leaves = pytree.tree_leaves(operands) if is_plain_tree(operands) else [None]
     if not all(type(leaf) in TENSOR_TYPES and m.knows(leaf) and leaf.layout is torch.strided for leaf in leaves):
         return MISSING
+    if getattr(m.region, "lowers", False) and torch._C._functorch.is_batchedtensor(predicate):
+        return m.call(select, (predicate, given["true_fn"], given["false_fn"], tuple(operands)), {})
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")
-    if m.symbolic_sizes is not None:
+    if m.symbolic_sizes is not None and m.options.wants_operators:
         m.symbolic_sizes.symbols.settle_all("torch.cond")
     truth = m.plainly(bool, predicate)
     m.answer = None
@@ -110,6 +112,35 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
     m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves a branch")
 
 
+# ---- under torch.vmap, with a predicate for each example
+
+
+def select(predicate, on_true, on_false, operands):  # type: ignore[no-untyped-def]
+    """The function that is interpreted for the call. As in torch, both branches run."""
+    sides_begin()
+    return sides_end(predicate, on_true(*operands), on_false(*operands))
+
+
+def sides_begin() -> None:
+    """Handled by `begin_sides`."""
+
+
+def sides_end(predicate: torch.Tensor, on_true: Any, on_false: Any) -> Any:
+    """Handled by `choose`."""
+
+
+def begin_sides(m: Any, args: tuple, kwargs: dict) -> None:
+    m.region.branches += 1
+
+
+def choose(m: Any, args: tuple, kwargs: dict) -> Any:
+    m.region.branches -= 1
+    _, *sides = args
+    if any(type(side) is not torch.Tensor for side in sides) or facts_of(sides[0]) != facts_of(sides[1]):
+        m.region.refuse("results of a branch of torch.cond that are not one tensor each, or differ")
+    return m.perform(torch.where, *args)
+
+
 class Side:
     """One recorded branch."""
 
@@ -119,6 +150,9 @@ class Side:
 
 class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
+
+    settles_numbers = True
+    """The graphs take tensors only. Their sizes may be symbolic."""
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
@@ -204,4 +238,6 @@ HANDLERS: dict[Callable, Callable] = {
     type(torch.ops.higher_order.cond).__call__: cond_operator,
     side_ends: ends,
     branch_raised: left_by_error,
+    sides_begin: begin_sides,
+    sides_end: choose,
 }

@@ -22,8 +22,10 @@ from ..engine.interpreted_or_native import is_trusted
 from ..engine.object_kinds import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
+from ..interpreter.program_errors import fail
 from ..numbers.live_scalars import Live
 from .autograd_function_writes import written_by
+from .cond import Branch
 from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
@@ -170,9 +172,13 @@ class LiftedCall(OpaqueCall):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given, rest = args[: self.count], list(args[self.count :])
-        for place, part in self.held.items():
-            rest.insert(place, made_of(part, given))
-        return self.checked(call_made(made_of(self.made_from, given), *rest, **kwargs))
+        try:
+            for place, part in self.held.items():
+                rest.insert(place, made_of(part, given))
+            function = made_of(self.made_from, given)
+        except Exception as error:  # the caller takes errors for the program's
+            fail("tracing", error)
+        return self.checked(call_made(function, *rest, **kwargs))
 
 
 def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -202,6 +208,8 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
         if function_transforms.is_transformed(function) or name in function_transforms.DIRECT:
             return function_transforms.call(m, function, args, kwargs)
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
+    if function_transforms.is_transformed(function) and (m.heap.has_written() or isinstance(m.region, Branch)):
+        return function_transforms.call(m, function, args, kwargs)  # a node would not see what was just written
     if not m.may_run_opaquely:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
     try:

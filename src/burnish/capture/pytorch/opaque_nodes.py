@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ...errors import InternalError
 from ...runtime.segments import ResultsChanged
 from .. import breaks
 from ..engine.break_signals import Late
@@ -110,6 +111,8 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     try:
         value = function(*plain_args, **kwargs)
+    except InternalError:
+        raise
     except Exception as error:
         trouble = error
     else:
@@ -119,7 +122,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
             if why is not None:
                 raise NotRecordable(why)
             refuse_after_writes(m, function)
-        except Exception as error:
+        except NotRecordable as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
         if isinstance(function, OpaqueCall):

@@ -283,6 +283,15 @@ VALUES_BY_NUMBER = frozenset(
 )
 
 
+def why_sized_by_data(func: Any, args: tuple, kwargs: dict) -> tuple[breaks.BreakKind, str] | None:
+    """The break of a call that has read numbers from a tensor, if they are sizes."""
+    return (
+        (breaks.DATA_SHAPE, f"{name_of(func)}: a size is read from a tensor")
+        if sizes_by_tensor(func, args, kwargs)
+        else None
+    )
+
+
 def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a call that reads a number from a tensor may return another size for another number."""
     name = name_of(func)

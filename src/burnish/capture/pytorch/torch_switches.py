@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ...runtime.eager import torch_settings
 from .. import breaks
@@ -166,6 +167,14 @@ HANDLERS: dict[Any, Callable] = {
     for function in torch_settings.FUNCTIONS
 }
 """How the functions of torch that change a setting are called."""
+
+
+def enter_forward_mode(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Compiled code would lose the tangents, so the rest of the function runs as it is."""
+    return m.stop(breaks.GLOBAL_SWITCH, "torch.autograd.forward_ad.enter_dual_level")
+
+
+HANDLERS[forward_ad.enter_dual_level] = enter_forward_mode
 
 
 def handler_of(function: FunctionType) -> Callable | None:

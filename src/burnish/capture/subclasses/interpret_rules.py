@@ -26,6 +26,7 @@ from ...runtime.argument_trees import tensors_in
 from .. import breaks
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
+from ..interpreter.program_errors import call_for_program, internal
 from ..python.operators import native_reads
 from ..pytorch import torch_calls
 from .nested_calls import NestedRegion
@@ -150,12 +151,12 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         if m.symbolic_sizes is not None and not all(m.heap.origin_of(value) is not None for value in found):
             m.symbolic_sizes.symbols.settle_all("a fact of a tensor subclass")
         with WithoutRules():
-            return func(*args, **kwargs)
+            return call_for_program(m, func, args, kwargs)
     try:
         shown = {id(value): m.subclasses.plain_of(m, value) for value in found}
     except NotRecordable as why:
         with WithoutRules():
-            value = func(*args, **kwargs)
+            value = call_for_program(m, func, args, kwargs)
         m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"{torch_calls.name_of(func)}: {why}"
         return value
     args, kwargs = replaced(args, shown), replaced(kwargs, shown)
@@ -205,16 +206,17 @@ class Interceptor:
     supports_higher_order_operators = False
 
     def __init__(self, m: Any):
-        self.m = m
+        self.m = self.tracer = m
         self.asked = False
         self.why: str | None = None
 
+    @internal
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         m, kwargs = self.m, kwargs or {}
         kinds = [kind for kind in types if has_dispatch(kind)]
         self.asked = True
         if self.why is not None:
-            return NotImplemented if kinds else func(*args, **kwargs)
+            return NotImplemented if kinds else call_for_program(m, func, args, kwargs)
         if not kinds:  # a part of a composite operator that has plain tensors only
             made = m.recorder.call(func, args, kwargs, func, args, kwargs)
             if m.recorder.pending_break is not None:
@@ -245,7 +247,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     recorder.seen += 1
     try:
         torch._C._push_on_torch_dispatch_stack(interceptor)
-        made = func(*args, **kwargs)
+        made = call_for_program(m, func, args, kwargs)
     finally:
         if torch._C._len_torch_dispatch_stack() > modes:
             torch._C._pop_torch_dispatch_stack(None)
@@ -255,7 +257,12 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             WholeCall.of(func, args, kwargs), args, kwargs, made
         )
         checked(m, func, args, kwargs, made)
-    elif not interceptor.asked and torch_calls.name_of(func) not in torch_calls.FACTS:
+    elif (
+        not interceptor.asked
+        and torch_calls.name_of(func) not in torch_calls.FACTS
+        # ``x.to(dtype)`` and the like return ``x`` if it has this type already, by metadata alone.
+        and not any(made is value for value in tensors_in((args, kwargs)))
+    ):
         recorder.pending_break = recorder.why_not_record(func, args, kwargs, made)
     return made
 

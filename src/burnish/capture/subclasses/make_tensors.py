@@ -11,6 +11,7 @@ from .. import breaks
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import MISSING
+from ..interpreter.program_errors import call_for_program, internal
 from ..python.operators import native_reads
 from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
 from .nested_calls import NestedRegion
@@ -78,11 +79,12 @@ def default_rule(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.perform(by_default_rule, m, **given)
 
 
+@internal
 def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
     if not all(issubclass(cls, other) for other in types):
         return NotImplemented
     with WithoutRules():
-        return converted(m, func(*args, **(kwargs or {})), func, cls)
+        return converted(m, call_for_program(m, func, args, kwargs or {}), func, cls)
 
 
 def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:

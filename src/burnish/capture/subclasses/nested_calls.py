@@ -18,6 +18,7 @@ import torch
 from .. import breaks
 from ..engine.break_signals import Late, Stop
 from ..interpreter.argument_binding import frame_for
+from ..interpreter.program_errors import call_for_program, fail
 from ..interpreter.reads_past_overrides import dict_of
 
 CONTAINERS = (list, dict, set, collections.deque)
@@ -81,27 +82,36 @@ def call_function(function, args):  # type: ignore[no-untyped-def]
     return function(*args)
 
 
+def finish(machine: Any) -> Any:
+    machine.step()  # the instruction of the break: the operation may have run already
+    return machine.as_plain().run()
+
+
 def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[Any, str | None]:
     """The result of ``function(*args)``, and why it was not interpreted to its end. ``given``: mutable objects made for
     the call."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
-    effects = len(m.effects)
+    effects, rules = len(m.effects), torch._C._get_torch_function_state()
     try:
         made = frame_for(call_function, [function, args])
         made.depth = m.depth() + 1
         m.frame, m.region = made, NestedRegion(m, args, given)
-        signal = m.trace()
+        try:
+            signal = m.trace()
+        except Exception as error:  # no error of the program leaves `trace` so
+            torch._C._set_torch_function_state(rules)  # blocks of the rule have not been left
+            fail("tracing", error)
         if signal is None:
             return m.result, None
         if signal.kind is None and isinstance(signal, Late) and signal.error is not None:
+            m.program_error = signal.error
             raise signal.error
         assert m.frame is not None
         m.frame.pc -= 1
         m.recorder.forget(calls, inputs)
         del m.effects[effects:]
         machine, _ = m.go_on(m, signal, m.frame)
-        machine.step()  # the instruction of the break: the operation may have run already
-        return machine.as_plain().run(), signal.what
+        return call_for_program(m, finish, (machine,), {}), signal.what
     finally:
         m.frame, m.answer, m.signals, m.result = frame, answer, signals, result

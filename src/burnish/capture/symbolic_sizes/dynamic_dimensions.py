@@ -140,7 +140,7 @@ class SymbolicSizes:
         while found is None:
             try:
                 found = self.computed(handle, tuple(tensor.shape))
-            except Exception as error:  # sizes that cannot be determined are not symbolic
+            except NoFormula as error:  # sizes that cannot be determined are not symbolic
                 if not self.symbols.make_way(
                     functools.partial(succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"
                 ):
@@ -181,10 +181,10 @@ class SymbolicSizes:
                 self.ask_whether_one(parts[0])
             try:
                 self.replay.at(Handle(at), OTHER)
-            except Exception as error:
+            except NoFormula as error:
                 try:
                     self.replay.at(Handle(at), 0)
-                except Exception:
+                except NoFormula:
                     cannot.add(at)  # it cannot be repeated for the observed size either: inconclusive
                 else:
                     why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
@@ -198,7 +198,7 @@ class SymbolicSizes:
         try:
             for size in map(self.symbols.size, zip(*self.replay.shapes(handle), strict=True)):
                 size == 1  # noqa: B015  # asking is what guards
-        except Exception as error:
+        except NoFormula as error:
             self.symbols.settle_all(f"{error}")
 
     # ---- decisions that depend on a size
@@ -286,7 +286,7 @@ class SymbolicSizes:
 def succeeds(function: Callable, *args: Any) -> bool:
     try:
         function(*args)
-    except Exception:  # any kind: only its occurrence matters
+    except NoFormula:
         return False
     return True
 

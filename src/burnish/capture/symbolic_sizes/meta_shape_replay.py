@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from ...backends.shape_propagation import Shapes
+from ...tensors.symbolic_sizes import NoFormula
 from .size_symbols import Symbols
+
+
+class NotRepeatable(NoFormula):
+    """A call cannot be repeated at other sizes: the program does not support them, or the call needs data."""
 
 
 class ShapeReplay:
@@ -32,10 +37,16 @@ class ShapeReplay:
 
     def shapes(self, handle: Any) -> list[tuple[int, ...]]:
         """A tensor's shapes at the points, or one that is the same for all."""
-        first = tuple(self.at(handle, 0).shape)
+        first = self.shape_at(handle, 0)
         if self.key(handle) in self.same_everywhere:
             return [first]
-        return [first, *(tuple(self.at(handle, k).shape) for k in range(1, len(self.symbols.points())))]
+        return [first, *(self.shape_at(handle, k) for k in range(1, len(self.symbols.points())))]
+
+    def shape_at(self, handle: Any, number: int) -> tuple[int, ...]:
+        value = self.at(handle, number)
+        if not isinstance(value, torch.Tensor):
+            raise NotRepeatable("no tensor")
+        return tuple(value.shape)
 
     def at(self, handle: Any, number: int) -> Any:
         """The value at a point, computed by the calls that lead to it."""
@@ -75,14 +86,28 @@ class ShapeReplay:
                 self.same_everywhere.add(key)
         return self.part(handle, number)
 
+    def forget_calls(self, start: int) -> None:
+        """The calls from this one on have been removed, and others may take their places."""
+        self.probe = None
+        self.parts = {call: parts for call, parts in self.parts.items() if call < start}
+
     def depends_on_point(self, call: int) -> bool:
         """Whether the result of a call differs between points for another reason than its arguments."""
         return False
 
     def result(self, call: int, number: int) -> Any:
         made = self.recorder.calls[call]
+        return self.perform(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
+
+    def perform(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        """A call without data. Its errors, of any kind, say that the program does not support these sizes."""
         assert self.probe is not None
-        return self.probe.call(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
+        try:
+            if hasattr(target, "without_data"):  # a node with graphs of its own
+                return target.without_data(self.probe.call, *args, **kwargs)
+            return self.probe.call(target, args, kwargs)
+        except Exception as error:
+            raise NotRepeatable(str(error)) from error
 
     def key(self, handle: Any) -> Any:
         return ("input", handle.key) if handle.call is None else handle.call
@@ -107,7 +132,10 @@ class ShapeReplay:
     def part(self, handle: Any, number: int) -> Any:
         value = self.known[self.place(self.key(handle), number)]
         for step in handle.path:
-            value = value[step]
+            try:
+                value = value[step]
+            except (IndexError, KeyError, TypeError) as error:
+                raise NotRepeatable("a result of fewer parts") from error
         return value
 
     def input_at(self, probe: Shapes, handle: Any, number: int) -> Any:

@@ -215,8 +215,9 @@ class Symbols:
         if expression is None:
             space = self.space()
             fit = space.fit(values[: len(space.points)])
-            assert isinstance(fit, Formula)
-            if any(fit.at(point) != value for point, value in zip(self.points(), values, strict=True)):
+            if not isinstance(fit, Formula) or any(
+                fit.at(point) != value for point, value in zip(self.points(), values, strict=True)
+            ):
                 raise NoFormula(f"{fit} does not hold far away")
             expression = self.canonical[values] = self.expression(fit)
         return live_scalars.make(values[0], expression, self.tracer)

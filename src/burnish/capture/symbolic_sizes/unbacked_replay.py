@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...runtime.argument_trees import tensors_in
+from ...tensors.symbolic_sizes import NoFormula
 from ..engine.recorded_calls import Handle
 from ..pytorch import torch_calls
 from .meta_shape_replay import ShapeReplay
@@ -96,7 +97,7 @@ class UnbackedReplay(ShapeReplay):
         if source.name in WITH_MASK:
             container, key = self.filled(self.recorder.calls[call].args, number)
             count = self.moved(source, source.observed, number)
-            made = self.probe.call("__getitem__", (container, self.without_masks(key, count)), {})  # type: ignore
+            made = self.perform("__getitem__", (container, self.without_masks(key, count)), {})
             return self.loosened(made, call, number)
         made = []
         for shape, dim, dtype, device in source.observed:
@@ -154,7 +155,7 @@ class UnbackedReplay(ShapeReplay):
         for part in parts_of(args[1]):
             is_computed = isinstance(part, Handle) and self.is_number(part)
             key.append(0 if is_computed and number != SAME else self.filled(part, number))
-        made = self.probe.call("__getitem__", (container, tuple(key)), {})  # type: ignore[union-attr]
+        made = self.perform("__getitem__", (container, tuple(key)), {})
         if number == SAME:
             return made
         usual, sizes = tuple(self.filled(args[0], SAME).shape), list(made.shape)
@@ -197,7 +198,7 @@ class UnbackedReplay(ShapeReplay):
         for number in (SAME, FAR, APART, EMPTY, ONE):
             try:
                 found.append(self.at(handle, number))
-            except Exception:  # of any kind: the program does not support these sizes, or the call cannot be repeated
+            except NoFormula:
                 if number != EMPTY:
                     return None
                 continue

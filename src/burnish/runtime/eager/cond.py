@@ -33,6 +33,13 @@ class Branches:
         """The same with compiled branches."""
         return Branches(compile_graph(self.on_true), compile_graph(self.on_false))
 
+    def without_data(self, call: Callable, predicate: Any, *operands: Any) -> Any:
+        """The results at other sizes: ``call(graph, operands, {})`` runs a graph on tensors without data."""
+        made, other = (call(side, operands, {}) for side in (self.on_true, self.on_false))
+        if [(x.shape, x.stride()) for x in made] != [(x.shape, x.stride()) for x in other]:
+            raise ValueError("the branches return tensors of different sizes")
+        return made
+
     def __call__(self, predicate: torch.Tensor, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         side = self.on_true if predicate else self.on_false
         if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):

@@ -20,6 +20,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from ...pytorch.higher_order import inlined_operators
 from .. import builtin_functions, marks_of_dynamo
 from .native_calls import call_leaf
 
@@ -122,6 +123,7 @@ def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 BY_MODULE: dict[str | None, Any] = {
     "torch.nn.functional": _functional,
     FLEX_ATTENTION: _flex_attention,
+    **inlined_operators.BY_MODULE,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,
     "triton.runtime.autotuner": _triton_launch,

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
 from ... import breaks
@@ -28,6 +29,7 @@ from ...engine.recorded_calls import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
+from ...interpreter.program_errors import ask_torch
 from ...numbers.live_scalars import Expression, Live
 from . import masks
 from .graph_region import GraphRegion, drawing_from
@@ -125,7 +127,9 @@ def kernel_options(m: Any, namespace: dict, given: dict) -> dict:
     if "return_aux" in given:
         arguments.append(given["return_aux"])
     try:
-        made: dict = namespace["_apply_kernel_options"](*arguments)
+        made: dict = ask_torch(namespace["_apply_kernel_options"], *arguments)
+    except InternalError:
+        raise
     except Exception as error:
         return m.stop(breaks.FOREIGN_COMPILED, f"flex_attention: {type(error).__name__}: {error}")
     return made

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from ....errors import InternalError
 from ... import breaks
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
+from ...interpreter.program_errors import ask_torch
 from ...numbers.live_scalars import Live
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction
@@ -38,7 +40,9 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
         m.region.refuse("create_mask")
     namespace = function.__globals__
     try:
-        kind = namespace["_get_mod_type"](mod)
+        kind = ask_torch(namespace["_get_mod_type"], mod)
+    except InternalError:
+        raise
     except Exception as error:
         return m.stop(breaks.FOREIGN_COMPILED, f"create_mask: {type(error).__name__}: {error}")
     place = torch.device(device or torch.accelerator.current_accelerator() or "cpu")

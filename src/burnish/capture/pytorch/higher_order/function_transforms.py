@@ -25,10 +25,10 @@ from torch.utils import _pytree as pytree
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import Late, Stop
-from ...engine.interpreted_or_native import OUR_PATH
 from ...engine.recorded_calls import Call, Handle
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
+from ...interpreter.program_errors import call_for_program, is_ours
 from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
 from ...python.operators import native_reads
@@ -78,9 +78,10 @@ class Transform:
         """Ids of objects that the call has made. No older object has one of these."""
         self.kept: list[Any] = []
         """Objects of torch's code. While they are held, no other object has their id."""
+        self.branches = 0
+        """How many branches of ``torch.cond`` are being run."""
         self.writes = UndoLog(m.heap)
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
-        self.from_program: BaseException | None = None
 
     # ---- side effects that a region forbids
 
@@ -89,6 +90,8 @@ class Transform:
 
     def will_write(self, target: Any) -> None:
         """An object other than a tensor is about to be changed."""
+        if self.branches:
+            self.refuse(f"a change of a {type(target).__qualname__} in a branch of torch.cond")
         if id(target) not in self.made and not self.writes.will_change(target):
             self.refuse(f"a change of a {type(target).__qualname__}")
 
@@ -115,7 +118,7 @@ class Transform:
                 raise
             stop = Stop(signal.kind or breaks.RAISED, f"torch.func's {self.name}: {signal.what}")
         except Exception as error:
-            if self.is_internal(error):
+            if is_ours(self.m, error):
                 self.undo()
                 raise
             stop = Stop(breaks.RAISED, f"{type(error).__name__} leaves torch.func's {self.name}")
@@ -138,7 +141,7 @@ class Transform:
             args = (self.called_back(args[0]), *args[1:]) if args else args
             kwargs = {k: self.called_back(v) if k == "func" else v for k, v in kwargs.items()}
         self.meet((args, kwargs))
-        value = function(*args, **kwargs)
+        value = call_for_program(m, function, args, kwargs)
         self.meet(value)
         return value
 
@@ -171,9 +174,6 @@ class Transform:
             outer, self.lowered.current = self.lowered.current, None
             try:
                 return call_nested(self.m, value, args, kwargs)
-            except Exception as error:
-                self.from_program = error
-                raise
             finally:
                 self.lowered.current = outer
 
@@ -189,7 +189,7 @@ class Transform:
         self.m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
         self.will_call(cls.apply, args, kwargs)  # type: ignore[attr-defined]
         self.lowered.has_custom = True
-        value = cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
+        value = call_for_program(self.m, cls.apply, args, kwargs)  # type: ignore[attr-defined]
         self.lowered.current = None
         self.meet(value)
         return value
@@ -202,15 +202,6 @@ class Transform:
             recorder.calls.append(Call(landing_place, (), {}, None))
             recorder.register(new, Handle(len(recorder.calls) - 1))
             self.kept += new
-
-    def is_internal(self, error: BaseException) -> bool:
-        """Whether code of ours raised the error, and neither the program nor torch."""
-        if error is self.from_program or error is self.lowered.from_torch:
-            return False
-        at = error.__traceback__
-        while at is not None and at.tb_next is not None:
-            at = at.tb_next
-        return at is not None and at.tb_frame.f_code.co_filename.startswith(OUR_PATH)
 
     # ---- the end
 

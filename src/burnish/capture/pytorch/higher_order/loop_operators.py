@@ -20,19 +20,18 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from ....errors import InternalError
 from ....runtime.eager.loop_operators import LoopOperator
 from ... import breaks
 from ...engine.break_signals import Late, Stop
 from ...engine.graph_builder import GRAPH_NAME
 from ...engine.recorded_calls import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, Raised
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
-from .nested_calls import call_nested, landing_place
+from .nested_calls import call_natively, landing_place, run_nested
 
 NAMES = {"scan": ("scan_combine_fn",), "while_loop": ("cond_fn", "body_fn"), "map": ("map_body",)}
 """The names of the graphs, as `torch.compile` gives them."""
@@ -54,7 +53,7 @@ class Functions(Branch):
 
     def record(self, function: Callable, args: tuple) -> Any:
         """Interpret a function, and keep what it computes as a side. Returns its result."""
-        answer = call_nested(self.m, function, args, {})
+        answer = run_nested(self.m, function, args, {})
         self.end_side(answer)
         return answer
 
@@ -139,8 +138,10 @@ def perform(
         end.args = end.args[0]
         graphs[0].recompile()
     given = (*given, (*more, *functions.lifted()))
-    made = operator(*graphs, *given)
+    made = call_natively(operator, *graphs, *given)
     handles = [recorder.argument(part) for part in given]
+    if m.options.wants_operators:
+        handles[-1] = apart(m, handles[:-1], handles[-1])
     if not m.options.wants_operators:
         call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
     else:
@@ -148,6 +149,18 @@ def perform(
     recorder.calls.append(call)
     recorder.register(made, Handle(len(recorder.calls) - 1))
     return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))
+
+
+def apart(m: Any, carried_or_mapped: list, others: tuple) -> tuple:
+    """Handles of the further arguments. Compilers take no tensor that is carried as well, so that one is copied."""
+    recorder, known = m.recorder, {id(handle) for part in carried_or_mapped for handle in part}
+    made = []
+    for handle in others:
+        if id(handle) in known:
+            recorder.calls.append(Call(torch.clone, (handle,), {}, m.user_line()))
+            handle = Handle(len(recorder.calls) - 1)
+        made.append(handle)
+    return tuple(made)
 
 
 def elements(m: Any, xs: Any) -> list[torch.Tensor]:
@@ -212,15 +225,17 @@ def interpreted(function: FunctionType) -> Callable:
             outer.refuse(f"torch's {function.__name__}")
         start = CallStart(m, drawing_from([]))
         try:
-            return call_nested(m, again, args, kwargs)
+            return run_nested(m, again, args, kwargs)
         except (Stop, Late) as signal:
             why = signal.what
             if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
                 raise
-        except InternalError:
+        except Raised as raised:
+            why = f"{type(raised.error).__name__}: {raised.error}"
+        except Exception:
+            m.region = outer
+            start.go_back(m)
             raise
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
         m.region = outer
         start.go_back(m)
         return m.stop(breaks.FOREIGN_COMPILED, f"torch's {function.__name__}: {why}")

@@ -19,6 +19,7 @@ from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.recorded_calls import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.program_errors import call_for_program, internal
 from .. import torch_calls
 
 DETACH = torch.ops.aten.detach.default
@@ -61,6 +62,7 @@ class LoweredCalls(TorchDispatchMode):
         """``outer``: the branch of `torch.cond` that the calls are in. It must know what they read."""
         super().__init__()
         self.recorder, self.start, self.outer = recorder, start, outer
+        self.tracer = recorder.tracer
         self.operations: list[Operation] = []
         self.table: dict[int, tuple[torch.Tensor, Handle]] = {}
         """The tensors made here, which it keeps alive, by id."""
@@ -68,13 +70,13 @@ class LoweredCalls(TorchDispatchMode):
         """The storages made here."""
         self.current: tuple[Any, tuple, dict] | None = None
         """The torch call that the program is making."""
-        self.from_torch: BaseException | None = None
         self.reads_data: str | None = None
         """An operator that reads data. A read by the program is a break of its own."""
         self.has_custom = False
         """Whether a custom autograd function was called: autograd has its formula, and not that of its operators."""
         self.grad_mode = torch.is_grad_enabled()
 
+    @internal
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
@@ -87,11 +89,7 @@ class LoweredCalls(TorchDispatchMode):
         for target in written_by(func, args, kwargs):
             if target.untyped_storage()._cdata not in self.memory:
                 self.refuse("a change of a tensor from outside")
-        try:
-            made = func(*args, **kwargs)
-        except Exception as error:
-            self.from_torch = error
-            raise
+        made = call_for_program(self.tracer, func, args, kwargs)
         self.note(func, args, given, made)
         return made
 
@@ -167,7 +165,11 @@ class LoweredCalls(TorchDispatchMode):
         return handle or self.recorder.tensor(value)
 
     def constant(self, value: torch.Tensor) -> Handle:
-        """A tensor that torch has made of Python numbers during a call of the program: the graph makes it again."""
+        """A tensor that torch has made during a call of the program, of Python numbers, or the tangent of a value that
+        does not vary: the graph makes it again."""
+        if type(value) is torch.Tensor and value._is_zerotensor():
+            call = Call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
+            return self.made_by(call, value)
         if (
             self.current is None
             or not is_made_of_numbers(self.current[1:])
@@ -177,10 +179,13 @@ class LoweredCalls(TorchDispatchMode):
             or value.layout is not torch.strided
         ):
             return self.refuse("a tensor whose origin is not known")
+        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
+        return self.made_by(call, value)
+
+    def made_by(self, call: Call, value: torch.Tensor) -> Handle:
         handle = Handle(self.start + len(self.operations))
         self.table[id(value)] = value, handle
         self.memory.add(value.untyped_storage()._cdata)
-        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
         self.operations.append(Operation(call, [handle], torch.is_grad_enabled(), False, False))
         return handle
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from ...interpreter.argument_binding import frame_for
 from ...interpreter.frames import PUSHED, Frame, Raised
+from ...interpreter.program_errors import fail
 
 
 def landing() -> None:
@@ -26,7 +27,22 @@ def landing_place() -> NoReturn:
 
 
 def call_nested(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """Interpret a call to its end. An error that leaves it is raised as a plain exception."""
+    """Interpret a call that native code makes. An error that leaves it is raised as a plain exception, marked as the
+    program's; any other exception is an `InternalError`."""
+    try:
+        return run_nested(m, function, args, kwargs)
+    except Raised as raised:
+        error = m.program_error = raised.error
+    except Exception as failure:
+        fail("tracing", failure)
+    try:
+        raise error
+    finally:
+        del error
+
+
+def run_nested(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Interpret a call to its end. Raises `Raised` if an error leaves it."""
     outer = m.frame
     base = frame_for(landing, [])
     base.caller, base.depth = outer, 0 if outer is None else outer.depth + 1
@@ -36,16 +52,23 @@ def call_nested(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
         if value is PUSHED:
             run_until(m, base)
             value = base.stack.pop()
-    except Raised as raised:
-        trouble = raised.error
-    else:
+    except Raised:
         m.frame, m.answer, base.caller = outer, None, None
-        return value
+        raise
     m.frame, m.answer, base.caller = outer, None, None
+    return value
+
+
+def call_natively(function: Callable, *args: Any) -> Any:
+    """A real call, which the interpreter makes for the program. Its errors are the program's."""
     try:
-        raise trouble
+        return function(*args)
+    except Exception as caught:
+        error = caught
+    try:
+        raise Raised(error)
     finally:
-        del trouble
+        del error
 
 
 def run_until(m: Any, base: Frame) -> None:

@@ -20,8 +20,9 @@ from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...engine.break_signals import Late, Stop
+from ...interpreter.frames import Raised
 from ..autograd_function_writes import written_by
-from .nested_calls import call_nested
+from .nested_calls import run_nested
 
 CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)
 CACHED = getattr(torch_checkpoint, "_CachedTorchDispatchMode", None)
@@ -39,8 +40,8 @@ def policy_of(m: Any, context_fn: Any) -> Any:
         return None
     start = m.frame, list(m.frame.stack), m.recorder.mark()
     try:
-        made = call_nested(m, context_fn, (), {})
-    except (Stop, Late, Exception):
+        made = run_nested(m, context_fn, (), {})
+    except (Stop, Late, Raised):
         m.frame, m.frame.stack[:] = start[0], start[1]
         m.recorder.undo_to(start[2])
         return None
