@@ -25,6 +25,7 @@ from ..runtime.cuda_graphs.cuda_graph_recording import engine_of
 from ..runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
 from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
+from ..runtime.eager.tensor_object_state import let_leaves_stand_alone
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.differentiate_pieces import DifferentiableInPieces
@@ -52,6 +53,8 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return run_eagerly_with_compiled_rng(gm)
     request = request_of(gm)
     has_symbols = request.symbolic_inputs is not None
+    if not needs_gradients(gm, example_inputs):
+        let_leaves_stand_alone(gm)
     if has_steps(gm):
         return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling

@@ -213,8 +213,8 @@ class Gradients:
 
     def why_not_accumulate(self, leaf: torch.Tensor) -> str | None:
         m = self.m
-        if type(leaf) not in TENSOR_TYPES or m.heap.origin_of(leaf) is None:
-            return "a leaf that was made here, or that capture did not see"
+        if type(leaf) not in TENSOR_TYPES or not m.knows(leaf):
+            return "a leaf that capture did not see"
         if not is_leaf(leaf):
             return "a tensor that is no leaf keeps its gradient"
         if has_hooks(leaf):
@@ -228,7 +228,8 @@ class Gradients:
         return None
 
     def guard_hooks(self, leaves: list[torch.Tensor]) -> None:
-        parts = tuple(Expression(None, (self.m.heap.origin_of(leaf).source,)) for leaf in leaves)
+        origins = filter(None, map(self.m.heap.origin_of, leaves))
+        parts = tuple(Expression(None, (origin.source,)) for origin in origins)
         self.m.heap.guard("outcome", None, (Expression(without_hooks, parts), True))
 
     # ---- storing a gradient
