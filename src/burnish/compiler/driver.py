@@ -38,6 +38,7 @@ from .adapters.eager_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import switches_left, with_exit_state
 from .adapters.inference_mode_results import in_inference_mode, mode_of_results
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
+from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
 from .compare_with_eager import compared
 from .load_or_compile import recipe_of, symbolic_recipe_of
@@ -81,6 +82,9 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 @pause_garbage_collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     symbolic_inputs = request_of(gm).symbolic_inputs
+    written = inputs_to_write_back(gm, example_inputs) if needs_gradients(gm, example_inputs) else ()
+    if written:
+        return writing_back(gm, example_inputs, written, _compile_for_sizes)
     return (
         _compile_all(gm, example_inputs)
         if symbolic_inputs is None
@@ -318,6 +322,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
+    request_of(gm).is_refused = True
     rules = request_of(gm).native_rules
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")
     events.emit("lower.refused", text=text, graph_module=gm, fallback=cause)

@@ -44,7 +44,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         watched=halves.watched,
         gradients=gradients.inputs,
         inputs=gradients.tangents,
-        why_not_twice=why_not_twice(halves.forward),
+        why_not_twice=why_not_twice(halves.forward, gradients),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
         hidden=gradients.hidden,
         again=gradients.current_inputs,
@@ -73,7 +73,7 @@ def divided(
     views = returned_views(graph, gradients)
     forward, backwards = partition_pieces(graph, gradients, constants, current().memory_budget)
     shown, place = only_computed(forward, gradients, views)
-    why = why_not_twice(forward)
+    why = why_not_twice(forward, gradients)
     first, pieces = gradients.outputs, []
     for piece, backward in zip(gradients.pieces, backwards, strict=True):
         results = graph.outputs[first : first + len(piece.gradients.inputs)]
@@ -238,7 +238,7 @@ def place_of(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-def why_not_twice(forward: Graph) -> str | None:
-    if forward.writes:
+def why_not_twice(forward: Graph, gradients: Gradients) -> str | None:
+    if forward.writes or gradients.overwritten:
         return "writes to its inputs"
     return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
