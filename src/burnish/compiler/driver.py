@@ -28,7 +28,6 @@ from ..runtime.devices import gpus_of
 from ..runtime.eager.tensor_object_state import let_leaves_stand_alone
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
-from ..runtime.program.differentiate_pieces import DifferentiableInPieces
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.compile_request import facts_of_input, request_of
@@ -363,9 +362,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
 
 
 def why_not_recorded_with_backward(step: Any) -> str | None:
-    if isinstance(step, DifferentiableInPieces):
-        return "some of its results are computed from others, and autograd sees each of them"
-    if step.layout.again:
+    if any(layout.again for layout in step.layouts_of_nodes):
         return "a part of it is checkpointed, and writes to its inputs again when backward runs"
     return None
 
