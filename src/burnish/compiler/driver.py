@@ -25,7 +25,7 @@ from ..runtime.cuda_graphs.cuda_graph_recording import engine_of
 from ..runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
 from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
-from ..runtime.eager.tensor_object_state import let_leaves_stand_alone
+from ..runtime.eager.tensor_object_state import let_functions_stand_alone, let_leaves_stand_alone, why_native
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
@@ -56,6 +56,8 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if not needs_gradients(gm, example_inputs):
         let_leaves_stand_alone(gm)
     if has_steps(gm):
+        for why in why_native(gm):
+            events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
         return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
@@ -321,6 +323,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
+    if cause == "refused" and let_functions_stand_alone(gm):
+        events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
+        return restoring(gm, in_pieces(gm, as_asked(burnish)))
     request_of(gm).is_refused = True
     rules = request_of(gm).native_rules
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")

@@ -39,7 +39,6 @@ from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, num
 from ..numbers.live_scalars import Expression, Live
 from ..pytorch import (
     activation_checkpointing,
-    autograd_functions,
     backward_and_grad,
     cond,
     constant_queries,
@@ -51,6 +50,7 @@ from ..pytorch import (
     tensor_object_state,
     torch_switches,
 )
+from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.graph_regions import flex_attention
 from ..pytorch.higher_order import loop_operators
 from ..subclasses import make_tensors

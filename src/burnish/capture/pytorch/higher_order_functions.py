@@ -23,7 +23,7 @@ from ..engine.object_kinds import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..numbers.live_scalars import Live
-from .autograd_function_writes import written_by
+from .custom_functions.autograd_function_writes import written_by
 from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 

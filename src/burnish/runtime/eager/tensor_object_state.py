@@ -61,7 +61,8 @@ def stands_alone(node: Node) -> bool:
     """Whether a node runs as it is, between compiled parts. This includes nodes that make a leaf: differentiating a
     graph checks which of its inputs need gradients."""
     return (
-        getattr(node.target, "stands_alone", False) is True
+        ALONE in node.meta
+        or getattr(node.target, "stands_alone", False) is True
         or is_leaf_seen_outside(node)
         or node.target is torch.nn.Parameter
         or node.kwargs.get("requires_grad") is True
@@ -81,8 +82,7 @@ def is_leaf_seen_outside(node: Node) -> bool:
         return False
     x = node.args[0]
     return (
-        ALONE in node.meta
-        or node.args[1] is False
+        node.args[1] is False
         or x.op == "placeholder"  # type: ignore[union-attr]
         or any(user.op == "output" for user in (*node.users, *x.users))  # type: ignore[union-attr]
     )
@@ -94,6 +94,21 @@ def let_leaves_stand_alone(gm: GraphModule) -> None:
     for node in gm.graph.nodes:
         if node.target == "requires_grad_":
             node.meta[ALONE] = True
+
+
+def let_functions_stand_alone(gm: GraphModule) -> bool:
+    """For a graph that could not be traced: custom autograd functions run as they are. Returns whether it has any that
+    did not."""
+    found = [node for node in gm.graph.nodes if hasattr(node.target, "why_not_traceable") and not stands_alone(node)]
+    for node in found:
+        node.meta[ALONE] = True
+    return bool(found)
+
+
+def why_native(gm: GraphModule) -> list[str]:
+    """Why compilers do not trace the custom autograd functions of a graph."""
+    reasons = [(node.target, getattr(node.target, "why_not_traceable", None)) for node in gm.graph.nodes]
+    return [f"{target.__name__}: {why}" for target, why in reasons if why]  # type: ignore[union-attr]
 
 
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)

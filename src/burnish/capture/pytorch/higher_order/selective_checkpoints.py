@@ -20,7 +20,7 @@ from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...engine.break_signals import Late, Stop
-from ..autograd_function_writes import written_by
+from ..custom_functions.autograd_function_writes import written_by
 from .nested_calls import call_nested
 
 CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)
