@@ -481,7 +481,7 @@ def test_attributes_of_classes_and_objects_are_guarded(function):
 
     seen = alike(build, lambda i: (torch.randn(3), i), steps=8)
     assert seen.refused == [] and seen.given_up == [] and seen.breaks == []
-    why = "what it reads changes" if function is Scaled else "Scaled may be, or do, something else"
+    why = "what it reads changes" if function is Scaled else "looks at backward"
     assert len(seen.native) == 1 and why in seen.native[0]
 
 
