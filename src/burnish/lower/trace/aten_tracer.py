@@ -15,16 +15,18 @@ from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
+from ...tensors.symbolic_sizes import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
 from .cudnn_batch_norm import CUDNN
 from .expand_foreach import rule_for
-from .number_inputs import Numbers
+from .number_inputs import Numbers, tensor_of_number
 from .operator_signature import declared, signature_of
 from .storage_offsets import AS_STRIDED, beginnings, check_offset
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
 
 ITEM = torch.ops.aten._local_scalar_dense.default
+TO_COPY = torch.ops.aten._to_copy.default
 
 SHOWN = {
     torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
@@ -83,7 +85,9 @@ class AtenTracer:
         """Whether code of the user is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
-        if isinstance(example, self.live_scalar_types) and type(example) is not bool:
+        if isinstance(example, GivenSize):
+            example = int(example)
+        elif isinstance(example, self.live_scalar_types) and type(example) is not bool:
             self.inputs.append(self.numbers.input(example, name))
             return self.inputs[-1]
         if not isinstance(example, torch.Tensor):
@@ -132,6 +136,8 @@ class AtenTracer:
         if func is ITEM:
             return self.numbers.item(args[0].value, self.line)
         rule = rule_for(func) or CUDNN.get(func)
+        if func is TO_COPY and not isinstance(args[0], torch.Tensor):
+            rule = tensor_of_number  # torch hands over the number of which it has made a tensor
         if rule is not None:
             return self.again(rule, args, kwargs or {})
         func = declared(func, args)
