@@ -44,6 +44,7 @@ from ..pytorch import (
     constant_queries,
     cuda_calls,
     lazy_modules,
+    module_hooks,
     optimizers,
     scan_and_loops,
     tensor_assertions,
@@ -378,6 +379,7 @@ PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
+PYTHON_FUNCTIONS.update(module_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
