@@ -47,6 +47,9 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
             return getattr(obj, name)
     elif name == "grad":
         return m.gradients.read(obj)
+    elif name == "grad_fn" and type(obj) in TENSOR_TYPES and m.heap.origin_of(obj) is None and m.knows(obj):
+        # Eager's own node. Compiled code has another, so it must not leave the segment: it cannot be made again.
+        return obj.grad_fn
     kind = type(obj)
     descriptor, owner = lookup(m, kind, name)
     if descriptor is MISSING or kind not in TENSOR_TYPES and not hasattr(type(descriptor), "__set__"):
