@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ....runtime.argument_trees import tensors_in
 from ...engine.recorded_calls import Handle
 
 
@@ -20,7 +21,7 @@ def why_not_alike(args: tuple, kwargs: dict) -> str | None:
         return "arguments by name"
     if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
         return "no argument that requires gradients"
-    if any(x.requires_grad for arg in args if not isinstance(arg, torch.Tensor) for x in tensors_inside(arg)):
+    if any(x.requires_grad for arg in args if not isinstance(arg, torch.Tensor) for x in tensors_in(arg)):
         return "a tensor inside of an argument that requires gradients"
     return None
 
@@ -45,16 +46,6 @@ def why_not_alike_after(
         if isinstance(x, torch.Tensor) and x.requires_grad and not x.is_leaf and id(x) not in given:
             return "a tensor with a history that is no argument"
     return None
-
-
-def tensors_inside(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from tensors_inside(part)
-    elif isinstance(value, dict):
-        yield from tensors_inside(tuple(value.values()))
 
 
 def handles_in(tree: Any) -> Iterator[Handle]:
