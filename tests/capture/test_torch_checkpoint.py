@@ -45,7 +45,7 @@ def test_checkpoint_without_reentry():
     return fn, train(model), lambda i: (leaf(),)
 
 
-@program_with_caller
+@program_with_caller(breaks=0)
 def test_checkpoint_with_reentry():
     model = block()
 
@@ -53,6 +53,97 @@ def test_checkpoint_with_reentry():
         return checkpoint(model, x, use_reentrant=True).sin()
 
     return fn, train(model), lambda i: (leaf(),)
+
+
+@program_with_caller(breaks=0)
+def test_checkpoints_with_reentry_and_several_results():
+    model = block()
+
+    def part(x, factor, nothing):
+        y = model(x) * factor
+        return y, y > 0, y.sum(-1)
+
+    def fn(x):
+        for _ in range(2):
+            y, mask, total = checkpoint(part, x, 2, None, use_reentrant=True)
+            x = x + (y * mask).sum() + total.mean()
+        return x
+
+    return fn, train(model), lambda i: (leaf(),)
+
+
+def asks_for_the_mode(model, x, h):
+    return model(x) * (2 if torch.is_grad_enabled() else 3)
+
+
+def asks_for_the_flag(model, x, h):
+    y = model(x)
+    return y * (2 if y.requires_grad else 3)
+
+
+def reads_a_value(model, x, h):
+    return model(x) + h
+
+
+def returns_a_constant(model, x, h):
+    return model(x), torch.ones(3)
+
+
+def returns_its_argument(model, x, h):
+    return model(x), x
+
+
+@pytest.mark.parametrize(
+    "part", [asks_for_the_mode, asks_for_the_flag, reads_a_value, returns_a_constant, returns_its_argument]
+)
+def test_what_reentry_changes_runs_as_it_is(part):
+    """Both runs of such a checkpoint see other things than one run with gradients would."""
+
+    def make():
+        model = block()
+
+        def fn(x):
+            h = x.sin()
+            made = checkpoint(lambda y: part(model, y, h), x * 1, use_reentrant=True)
+            return made[0] * made[1].sum() if isinstance(made, tuple) else made
+
+        return fn, train(model), lambda i: (leaf(),)
+
+    program_with_caller(make)()
+    model = block()
+    with pytest.raises(Unsupported, match="B203"):
+        burnish.compile(
+            lambda x, h: checkpoint(lambda y: part(model, y, h), x * 1, use_reentrant=True),
+            backend="eager",
+            fullgraph=True,
+        )(leaf(), leaf() * 1)
+
+
+@program_with_caller(breaks=0)
+def test_reentry_reads_values_without_a_history():
+    """As position embeddings: inside of a tuple, or from around the function."""
+    model = block()
+
+    def fn(x):
+        tables = (torch.arange(3.0).sin(), torch.arange(3.0).cos())
+        mask = tables[0] > 0
+        return checkpoint(lambda y, pair: (model(y) * pair[0] + pair[1]) * mask, x, tables, use_reentrant=True)
+
+    return fn, train(model), lambda i: (leaf(),)
+
+
+@program_with_caller
+def test_reentry_without_an_argument_that_requires_gradients():
+    model = block()
+
+    def fn(x):
+        return checkpoint(model, x, use_reentrant=True).sin()
+
+    def caller(call, x):
+        out = call(x)
+        return out, out.requires_grad
+
+    return fn, caller, lambda i: (leaf().detach(),)
 
 
 @program_with_caller(breaks=0)
@@ -418,7 +509,7 @@ def test_hooks_for_saved_tensors_around_it_see_the_inputs_alone():
 @pytest.mark.parametrize(
     "options",
     [
-        {"use_reentrant": True},
+        {"use_reentrant": None},
         {"use_reentrant": False, "early_stop": False},
         {"use_reentrant": False, "debug": True},
         {"use_reentrant": False, "context_fn": lambda: (torch.no_grad(), torch.no_grad())},

@@ -1,7 +1,10 @@
 """Gradients: backward and autograd.grad, inside and outside the function, once and again."""
 
+import pytest
 import torch
 from torch import nn
+
+import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -345,3 +348,37 @@ def test_gradient_is_assigned_by_hand():
         return w * 1
 
     return fn, lambda i: (torch.randn(2),), w
+
+
+@program(breaks=0)
+def test_the_node_of_a_result_has_eagers_name():
+    def fn(x):
+        y = x.sin()
+        node = y.grad_fn
+        return y * (2 if node is not None and "Sin" in node.name() else 3)
+
+    return fn, [(torch.ones(3, requires_grad=flag),) for flag in (True, False, True, False)]
+
+
+@program
+def test_a_hook_of_a_node_gets_eagers_gradients():
+    """The compiled graph has other nodes, so this place runs as plain Python."""
+    seen = []
+
+    def fn(x, y):
+        out = x * y
+        out.grad_fn.register_hook(lambda inputs, outputs: seen.append((len(inputs), len(outputs))))
+        out.exp().sum().backward()
+        return x.grad * 1
+
+    return fn, lambda i: (torch.ones(3, requires_grad=True), torch.ones(3)), seen
+
+
+def test_forward_mode_is_left_when_its_graph_is_refused():
+    def fn(x):
+        with torch.autograd.forward_ad.dual_level():
+            return torch.autograd.forward_ad.make_dual(x, x).sin()
+
+    for _ in range(2):  # a level that is not left makes the second one an error of torch
+        with pytest.raises(burnish.Unsupported, match="forward-mode"):
+            burnish.compile(fn, fullgraph=True)(torch.ones(3))

@@ -38,6 +38,8 @@ class Seen:
     given_up: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     """Why graphs run eagerly."""
+    native: list[str] = field(default_factory=list)
+    """Why functions of the user run as they are."""
     planned: int = 0
     """Graphs that were compiled; a backward counts for itself."""
 
@@ -55,6 +57,8 @@ def alike(
     def note(event: Any) -> None:
         if event.kind == "lower.refused":
             seen.refused.append(event.data["text"])
+        if event.kind == "lower.native":
+            seen.native.append(event.data["text"])
         seen.planned += event.kind == "loops"
 
     options = {"never_slower": False, "on_error": "raise", "eager_random": True} | settings

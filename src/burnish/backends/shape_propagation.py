@@ -32,6 +32,11 @@ def switches_kept() -> Iterator[None]:
         before.restore()
 
 
+def like_inputs(outputs: Any, inputs: Any, **options: Any) -> tuple:
+    """Tensors of the shapes of gradients: the calls are repeated without a history."""
+    return tuple(map(torch.empty_like, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+
+
 class Shapes:
     """The propagation for one choice of input sizes."""
 
@@ -92,6 +97,8 @@ class Shapes:
         why = None if isinstance(target, str) else why_not_called(target)
         if why is not None:
             raise Untraceable(why)  # user code must not run a second time
+        if target is torch.autograd.grad:
+            target = like_inputs
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:

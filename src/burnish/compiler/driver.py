@@ -19,6 +19,7 @@ from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import pause_garbage_collection, warmup_status
 from ..runtime.devices import gpus_of
+from ..runtime.eager.tensor_object_state import let_functions_stand_alone, let_leaves_stand_alone, why_native
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
@@ -31,6 +32,7 @@ from .adapters.eager_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import switches_left
 from .adapters.pipeline import Surroundings, adapted
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
+from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
 from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
@@ -45,7 +47,11 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return run_eagerly_with_compiled_rng(gm)
     request = request_of(gm)
     has_symbols = request.symbolic_inputs is not None
+    if not needs_gradients(gm, example_inputs):
+        let_leaves_stand_alone(gm)
     if has_steps(gm):
+        for why in why_native(gm):
+            events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
         return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
@@ -71,6 +77,9 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 @pause_garbage_collection.paused()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     symbolic_inputs = request_of(gm).symbolic_inputs
+    written = inputs_to_write_back(gm, example_inputs) if needs_gradients(gm, example_inputs) else ()
+    if written:
+        return writing_back(gm, example_inputs, written, _compile_for_sizes)
     return (
         _compile_all(gm, example_inputs)
         if symbolic_inputs is None
@@ -283,6 +292,10 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
+    if cause == "refused" and let_functions_stand_alone(gm):
+        events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
+        return restoring(gm, in_pieces(gm, as_asked(burnish)))
+    request_of(gm).is_refused = True
     rules = request_of(gm).native_rules
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")
     events.emit("lower.refused", text=text, graph_module=gm, fallback=cause)

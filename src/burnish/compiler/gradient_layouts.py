@@ -15,7 +15,7 @@ from typing import Any
 from ..ir.alias_analysis import is_memory_view
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
-from ..ir.graph import Alias, Graph, Value
+from ..ir.graph import Alias, Graph, Value, values_in
 from ..ir.untraceable_graph import Untraceable
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
@@ -44,7 +44,7 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         watched=halves.watched,
         gradients=gradients.inputs,
         inputs=gradients.tangents,
-        why_not_twice=why_not_twice(halves.forward),
+        **second_run(graph, gradients),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
         hidden=gradients.hidden,
         again=gradients.current_inputs,
@@ -73,12 +73,12 @@ def divided(
     views = returned_views(graph, gradients)
     forward, backwards = partition_pieces(graph, gradients, constants, current().memory_budget)
     shown, place = only_computed(forward, gradients, views)
-    why = why_not_twice(forward)
+    again = second_run(graph, gradients)
     first, pieces = gradients.outputs, []
     for piece, backward in zip(gradients.pieces, backwards, strict=True):
         results = graph.outputs[first : first + len(piece.gradients.inputs)]
         first += len(results)
-        pieces.append(piece_layout(graph, gradients, piece, backward, results, place, why))
+        pieces.append(piece_layout(graph, gradients, piece, backward, results, place, again))
     ports = len(gradients.flows) + gradients.inner
     outputs = OutputLayout(
         gradients.outputs,
@@ -100,7 +100,7 @@ def piece_layout(
     backward: PieceBackward,
     results: Sequence[Any],
     place: dict[int, int],
-    why: str | None,
+    again: dict[str, Any],
 ) -> PieceLayout:
     own, flows = piece.gradients, gradients.flows
     tangents = [graph.inputs[gradients.tangents + port] for port in piece.makes]
@@ -125,7 +125,7 @@ def piece_layout(
         watched=backward.watched,
         gradients=numbered.inputs,
         inputs=len(inputs),
-        why_not_twice=why,
+        **again,
         reached=own.reached,
         **shared_memory(numbered, results),
         order=order_of_inputs(numbered, results),
@@ -238,7 +238,27 @@ def place_of(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-def why_not_twice(forward: Graph) -> str | None:
-    if forward.writes:
-        return "writes to its inputs"
-    return "draws random numbers" if any(is_random(node) for node in forward.nodes) else None
+def second_run(graph: Graph, gradients: Gradients) -> dict[str, Any]:
+    """What a layout says of a second run of forward, for gradients of gradients. Random numbers can be drawn again on a
+    CPU. What forward overwrites is lost: no result with a gradient may depend on it."""
+    first = gradients.tangents
+    written = tuple(write.input for write in graph.writes if write.input < first)
+    forward = values_before([graph.outputs[k] for k in gradients.flows])
+    draws = any(is_random(node) for node in graph.nodes)
+    why = None
+    if gradients.overwritten or any(graph.inputs[k] in forward for k in written):
+        why = "writes to its inputs"
+    elif draws and any(value.type.device.type != "cpu" for value in graph.inputs[:first]):
+        why = "draws random numbers"
+    return {"why_not_twice": why, "draws": draws and why is None, "written": written}
+
+
+def values_before(outputs: Sequence[Any]) -> set[Value]:
+    """The values that outputs are computed from, and these."""
+    found, stack = set[Value](), values_in(tuple(outputs))
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            stack += value.node.operands if value.node is not None else ()
+    return found

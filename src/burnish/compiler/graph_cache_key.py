@@ -28,7 +28,7 @@ from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
-from ..tensors.compile_request import facts_of_input
+from ..tensors.compile_request import facts_of_input, request_of
 from ..tensors.symbolic_sizes import GivenSize
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
@@ -63,6 +63,7 @@ def key_of(
                 *surroundings(),
                 f"gradients {gradients}",
                 f"open {[kind.__name__ for kind in live_scalar_types]}",
+                f"overwritten {request_of(gm).overwritten_inputs}",
                 *graph_lines(gm, example_inputs, live_scalar_types),
             ]
         )
@@ -82,6 +83,7 @@ def symbolic_key_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> s
                 *surroundings(),
                 f"gradients {gradients}",
                 f"open {list(symbolic_inputs.shapes)}",
+                f"overwritten {request_of(gm).overwritten_inputs}",
                 f"{space.names} {space.points}",
                 *(f"input {k} {input_text(example[k], live_scalar_types)}" for example in others for k in varied),
                 *graph_lines(gm, first, live_scalar_types),

@@ -7,7 +7,8 @@
 ``torch.cond`` stands alone. So do changes of tensor objects, and calls that make leaves
 (``runtime/eager/tensor_object_state.py``). A piece is compiled when it first runs, because its inputs are known then; a
 branch of a ``cond`` that never runs is not compiled. Autograd connects the pieces as it connects any two compiled
-functions. A call of ``torch.autograd.grad`` runs eagerly: no piece contains the whole path back.
+functions. A call of ``torch.autograd.grad`` is part of a piece that contains the whole path back, and runs eagerly
+otherwise.
 """
 
 from __future__ import annotations
@@ -43,8 +44,54 @@ def watched_by(node: Node) -> list[Any]:
         return [node.args[0]]
     if node.target is not torch.autograd.grad:
         return []
-    inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
-    return [x for x in (inputs if isinstance(inputs, (tuple, list)) else (inputs,)) if x.op != "placeholder"]  # type: ignore
+    return [x for x in differentiated_by(node) if x.op != "placeholder"]
+
+
+def differentiated_by(node: Node) -> list[Node]:
+    """The tensors that a call of ``torch.autograd.grad`` differentiates by."""
+    inputs: Any = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
+    return list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+
+
+def gradients_in_pieces(gm: GraphModule) -> set[Node]:
+    """The calls of ``torch.autograd.grad`` whose whole path back has no call in it that stands alone."""
+    if any(node.target in WATCHING or UNBACKED in node.meta for node in gm.graph.nodes):
+        return set()  # more cuts, whose places depend on these calls
+    whole = {node for node in gm.graph.nodes if node.target is torch.autograd.grad}
+    while True:
+        number, piece_of_node = 0, {}
+        watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
+        for node in gm.graph.nodes:
+            is_cut = stands_alone(node) or node.target is torch.autograd.grad and node not in whole
+            number += is_cut
+            piece_of_node[node] = number
+            number += is_cut or node in watched
+        cut = {
+            node
+            for node in whole
+            if any(piece_of_node[each] != piece_of_node[node] for each in between(differentiated_by(node), node))
+        }
+        if not cut:
+            return whole
+        whole -= cut  # they are cuts themselves
+
+
+def between(sources: list[Node], end: Node) -> set[Node]:
+    """All nodes on a way from one of the sources to the end, but for these. A call that writes to its argument is on
+    the way to every later use of it."""
+    found = set(sources)
+    node = next(each for each in end.graph.nodes if each in found)
+    while node is not end:
+        if any(given in found for given in node.all_input_nodes) and node.target != "requires_grad_":
+            found.add(node)
+            found.update(written_by(node))
+        node = node.next
+    return found - set(sources)
+
+
+def written_by(node: Node) -> list[Node]:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return node.all_input_nodes[:1] if name.endswith("_") or name == "setitem" else []
 
 
 def has_unknown_size(node: Node) -> bool:
@@ -59,7 +106,8 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     steps: list[Step] = []
     stretch: list[Node] = []
     taken: set[Node] = set()
-    watched = {each for node in gm.graph.nodes for each in watched_by(node)}
+    whole = gradients_in_pieces(gm)
+    watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
 
     def end_stretch() -> None:
         if stretch:
@@ -71,7 +119,7 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
         events.emit("lower.unbacked", text="eager kernels compute with sizes that depend on data", graph_module=gm)
     ends_here = False
     for node in gm.graph.nodes:
-        if stands_alone(node) or node.target is torch.autograd.grad:
+        if stands_alone(node) or node.target is torch.autograd.grad and node not in whole:
             end_stretch()
             for each in with_parts(node):
                 taken.add(each)

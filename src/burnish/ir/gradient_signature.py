@@ -85,6 +85,8 @@ class Gradients:
     `flows`."""
     aliases: tuple[int, ...] = ()
     """The positions of the outputs that are the last ports: views of inputs or of other outputs."""
+    overwritten: tuple[int, ...] = ()
+    """The positions of inputs that the caller writes to between forward and backward."""
 
 
 @dataclass(frozen=True, slots=True)

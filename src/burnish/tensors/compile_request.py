@@ -38,6 +38,12 @@ class CompileRequest:
     """Sizes of inputs that are symbolic (``capture.symbolic_sizes``), or None: all sizes are those of the examples."""
 
     written_inputs: tuple[int, ...] = ()
+    overwritten_inputs: tuple[int, ...] = ()
+    """Inputs that the caller writes to as soon as the graph has run."""
+
+    is_refused: bool = False
+    """Set by the compiler: the graph runs eagerly."""
+
     outputs_are_inference: tuple[bool | None, ...] = ()
     """For each output, whether it is an inference tensor, if the graph switches inference mode; None: no tensor."""
 

@@ -8,19 +8,19 @@ TENSOR_STATE = kind(
     "B401",
     "tensor-state",
     title="the state of a tensor object is changed",
-    why="""`requires_grad_()`, the removal of a hook, or `x.data = y` with data of another shape change the tensor
-        object that the caller holds, not a value that flows through the graph. Autograd looks at that state while
-        operations run, so the change has to happen at its place, between two graphs. Registering a hook,
-        `retain_grad()` and `x.data = y` of the same shape stay in the graph, unless the backend is one that runs no
-        Python.""",
-    what_to_do="""Set `requires_grad` and register hooks once, before the compiled function is called. Update values
-        with in-place operations under `torch.no_grad()`.""",
+    why="""`resize_()`, the removal of a hook, or `x.data = y` with data of another shape change the tensor object that
+        the caller holds, not a value that flows through the graph. Autograd looks at that state while operations run,
+        so the change has to happen at its place, between two graphs. Registering a hook, `retain_grad()`,
+        `requires_grad_()` and `x.data = y` of the same shape stay in the graph, unless the backend is one that runs
+        no Python.""",
+    what_to_do="""Give tensors their sizes and register hooks once, before the compiled function is called. Update
+        values with in-place operations under `torch.no_grad()`.""",
     broken="""
         import torch
 
         def fn(x):
-            x.requires_grad_()
-            return (x * 2).sum()
+            x.data = torch.ones(2)
+            return x.sum()
 
         fn(torch.ones(3))
         """,
@@ -28,9 +28,9 @@ TENSOR_STATE = kind(
         import torch
 
         def fn(x):
-            return (x * 2).sum()
+            return x[:2].fill_(1).sum()
 
-        fn(torch.ones(3, requires_grad=True))
+        fn(torch.ones(3))
         """,
 )
 

@@ -39,18 +39,19 @@ from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, num
 from ..numbers.live_scalars import Expression, Live
 from ..pytorch import (
     activation_checkpointing,
-    autograd_functions,
     backward_and_grad,
     cond,
     constant_queries,
     cuda_calls,
     lazy_modules,
+    module_hooks,
     optimizers,
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
     torch_switches,
 )
+from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
@@ -325,6 +326,11 @@ def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
+def _enter_dual_level(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Before it is entered: nothing would leave it if ``fullgraph=True`` raises an error later."""
+    return m.stop(breaks.OPAQUE_CALL, "forward-mode differentiation")
+
+
 def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
     """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
     return None
@@ -332,6 +338,7 @@ def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
+    torch.autograd.forward_ad.enter_dual_level: _enter_dual_level,
     typing.cast: _cast,
     record_function.__enter__: _enter_record,
     record_function.__exit__: _exit_record,
@@ -367,6 +374,7 @@ PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
+PYTHON_FUNCTIONS.update(module_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
 PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)

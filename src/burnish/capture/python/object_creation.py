@@ -21,6 +21,7 @@ from ..interpreter.frame_introspection import current_class, first_argument, why
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
+from ..pytorch import module_hooks
 from ..subclasses import make_tensors
 from . import random_objects
 from .attributes.class_lookup import lookup
@@ -430,6 +431,7 @@ CONSTRUCTORS: dict[type, Any] = {
     dict: _from_iterable,
     int: _convert,
     random.Random: random_objects.construct,
+    torch.utils.hooks.BackwardHook: module_hooks.make,
     float: _convert,
     complex: _convert,
     bool: _convert,

@@ -12,6 +12,10 @@ therefore allows none: *before* it writes to an object from outside, prints, or 
 and the segment ends before the call of `checkpoint`, which is made for real on every run.
 
 The traced run is a real one: its saved tensors are also recomputed, from the recorded calls.
+
+With `use_reentrant=True`, torch runs the function without gradients first, and differentiates the recomputation by a
+backward pass of its own. What the function computes is the same unless it asks whether gradients are on, or reads
+tensors with a history that are not among its arguments. Then the region is given up (`reentrant_checkpoints`).
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_calls
-from .higher_order import selective_checkpoints
+from .higher_order import reentrant_checkpoints, selective_checkpoints
 
 OPTIONS = frozenset(
     (
@@ -74,18 +78,24 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
         m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with {why}")
     m.guard_outcome(Expression(checkpoints_plainly, ()), True)
     if m.region is not None:
+        if options["use_reentrant"] or getattr(m.region, "is_reentrant", False):
+            m.region.refuse("a checkpoint in a checkpoint with use_reentrant=True")
         # Of nested checkpoints only the outer one counts. More is saved during its recomputation.
         m.region.meets_another()
         return m.call(function, args, kwargs)
     if not torch.is_grad_enabled():
         return m.call(function, args, kwargs)
-    m.region = CapturedRegion(m, function, args, options.get("preserve_rng_state", True) is not False, policy)
+    is_reentrant = options.get("use_reentrant") is True
+    if is_reentrant and (why := reentrant_checkpoints.why_not_alike(args, kwargs)) is not None:
+        m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with use_reentrant=True, and {why}")
+    keeps_random = options.get("preserve_rng_state", True) is not False
+    m.region = CapturedRegion(m, function, args, keeps_random, policy, is_reentrant)
     return m.call(run_region, (function, args, kwargs), {})
 
 
 def why_not_region(m: Any, options: dict) -> str | None:
-    if options.get("use_reentrant") is not False:
-        return "use_reentrant=True, which runs the function without gradients first"
+    if type(options.get("use_reentrant")) is not bool:
+        return "no choice of use_reentrant"
     for name, usual in (
         ("context_fn", torch_checkpoint.noop_context_fn),
         ("debug", False),
@@ -114,11 +124,11 @@ def run_region(function, args, kwargs):  # type: ignore[no-untyped-def]
     except BaseException as error:
         region_raised(error)
         raise
-    region_ends()
+    region_ends(answer)
     return answer
 
 
-def region_ends() -> None:
+def region_ends(answer: Any) -> None:
     """Handled by `ends`."""
 
 
@@ -127,7 +137,7 @@ def region_raised(error: BaseException) -> None:
 
 
 def ends(m: Any, args: tuple, kwargs: dict) -> Any:
-    m.region.end()
+    m.region.end(args[0])
     return None
 
 
@@ -138,8 +148,10 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
 class CapturedRegion:
     """A checkpointed call that is being traced."""
 
-    def __init__(self, m: Any, function: Any, args: tuple, keeps_random: bool, policy: Any = None):
-        self.m, self.keeps_random = m, keeps_random
+    def __init__(
+        self, m: Any, function: Any, args: tuple, keeps_random: bool, policy: Any = None, is_reentrant: bool = False
+    ):
+        self.m, self.keeps_random, self.is_reentrant = m, keeps_random, is_reentrant
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         self.start = CallStart(m, args)
         self.given = {id(a): a for a in args if isinstance(a, torch.Tensor)}
@@ -169,6 +181,10 @@ class CapturedRegion:
         """An object other than a tensor is about to be changed."""
         if id(target) not in self.made:
             self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def asks_about_gradients(self, what: str) -> NoReturn:
+        """The program asks what differs between the two runs of a reentrant checkpoint."""
+        self.give_up(breaks.DISABLED_CALL, f"{what} in it, which differs between its runs (use_reentrant=True)")
 
     def refuse(self, what: str) -> NoReturn:
         self.give_up(breaks.DISABLED_CALL, f"{what} in it, which happens again in backward")
@@ -211,9 +227,14 @@ class CapturedRegion:
 
     # ---- the end of a region
 
-    def end(self) -> None:
+    def end(self, answer: Any) -> None:
         """The function has returned."""
         recorder = self.m.recorder
+        if self.is_reentrant:
+            before = [value for _, value in self.held.values()]
+            why = reentrant_checkpoints.why_not_alike_after(recorder, self.start.calls, self.given, before, answer)
+            if why is not None:
+                self.give_up(breaks.DISABLED_CALL, f"use_reentrant=True, and {why}")
         self.leave_policy()
         draws = self.start.random.has_changed()
         if self.start.has_switched():

@@ -33,7 +33,7 @@ from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from .autograd_functions import may_read_in_backward
+from .custom_functions.autograd_functions import may_read_in_backward
 
 # Whether gradients for a dictionary of tensors are supported: `grad(loss, {"w": w})`. Not by older torch (2.11).
 TAKES_TABLES = "dict[" in str(inspect.signature(torch.autograd.grad).parameters["inputs"].annotation)
@@ -216,8 +216,8 @@ class Gradients:
 
     def why_not_accumulate(self, leaf: torch.Tensor) -> str | None:
         m = self.m
-        if type(leaf) not in TENSOR_TYPES or m.heap.origin_of(leaf) is None:
-            return "a leaf that was made here, or that capture did not see"
+        if type(leaf) not in TENSOR_TYPES or not m.knows(leaf):
+            return "a leaf that capture did not see"
         if not is_leaf(leaf):
             return "a tensor that is no leaf keeps its gradient"
         if has_hooks(leaf):
@@ -231,7 +231,8 @@ class Gradients:
         return None
 
     def guard_hooks(self, leaves: list[torch.Tensor]) -> None:
-        parts = tuple(Expression(None, (self.m.heap.origin_of(leaf).source,)) for leaf in leaves)
+        origins = filter(None, map(self.m.heap.origin_of, leaves))
+        parts = tuple(Expression(None, (origin.source,)) for origin in origins)
         self.m.heap.guard("outcome", None, (Expression(without_hooks, parts), True))
 
     # ---- storing a gradient

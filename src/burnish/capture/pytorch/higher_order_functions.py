@@ -24,8 +24,8 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_errors import fail
 from ..numbers.live_scalars import Live
-from .autograd_function_writes import written_by
 from .cond import Branch
+from .custom_functions.autograd_function_writes import written_by
 from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 

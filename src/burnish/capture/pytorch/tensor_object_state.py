@@ -5,6 +5,7 @@
                                                         fill(slot, f)                           when the segment has run
     y.retain_grad()                                     retain_grad(y)
     p.data = value                                      set_data_(p, value)
+    x.requires_grad_()                                  x.requires_grad_(True)
 
 A hook is a user function that autograd calls later, outside of captured code. The objects it closes over may be new in
 each run. So the graph registers an empty slot, and the end of the segment makes the function and stores it there. That
@@ -97,7 +98,7 @@ def before_hooks(handler: Callable) -> Callable:
     """A handler of a backward pass: the segment ends before it if hooks wait for their functions."""
 
     def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
-        if m.hooks:
+        if m.hooks or m.module_hooks:
             m.stop(breaks.TENSOR_STATE, "a backward pass after a hook was registered")
         return handler(m, args, kwargs)
 
@@ -132,6 +133,25 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     nodes = m.recorder.tensor(tensor), m.recorder.tensor(value)
     m.plainly(setattr, tensor, "data", value)
     step(m, steps.set_data_, *nodes)
+    return None
+
+
+def set_requires_grad(m: Any, tensor: Any, flag: Any) -> Any:
+    """``tensor.requires_grad_(flag)`` and ``tensor.requires_grad = flag`` of a leaf. Torch raises for other tensors:
+    plain Python repeats that."""
+    if (
+        type(flag) is not bool
+        or not takes_steps(m, tensor)
+        or not m.options.runs_python
+        or not tensor.is_leaf
+        or not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    ):
+        return MISSING
+    if tensor.requires_grad is not flag:
+        node = m.recorder.tensor(tensor)
+        m.plainly(tensor.requires_grad_, flag)
+        m.recorder.calls.append(Call("requires_grad_", (node, flag), {}, m.user_line()))
+        m.answer = None
     return None
 
 

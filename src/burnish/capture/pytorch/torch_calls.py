@@ -332,7 +332,7 @@ def only_tensors(result: Any) -> bool:
 
 def writes(target: Any, kwargs: dict) -> bool:
     """Whether a call changes a tensor in place (by torch's naming rule), or may do so."""
-    if "out" in kwargs:
+    if "out" in kwargs or kwargs.get("inplace") is True:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
     return (

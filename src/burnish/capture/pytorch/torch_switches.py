@@ -109,6 +109,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return change_setting(m, function, args, kwargs)
     if name.startswith(ASKS) and name not in QUESTIONS and not kwargs and all(type(a) in PLAIN for a in args):
         return ask(m, function, args)
+    if name == "is_grad_enabled" and getattr(m.region, "is_reentrant", False):
+        m.region.asks_about_gradients("torch.is_grad_enabled()")
     if name in QUESTIONS:
         for value in args:
             native_reads.settle_all(m, value)

@@ -76,6 +76,8 @@ class AtenTracer:
         """The ids of inputs that were written to."""
         self.then: dict[int, TraceTensor] = {}
         """Those of them that backward takes in their state at that time, by position."""
+        self.overwritten: tuple[int, ...] = ()
+        """The positions of inputs that the caller writes to as soon as forward has run."""
         self.is_backward = False
         self.picked: list[tuple[Node, Value]] = []
         """Copies made in place of views, and the bases of the views."""

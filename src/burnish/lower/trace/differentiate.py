@@ -59,6 +59,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
             hidden=len(hidden),
             unused=tuple(given),
             aliases=tuple(k for k, _ in aliases),
+            overwritten=tracer.overwritten,
         )
         with custom_backwards(tracer):
             return [*outputs, *add_pieces(tracer, pieces, signature, sources, made)]
@@ -102,6 +103,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
         frees,
         # Where no gradient flows at all, the outputs still require gradients.
         tuple(k for k in given if k not in inputs) if inputs and not no_backward else (),
+        overwritten=tracer.overwritten,
     )
     return [*outputs, *gradients]
 

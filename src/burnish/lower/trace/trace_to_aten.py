@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...tensors.compile_request import facts_of_input
+from ...tensors.compile_request import facts_of_input, request_of
 from ...tensors.torch_state import TorchState
 from .aten_tracer import AtenTracer, Traced
 from .call_rewrites.scalar_tensor_index import why_not_copied
@@ -44,6 +44,7 @@ def trace_once(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, live_scalar_types: tuple[type, ...], salt: int
 ) -> Traced:
     tracer = AtenTracer(gradients, live_scalar_types, salt)
+    tracer.overwritten = request_of(gm).overwritten_inputs
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()

@@ -30,7 +30,7 @@ VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 
 
 def is_custom(target: Any) -> bool:
-    """Whether a node's target is a custom autograd function (`capture/pytorch/autograd_functions.py`)."""
+    """Whether a node's target is a custom autograd function (`capture.pytorch.custom_functions`)."""
     return hasattr(target, "why_not_traceable")
 
 

@@ -4,6 +4,7 @@
     fill(slot, function)                   after the graph has run: the hook, made from this run's values
     retain_grad(y)
     set_data_(p, value)                    p.data = value
+    x.requires_grad_(True)                 of a tensor that the caller holds or gets
     p = torch.nn.Parameter(y)              a leaf of its own class
     z = torch.zeros(3, requires_grad=True)
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
 from ...tensors.collective_operators import is_collective_operator
@@ -60,12 +61,54 @@ def stands_alone(node: Node) -> bool:
     """Whether a node runs as it is, between compiled parts. This includes nodes that make a leaf: differentiating a
     graph checks which of its inputs need gradients."""
     return (
-        getattr(node.target, "stands_alone", False) is True
+        ALONE in node.meta
+        or getattr(node.target, "stands_alone", False) is True
+        or is_leaf_seen_outside(node)
         or node.target is torch.nn.Parameter
         or node.kwargs.get("requires_grad") is True
         or isinstance(node.target, OPERATORS)
         and is_foreign_and_writes(node.target)
     )
+
+
+ALONE = "burnish_stands_alone"
+"""The mark of a node that a compiler could not trace after all."""
+
+
+def is_leaf_seen_outside(node: Node) -> bool:
+    """Whether it is ``x.requires_grad_(flag)`` for a tensor that the caller holds or gets. Other leaves exist in the
+    graph only, and a trace makes them."""
+    if node.target != "requires_grad_":
+        return False
+    x = node.args[0]
+    return (
+        node.args[1] is False
+        or x.op == "placeholder"  # type: ignore[union-attr]
+        or any(user.op == "output" for user in (*node.users, *x.users))  # type: ignore[union-attr]
+    )
+
+
+def let_leaves_stand_alone(gm: GraphModule) -> None:
+    """For a graph whose inputs require no gradients. Its results may require some because of a leaf that it makes, and
+    only autograd knows."""
+    for node in gm.graph.nodes:
+        if node.target == "requires_grad_":
+            node.meta[ALONE] = True
+
+
+def let_functions_stand_alone(gm: GraphModule) -> bool:
+    """For a graph that could not be traced: custom autograd functions run as they are. Returns whether it has any that
+    did not."""
+    found = [node for node in gm.graph.nodes if hasattr(node.target, "why_not_traceable") and not stands_alone(node)]
+    for node in found:
+        node.meta[ALONE] = True
+    return bool(found)
+
+
+def why_native(gm: GraphModule) -> list[str]:
+    """Why compilers do not trace the custom autograd functions of a graph."""
+    reasons = [(node.target, getattr(node.target, "why_not_traceable", None)) for node in gm.graph.nodes]
+    return [f"{target.__name__}: {why}" for target, why in reasons if why]  # type: ignore[union-attr]
 
 
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)

@@ -80,6 +80,10 @@ class GradientLayout:
     """Whether eager frees saved tensors after backward, so that it runs only once."""
     unused: tuple[int, ...] = ()
     """The positions of inputs that require gradients and get none from any output: autograd must not see them."""
+    draws: bool = False
+    """Whether forward draws random numbers: a second run draws the same ones."""
+    written: tuple[int, ...] = ()
+    """The positions of inputs that forward writes to: a second run writes to copies."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
@@ -111,8 +115,22 @@ class GradientSource(Protocol):
     """Computes the gradients that compiled code cannot compute."""
 
     def gradients_by_eager(
-        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool, drawn: Any
     ) -> list[Any]: ...
+
+
+def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:
+    """A second run, which draws the same random numbers and leaves the inputs as they are. `drawn`: torch's random
+    state before the first run."""
+    given = [x.detach().clone() if k in written else x for k, x in enumerate(inputs)] if written else inputs
+    if drawn is None:
+        return eager(*given)
+    now = torch.get_rng_state()
+    torch.set_rng_state(drawn)
+    try:
+        return eager(*given)
+    finally:
+        torch.set_rng_state(now)
 
 
 def check_twice(layout: GradientLayout, kind: str) -> None:
@@ -202,13 +220,13 @@ class Differentiable:
         return tuple(found[: layout.outputs - layout.hidden])
 
     def gradients_by_eager(
-        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool, drawn: Any
     ) -> list[Any]:
         """Gradients from a second run of the eager graph. With `create_graph` they can be differentiated again."""
         layout = self.layout
         check_twice(layout, kind)
         with torch.enable_grad():
-            outputs = self.eager(*inputs)
+            outputs = run_again(self.eager, inputs, layout.written, drawn)
             made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
             shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
             made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
@@ -340,6 +358,7 @@ class Compiled(torch.autograd.Function):
             inputs = tuple(layout.as_given(inputs))
         ctx.step, ctx.layout, ctx.run, ctx.inputs = step, layout, backward, inputs
         ctx.set_materialize_grads(False)
+        ctx.drawn = torch.get_rng_state() if layout.draws else None
         made = forward(*inputs)
         count = layout.outputs - len(layout.shown) - len(layout.views)
         # A view made here could not be written to outside. `detach()` shares the version of its base.
@@ -371,7 +390,7 @@ class Compiled(torch.autograd.Function):
         step: GradientSource = ctx.step
         layout: GradientLayout = ctx.layout
         if torch.is_grad_enabled():
-            found = step.gradients_by_eager(ctx.inputs, tangents, "of gradients (create_graph=True)", True)
+            found = step.gradients_by_eager(ctx.inputs, tangents, "of gradients (create_graph=True)", True, ctx.drawn)
             return None, None, None, None, *layout.ordered(found)
         if all(tangents[k] is None for k in layout.flows):
             # Autograd continues to what the loss reaches by other paths, with no gradient. Zeros would count as a
@@ -380,7 +399,7 @@ class Compiled(torch.autograd.Function):
         if ctx.kept is None:
             raise RuntimeError(TWICE)
         if any(x is not None and is_batched(x) for x in tangents):
-            found = step.gradients_by_eager(ctx.inputs, tangents, "many at once (vmap)", False)
+            found = step.gradients_by_eager(ctx.inputs, tangents, "many at once (vmap)", False, ctx.drawn)
             free_after(ctx, layout)
             return None, None, None, None, *layout.ordered(found)
         flowing = [tangents[k] for k in layout.flows]
@@ -415,7 +434,7 @@ class Compiled(torch.autograd.Function):
         del watched
         found = run(given)
         if came is not None and not all(bool(x.isfinite().all()) for x in found if x is not None):
-            again = step.gradients_by_eager(ctx.inputs, came, "", False)
+            again = step.gradients_by_eager(ctx.inputs, came, "", False, ctx.drawn)
             return None, None, None, None, *layout.ordered(again)
         if layout.gradient_views:
             found = with_views(found, layout.gradient_views, layout.of_tangents)

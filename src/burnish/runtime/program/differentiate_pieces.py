@@ -20,7 +20,7 @@ import torch
 
 from ...concurrency.compute_once import once
 from ...tensors.autograd_pieces import Edge, Pieces, edge_of, find_pieces
-from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice, run_again
 from .shared_gradients import Shown
 from .symbolic_size_program import SymbolicProgram
 
@@ -121,6 +121,8 @@ class DifferentiableInPieces:
         backwards: Sequence[Callable],
     ) -> tuple:
         call = CallInPieces(self, inputs, outputs)
+        if pieces[0].layout.draws:
+            call.drawn = torch.get_rng_state()
         is_on = torch.is_grad_enabled()
         try:  # torch's context managers take microseconds
             torch._C._set_grad_enabled(False)
@@ -173,6 +175,8 @@ class CallInPieces:
     def __init__(self, step: DifferentiableInPieces, inputs: tuple, outputs: OutputLayout):
         self.step, self.inputs, self.outputs = step, inputs, outputs
         self.ports: dict[int, Any] | None = {}
+        self.drawn: torch.Tensor | None = None
+        """Torch's random state before the call, if it draws."""
         self.again: tuple[int, EagerPieces] | None = None
         """The eager run for the backward under way, and its number."""
 
@@ -241,7 +245,7 @@ class CallInPieces:
         check_twice(layout, kind)
         task = torch._C._current_graph_task_id()
         if self.again is None or self.again[0] != task:
-            self.again = task, EagerPieces(self.step, self.inputs, self.outputs)
+            self.again = task, EagerPieces(self.step, self.inputs, self.outputs, layout.written, self.drawn)
             torch.autograd.Variable._execution_engine.queue_callback(self.forget)  # type: ignore[attr-defined]
         return self.again[1].gradients(number, tangents, create_graph)
 
@@ -258,7 +262,7 @@ class PieceOfCall:
         self.call, self.number = call, number
 
     def gradients_by_eager(
-        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool
+        self, inputs: Sequence[Any], tangents: Sequence[Any], kind: str, create_graph: bool, drawn: Any
     ) -> list[Any]:
         piece = self.call.step.pieces[self.number]
         found = self.call.gradients(self.number, piece.layout, tangents, kind, create_graph)
@@ -292,11 +296,18 @@ def nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 class EagerPieces:
     """A second, eager run of a graph, whose gradients are computed in the same pieces."""
 
-    def __init__(self, step: DifferentiableInPieces, inputs: Sequence[Any], outputs: OutputLayout):
+    def __init__(
+        self,
+        step: DifferentiableInPieces,
+        inputs: Sequence[Any],
+        outputs: OutputLayout,
+        written: Sequence[int],
+        drawn: torch.Tensor | None,
+    ):
         with torch.enable_grad():
             # Views: an input may have been computed from another one, whose gradient must not go through it.
             self.inputs = [x.view_as(x) if needs_gradient(x) else x for x in inputs]
-            made = step.eager(*self.inputs)
+            made = run_again(step.eager, self.inputs, written, drawn)
         bases = {view.input: made[k]._base for k, view in outputs.views.items()}
         places = [k for k in range(outputs.outputs) if k not in outputs.shown and k not in outputs.views]
         computed = [made[k] if k < len(made) else bases[at] for at, k in enumerate(places)]

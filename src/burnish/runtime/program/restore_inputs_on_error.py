@@ -178,6 +178,7 @@ def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[lis
 
 def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
     """For a graph that runs in the program's order: when it raises, its inputs are restored or the error is marked."""
+    call = restoring_flags(gm, call)
     written = request_of(gm).written_inputs
     if not written and not any(name_of(node) in DATA for node in gm.graph.nodes):
         return call
@@ -212,6 +213,26 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 for k, (copy, version) in zip(early, kept, strict=True):
                     restore(inputs[k], copy, version)
+            raise
+
+    return restored
+
+
+def restoring_flags(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
+    """For a graph that changes whether its inputs require gradients: when it raises, they require what they did."""
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    changed = [k for k, node in enumerate(inputs) if any(user.target == "requires_grad_" for user in node.users)]
+    if not changed:
+        return call
+
+    @functools.wraps(call)
+    def restored(*inputs: Any) -> Any:
+        before = [inputs[k].requires_grad for k in changed]
+        try:
+            return call(*inputs)
+        except BaseException:
+            for k, flag in zip(changed, before, strict=True):
+                inputs[k].requires_grad_(flag)
             raise
 
     return restored

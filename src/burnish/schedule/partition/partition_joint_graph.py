@@ -66,7 +66,7 @@ class Splitter:
         ends = [*values_in(tuple(self.results)), *checks, *(write.value for write in self.late_writes)]
         self.backward = self.ancestors(ends, stop=self.forward)
         self.backward.update(node for node in late if is_kept(node))
-        written = {graph.inputs[write.input] for write in self.early_writes}
+        written = {graph.inputs[k] for k in (*(write.input for write in self.early_writes), *gradients.overwritten)}
         self.chooser = RecomputeChooser(
             graph,
             self.given,

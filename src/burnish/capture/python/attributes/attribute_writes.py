@@ -102,7 +102,9 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         return m.gradients.write(obj, value)
     if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
         return None
-    if name == "requires_grad" and requires_it_already(m, obj, value):
+    if name == "requires_grad" and (
+        requires_it_already(m, obj, value) or tensor_object_state.set_requires_grad(m, obj, value) is None
+    ):
         return None
     found = lookup(m, type(obj), name)[0]
     if found is not MISSING and (type(obj) in TENSOR_TYPES or hasattr(type(found), "__set__")):

@@ -34,19 +34,30 @@ PLAIN_FACTS = frozenset(
     )
 )
 
+OF_HISTORY = ("requires_grad", "is_leaf")
+
+
+def plain_fact(m: Any, obj: torch.Tensor, name: str) -> Any:
+    if getattr(m.region, "is_reentrant", False) and name in OF_HISTORY and m.heap.origin_of(obj) is None:
+        m.region.asks_about_gradients(f".{name} of a tensor")
+    if name == "shape" and m.unbacked_sizes.has_sizes:
+        shape = m.unbacked_sizes.asked("shape", obj, ())
+        if shape is not None:
+            return shape
+    if name == "shape" and m.symbolic_sizes is not None:
+        return m.symbolic_sizes.asked("shape", obj, ()) or obj.shape
+    return getattr(obj, name)
+
 
 def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     if name in PLAIN_FACTS:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
-            if name == "shape" and m.unbacked_sizes.has_sizes:
-                shape = m.unbacked_sizes.asked("shape", obj, ())
-                if shape is not None:
-                    return shape
-            if name == "shape" and m.symbolic_sizes is not None:
-                return m.symbolic_sizes.asked("shape", obj, ()) or obj.shape
-            return getattr(obj, name)
+            return plain_fact(m, obj, name)
     elif name == "grad":
         return m.gradients.read(obj)
+    elif name == "grad_fn" and type(obj) in TENSOR_TYPES and m.heap.origin_of(obj) is None and m.knows(obj):
+        # Eager's own node. Compiled code has another, so it must not leave the segment: it cannot be made again.
+        return obj.grad_fn
     kind = type(obj)
     descriptor, owner = lookup(m, kind, name)
     if descriptor is MISSING or kind not in TENSOR_TYPES and not hasattr(type(descriptor), "__set__"):

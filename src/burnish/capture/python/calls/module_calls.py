@@ -14,7 +14,7 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import PUSHED
-from ...pytorch import repeated_blocks
+from ...pytorch import module_hooks, repeated_blocks
 from ..attributes.attribute_reads import load
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
@@ -66,8 +66,10 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     """A module whose class has the ``__call__`` of ``nn.Module``."""
     kind, tables = type(module), module.__dict__
     has_global = any(GLOBAL_HOOKS)
-    if tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or has_global and any(GLOBAL_HOOKS[:2]):
-        m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks")
+    has_global_backward = has_global and any(GLOBAL_HOOKS[:2])
+    has_backward = bool(tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or has_global_backward)
+    if has_backward and (why := module_hooks.why_not_in_graph(m, module, has_global_backward)) is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks, and {why}")
     origin = m.origins.get(id(module))
     members = None
     if origin is not None and origin.obj is module:
@@ -78,6 +80,7 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
         tables.get("_forward_hooks")
         or tables.get("_forward_pre_hooks")
         or has_global
+        or has_backward
         or "_compiled_call_impl" in tables
     ):
         if tables.get("_compiled_call_impl") is not None:

@@ -78,12 +78,11 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
     if name in ("as_tensor", "tensor"):
         answer = graph_numbers.tensor_of(m, args, kwargs)
         return MISSING if answer is None else answer
+    if name == "requires_grad_" and is_required_now(m, given, kwargs):
+        return given[0]
     if kwargs or not given:
-        is_required = name == "requires_grad_" and is_required_already(m, function, args, kwargs)
-        return given[0] if is_required else MISSING
+        return MISSING
     tensor = given[0]
-    if name == "requires_grad_" and is_required_already(m, function, args, kwargs):
-        return tensor
     if name == "as_subclass" and len(given) == 2:
         return make_tensors.show_as(m, *given)
     if name in ("item", "tolist"):
@@ -123,8 +122,9 @@ def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: d
     return None
 
 
-def is_required_already(m: Any, function: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether ``tensor.requires_grad_(flag)`` changes nothing."""
-    given = args if type(function) in METHOD_KINDS else (function.__self__, *args)
+def is_required_now(m: Any, given: tuple, kwargs: dict) -> bool:
+    """Whether ``tensor.requires_grad_(flag)`` changes nothing, or has just been recorded."""
     tensor, flags = given[0], (*given[1:], *kwargs.values()) or (True,)
-    return type(tensor) in TENSOR_TYPES and m.knows(tensor) and len(flags) == 1 and tensor.requires_grad is flags[0]
+    if type(tensor) not in TENSOR_TYPES or not m.knows(tensor) or len(flags) != 1:
+        return False
+    return tensor.requires_grad is flags[0] or tensor_object_state.set_requires_grad(m, tensor, flags[0]) is not MISSING

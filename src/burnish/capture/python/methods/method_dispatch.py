@@ -76,6 +76,13 @@ def _call_unless_of_attributes(
     return rule(m, owner, name, args, kwargs, method)
 
 
+def call_autograd_node(m: Any, node: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    """``tensor.grad_fn.name()`` of a tensor that the graph makes."""
+    if name == "name" and not args and not kwargs and m.heap.origin_of(node) is None:
+        return m.plainly(node.name)
+    return call_object(m, node, name, args, kwargs, method)
+
+
 def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
     return load_plainly(m, owner, args[0])
 
@@ -114,6 +121,7 @@ CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
 KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, type), call_class),
     (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
+    (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
     (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
     (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),

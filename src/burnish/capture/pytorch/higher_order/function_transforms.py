@@ -33,8 +33,8 @@ from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
-from ..autograd_functions import ClassReader, Names, NotTraceable
 from ..cond import Branch
+from ..custom_functions.autograd_function_reads import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
 from .lowered_calls import LoweredCalls
 from .nested_calls import call_nested, landing_place

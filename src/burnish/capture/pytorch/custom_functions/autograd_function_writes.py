@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from ..engine.interpreted_or_native import is_trusted
-from ..interpreter.frames import cell_value
+from ...engine.interpreted_or_native import is_trusted
+from ...interpreter.frames import cell_value
 
 METHODS = ("forward", "setup_context", "backward", "vjp")
 CHANGING_METHODS = frozenset(

@@ -1,13 +1,9 @@
-"""Custom ``torch.autograd.Function``s: one node each, which a compiler may trace where that is safe.
+"""Whether compilers may trace a custom ``autograd.Function``: what its code reads, found in the bytecode.
 
-    Scaled.apply(x, 2.0)        apply_Scaled = apply_Scaled(x, 2.0)        the node; its target runs ``apply`` for real
+    why_not_traceable(cls, names, given)           None, or the first read that forbids it, in words
+    names.are_as_they_were()                       the guard: the values found under all names are unchanged
 
-A node runs the user's ``forward`` natively on every run, and autograd runs ``backward`` when it reaches it. So their
-reads need no guard. A compiler that wants to fuse their operations runs them once, on tensors without data, and the
-values they read become part of compiled code. That is correct for tensor code that reads only its arguments, ``ctx``,
-torch, constants, and functions with the same property. The bytecode shows whether this holds: ``why_not_traceable``
-names the first violation. Values read by name are recorded (``Names``) and guarded together. A function with other side
-effects or reads (it prints, counts, branches on data, hooks tensors) stays native.
+Tensor code qualifies that reads only its arguments, ``ctx``, torch, constants, and functions with the same property.
 """
 
 from __future__ import annotations
@@ -23,14 +19,9 @@ from typing import Any
 
 import torch
 
-from ...runtime.segments import ResultsChanged
-from .. import breaks
-from ..engine.break_signals import Late
-from ..engine.recorded_calls import NotRecordable
-from ..interpreter.frames import MISSING, cell_value
-from ..numbers.live_scalars import Expression, Live
-from .autograd_function_writes import attributes_after, what_is_written
-from .opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
+from ...engine.interpreted_or_native import is_trusted
+from ...interpreter.frames import MISSING, cell_value
+from .autograd_function_writes import attributes_after
 
 CONSTANTS = (
     int,
@@ -119,102 +110,8 @@ DRAWS = (
 WRAPPERS = ("torch.autograd.function", "torch.amp.autocast_mode")
 """The modules of decorators for ``forward`` and ``backward``: once_differentiable, custom_fwd, custom_bwd."""
 
-
-def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """``cls.apply(*args, **kwargs)`` while tracing."""
-    names = Names(cls)
-    why = why_not_traceable(cls, names, len(args)) if cls not in CHANGING else "what it reads changes from call to call"
-    written = None if why is None else what_is_written(cls)
-    if written is not None:
-        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
-    if why is not None and not m.options.runs_python:
-        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
-    call = CustomCall(cls, why)
-    if why is None:
-        m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
-    reads = why is not None or names.may_be_written()
-    (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
-    live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
-    if (
-        live
-        and not kwargs
-        and m.options.runs_python
-        and all(isinstance(a, float) and not a.expression.in_graph for a in live)
-    ):
-        if reads:
-            stop_after_writes(m, call.__name__)
-        return call_with_numbers(m, call, args)
-    return call_in_graph(m, call, args, kwargs, reads)
-
-
-def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
-    """Call with floats that change from call to call. If they change more than the values of the results, the node
-    notices, and its segment runs as plain Python."""
-    mark = m.recorder.mark()
-    for value in args:
-        m.heap.expose(value)
-    try:
-        value = call.function(*[a.plain() if isinstance(a, Live) else a for a in args])
-    except Exception as error:
-        trouble = error
-    else:
-        call.expect(m, value)
-        call.sizes = sizes_of(value)
-        try:
-            m.recorder.record(call, args, {}, value, live_allowed=True)
-            refuse_after_writes(m, call)
-        except NotRecordable as error:
-            m.recorder.undo_to(mark)
-            m.late(breaks.OPAQUE_CALL, f"{call.__name__}: {error}", value)
-        return value
-    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
-
-
-class CustomCall(OpaqueCall):
-    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
-
-    stands_alone = False
-
-    def __init__(self, cls: type, why_not_traceable: str | None):
-        super().__init__(cls.apply, f"apply_{cls.__name__}")
-        self.why_not_traceable = why_not_traceable
-        self.sizes: Any = None  # of the results, if numbers among the arguments change
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self.checked(self.function(*args, **kwargs))
-        if self.sizes is not None and sizes_of(made) != self.sizes:
-            raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
-        return made
-
-    def is_compared(self) -> bool:
-        return self.why_not_traceable is not None or self.sizes is not None
-
-    def expect(self, m: Any, made: Any) -> None:
-        if self.why_not_traceable is not None:  # others run again only if their reads are unchanged
-            super().expect(m, made)
-
-
-def sizes_of(made: Any) -> Any:
-    if isinstance(made, torch.Tensor):
-        return made.dtype, tuple(made.shape), made.stride() if made.layout is torch.strided else None
-    return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
-
-
-# ---- names that are read
-
 CHANGING: weakref.WeakSet = weakref.WeakSet()
 """Functions that read a name which turned out not to be constant. They stay native from then on."""
-
-SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
-"""Functions that read nothing the program may write."""
-
-
-def may_read_in_backward(node: Any) -> bool:
-    """Whether a node of the autograd graph runs Python that may read state written by the program."""
-    return (
-        isinstance(node, torch.autograd.function.BackwardCFunction)
-        and getattr(node, "_forward_cls", None) not in SELF_CONTAINED
-    )
 
 
 class Names:
@@ -269,12 +166,15 @@ class ClassReader:
     def __init__(self, names: Names, given: int = 0):
         self.names, self.given = names, given
         self.seen: set[Any] = set()
+        self.is_backward = False
+        """Whether the code runs in backward, when an attribute may have another value than the guards saw."""
 
     def function_class(self, cls: type) -> None:
-        if cls in self.seen:
+        if (cls, self.is_backward) in self.seen:
             return
         given = 0 if self.seen else self.given  # of a class that the code names, any number may be given
-        self.seen.add(cls)
+        self.seen.add((cls, self.is_backward))
+        outer = self.is_backward
         for name in ("forward", "backward", "setup_context", "vjp"):
             owner = next((base for base in cls.__mro__ if name in base.__dict__), None)
             for base in cls.__mro__[: cls.__mro__.index(owner) + 1] if owner is not None else ():
@@ -287,7 +187,9 @@ class ClassReader:
             if not isinstance(method, staticmethod):
                 raise NotTraceable(f"{cls.__qualname__}.{name} is no static method")
             takes_ctx = name != "forward" or not has_setup(cls)
+            self.is_backward = outer or name in ("backward", "vjp")
             self.function(method.__func__, takes_ctx, given + takes_ctx if name == "forward" else 0)
+        self.is_backward = outer
         backward = inspect.unwrap(inspect.getattr_static(cls, "backward").__func__)
         if backward.__code__.co_argcount > 2 or backward.__code__.co_flags & inspect.CO_VARARGS:
             for method in ("forward", "setup_context"):
@@ -305,9 +207,9 @@ class ClassReader:
             function = function.__wrapped__
         if not isinstance(function, types.FunctionType):
             raise NotTraceable(f"{function!r} is no Python function")
-        if function in self.seen:
+        if (function, self.is_backward) in self.seen:
             return
-        self.seen.add(function)
+        self.seen.add((function, self.is_backward))
         code, defaults = function.__code__, function.__defaults__ or ()
         used = defaults[max(0, given - (code.co_argcount - len(defaults))) :]
         for default in (*used, *(function.__kwdefaults__ or {}).values()):
@@ -315,9 +217,6 @@ class ClassReader:
                 raise NotTraceable(f"{function.__qualname__} has a default that may change")
         if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
             raise NotTraceable(f"{function.__qualname__} is a generator")
-        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-        for name, cell in cells.items():
-            self.value(self.names.read_cell(cell), name, ())
         ctx = code.co_varnames[0] if takes_ctx and code.co_argcount else None
         self.code(code, function, ctx)
 
@@ -331,6 +230,9 @@ class ClassReader:
                 if value is MISSING:
                     value = getattr(builtins, argument, MISSING)
                 self.value(value, argument, tuple(attributes_after(instructions, at)))
+            elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and argument in function.__code__.co_freevars:
+                cell = (function.__closure__ or ())[function.__code__.co_freevars.index(argument)]
+                self.value(self.names.read_cell(cell), argument, tuple(attributes_after(instructions, at)))
             elif name in (
                 "STORE_GLOBAL",
                 "DELETE_GLOBAL",
@@ -373,6 +275,8 @@ class ClassReader:
             if attributes[:1] == ("apply",):
                 self.function_class(value)
                 return
+            if attributes and self.attribute_of_class(value, attributes[0]):
+                return
         elif is_torch_function(value):
             return
         if isinstance(value, OPERATORS):
@@ -380,7 +284,42 @@ class ClassReader:
         if isinstance(value, types.FunctionType):
             self.function(value)
             return
+        if attributes and self.attribute_of_instance(value, attributes[0]):
+            return
         raise NotTraceable(f"{name} may be, or do, something else in the next call")
+
+    def attribute_of_class(self, cls: type, name: str) -> bool:
+        """``cls.scale`` and ``cls.backward(ctx, gradient)``: whether it is a constant, or a static method that only
+        computes."""
+        if type(cls) is not FUNCTION_META:
+            return False
+        for base in cls.__mro__:
+            found = self.names.read(base.__dict__, name)  # type: ignore[arg-type]
+            if found is not MISSING:
+                break
+        else:
+            return False
+        if isinstance(found, staticmethod) and not is_torch_function(found):
+            self.function(found.__func__, takes_ctx=True)
+            return True
+        return is_constant(found) and not self.is_backward
+
+    def attribute_of_instance(self, value: Any, name: str) -> bool:
+        """``config.scale``: whether it is a constant in the object's own dictionary, or in that of its class."""
+        kind = type(value)
+        if self.is_backward or isinstance(value, torch.nn.Module) or is_trusted(kind.__module__):
+            return False
+        if kind.__getattribute__ is not object.__getattribute__ or type(getattr(value, "__dict__", None)) is not dict:
+            return False
+        own = self.names.read(value.__dict__, name)
+        for base in kind.__mro__:
+            found = self.names.read(base.__dict__, name)  # type: ignore[arg-type]
+            if found is not MISSING:  # data descriptors come first: only constants of a class leave its instances alone
+                return is_constant(found) and is_constant(found if own is MISSING else own)
+        return own is not MISSING and is_constant(own)
+
+
+FUNCTION_META = type(torch.autograd.Function)
 
 
 def has_setup(cls: type) -> bool:

@@ -1,0 +1,151 @@
+"""Custom ``torch.autograd.Function``s: one node each, which a compiler may trace where that is safe.
+
+    Scaled.apply(x, 2.0)        apply_Scaled = apply_Scaled(x, 2.0)        the node; its target runs ``apply`` for real
+
+A node runs the user's ``forward`` natively on every run, and autograd runs ``backward`` when it reaches it. So their
+reads need no guard. A compiler that wants to fuse their operations runs them once, on tensors without data, and the
+values they read become part of compiled code. That is correct for tensor code that reads only its arguments, ``ctx``,
+torch, constants, and functions with the same property. The bytecode shows whether this holds
+(``autograd_function_reads``). Values read by name are recorded (``Names``) and guarded together. A function with other
+side effects or reads (it prints, branches on data, hooks tensors) stays native: compilers run it as it is, between
+compiled parts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from ....runtime.segments import ResultsChanged
+from ... import breaks
+from ...engine.break_signals import Late
+from ...engine.recorded_calls import NotRecordable
+from ...numbers.live_scalars import Expression, Live
+from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
+from .autograd_function_reads import CHANGING, Names, why_not_traceable
+from .autograd_function_writes import what_is_written
+
+
+def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    """``cls.apply(*args, **kwargs)`` while tracing."""
+    names = Names(cls)
+    held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}
+    if cls in CHANGING:
+        why: str | None = "what it reads changes from call to call"
+    elif held:
+        why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
+    else:
+        why = why_not_traceable(cls, names, len(args))
+    written = None if why is None else what_is_written(cls)
+    if written is not None:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
+    if why is not None and not m.options.runs_python:
+        m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
+    call = CustomCall(cls, why)
+    if held:
+        call.function = with_held(cls, held)
+        args = tuple(value for k, value in enumerate(args) if k not in held)
+        for value in held.values():
+            m.heap.guard("is", m.heap.origin_of(value).source, value)
+    if why is None:
+        m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+    reads = why is not None or names.may_be_written()
+    (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
+    live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
+    if (
+        live
+        and not kwargs
+        and m.options.runs_python
+        and all(isinstance(a, float) and not a.expression.in_graph for a in live)
+    ):
+        if reads:
+            stop_after_writes(m, call.__name__)
+        return call_with_numbers(m, call, args)
+    return call_in_graph(m, call, args, kwargs, reads)
+
+
+def is_outside_object(m: Any, value: Any) -> bool:
+    """Whether an argument is a module, or another object from outside that a graph cannot contain. The function gets
+    that very object in each run."""
+    if isinstance(value, (torch.Tensor, Live, type, *CONTAINERS)) or m.is_constant(value):
+        return False
+    return isinstance(value, torch.nn.Module) or m.heap.origin_of(value) is not None and hasattr(value, "__dict__")
+
+
+CONTAINERS = (list, tuple, dict, set, frozenset)
+
+
+def with_held(cls: type, held: dict[int, Any]) -> Any:
+    """``cls.apply`` with these of its arguments filled in."""
+
+    def apply_with_held(*others: Any) -> Any:
+        rest, count = iter(others), len(held) + len(others)
+        return cls.apply(*[held[k] if k in held else next(rest) for k in range(count)])  # type: ignore[attr-defined]
+
+    return apply_with_held
+
+
+def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
+    """Call with floats that change from call to call. If they change more than the values of the results, the node
+    notices, and its segment runs as plain Python."""
+    mark = m.recorder.mark()
+    for value in args:
+        m.heap.expose(value)
+    try:
+        value = call.function(*[a.plain() if isinstance(a, Live) else a for a in args])
+    except Exception as error:
+        trouble = error
+    else:
+        call.expect(m, value)
+        call.sizes = sizes_of(value)
+        try:
+            m.recorder.record(call, args, {}, value, live_allowed=True)
+            refuse_after_writes(m, call)
+        except NotRecordable as error:
+            m.recorder.undo_to(mark)
+            m.late(breaks.OPAQUE_CALL, f"{call.__name__}: {error}", value)
+        return value
+    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+class CustomCall(OpaqueCall):
+    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
+
+    def __init__(self, cls: type, why_not_traceable: str | None):
+        super().__init__(cls.apply, f"apply_{cls.__name__}")
+        self.why_not_traceable = why_not_traceable
+        self.stands_alone = why_not_traceable is not None
+        self.sizes: Any = None  # of the results, if numbers among the arguments change
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self.checked(self.function(*args, **kwargs))
+        if self.sizes is not None and sizes_of(made) != self.sizes:
+            raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
+        return made
+
+    def is_compared(self) -> bool:
+        return self.why_not_traceable is not None or self.sizes is not None
+
+    def expect(self, m: Any, made: Any) -> None:
+        if self.why_not_traceable is not None:  # others run again only if their reads are unchanged
+            super().expect(m, made)
+
+
+def sizes_of(made: Any) -> Any:
+    if isinstance(made, torch.Tensor):
+        return made.dtype, tuple(made.shape), made.stride() if made.layout is torch.strided else None
+    return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
+
+
+SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
+"""Functions that read nothing the program may write."""
+
+
+def may_read_in_backward(node: Any) -> bool:
+    """Whether a node of the autograd graph runs Python that may read state written by the program."""
+    return (
+        isinstance(node, torch.autograd.function.BackwardCFunction)
+        and getattr(node, "_forward_cls", None) not in SELF_CONTAINED
+    )

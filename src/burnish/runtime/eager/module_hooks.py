@@ -1,0 +1,46 @@
+"""Graph nodes around a module with backward hooks: the two functions of autograd between which gradients are watched.
+
+    hook = MakeHook(module)()                  torch's own object, with the hooks that the module has now
+    (x,) = set_up_inputs(hook, (x,))           x passes through the first function
+    y = module.forward(x)
+    (y,) = set_up_outputs(hook, (y,))          and the result through the second
+
+The nodes run as they are, each at its place, and the parts of the graph between them are compiled.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.hooks import BackwardHook
+
+
+class MakeHook:
+    """``module`` is held: the graph belongs to this module alone."""
+
+    stands_alone = True
+    __module__ = __name__
+
+    def __init__(self, module: torch.nn.Module):
+        self.module = module
+        self.__name__ = self.__qualname__ = f"hook_of_{type(module).__name__}"
+
+    def __call__(self) -> BackwardHook:
+        return make_hook(self.module)
+
+
+def make_hook(module: torch.nn.Module) -> BackwardHook:
+    hooks = list(module._backward_hooks.values())
+    return BackwardHook(module, hooks, list(module._backward_pre_hooks.values()))
+
+
+def set_up_inputs(hook: BackwardHook, given: tuple) -> tuple:
+    """``given``: the module's arguments, with None for those that are no tensors."""
+    return hook.setup_input_hook(given)
+
+
+def set_up_outputs(hook: BackwardHook, made: tuple) -> tuple:
+    return hook.setup_output_hook(made)
+
+
+for _step in (set_up_inputs, set_up_outputs):
+    _step.stands_alone = True  # type: ignore[attr-defined]
