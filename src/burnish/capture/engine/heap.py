@@ -360,6 +360,8 @@ class Heap:
     def why_not_readable(self, value: Any) -> str | None:
         """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
         origin = self.origin_of(value)
+        if self.tracer.shared_arrays.get(id(value), (None,))[0] is value:
+            return "an array whose data the graph computes"
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
         kind = type(value)

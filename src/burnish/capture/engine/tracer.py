@@ -120,7 +120,7 @@ class Tracer(Machine):
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
-        self.shared_arrays: dict[int, Any] = {}
+        self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes

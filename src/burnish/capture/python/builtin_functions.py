@@ -35,8 +35,9 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, numpy_arrays, numpy_constants
+from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars
 from ..numbers.live_scalars import Expression, Live
+from ..numpy_calls import array_operations
 from ..pytorch import (
     activation_checkpointing,
     autograd_functions,
@@ -127,8 +128,8 @@ def _math(function: Callable) -> Callable:
             return value
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
-        if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
-            return numpy_constants.apply(m, function, *args)
+        if args and type(args[0]) in value_kinds.NUMPY and not kwargs:
+            return array_operations.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
         if name and args and value_kinds.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
@@ -370,7 +371,7 @@ PYTHON_FUNCTIONS.update(
     {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
 )
 PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
-PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
+PYTHON_FUNCTIONS.update(array_operations.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_object_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)

@@ -186,7 +186,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
     heap = tracer.heap
     if tracer.recorder.written_inputs():
         sources = [
-            h.source
+            h.source.base if h.source.kind == "array" else h.source  # each check shows an array by another tensor
             for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
             if isinstance(t, torch.Tensor)
         ]

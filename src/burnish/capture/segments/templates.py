@@ -244,6 +244,7 @@ BUILDERS: dict[type, Any] = {
     RemovableHandle: tensor_object_state.build_handle,
     warnings.catch_warnings: warning_filters.build_block,
     numpy_kinds.ARRAY: numpy_arrays.build,
+    **dict.fromkeys(numpy_kinds.NUMBERS, numpy_arrays.build_number),
     **dict.fromkeys(
         (
             *rebuild_containers.VIEWS,
