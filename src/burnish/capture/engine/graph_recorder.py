@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
-from ..numbers import numpy_arrays, numpy_kinds
+from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
@@ -268,6 +268,8 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
+            if object_addresses.is_in(value.expression):
+                raise NotRecordable("the address of an object")
             if isinstance(value, str) or getattr(self.tracer.region, "settles_numbers", False):
                 return value.settle()
             if value.expression.in_graph and not live_allowed:

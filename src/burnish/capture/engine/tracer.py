@@ -29,7 +29,7 @@ from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.exception_context import stop_iteration_error
 from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
-from ..numbers import graph_numbers, live_scalars
+from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins, object_creation
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
@@ -121,6 +121,7 @@ class Tracer(Machine):
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
         self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
+        self.addresses: dict[int, Any] = {}  # of objects made here, with these: see object_addresses
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
@@ -313,6 +314,8 @@ class Tracer(Machine):
     def guard_value(self, expression: live_scalars.Expression, value: Any) -> None:
         if expression.in_graph:
             graph_numbers.refuse(self)
+        if object_addresses.is_in(expression) and object_addresses.settle(self, expression, value):
+            return
         if self.symbolic_sizes is not None:
             self.symbolic_sizes.symbols.note_settled(expression)
         if expression.operation is None:
@@ -328,7 +331,8 @@ class Tracer(Machine):
         return graph_numbers.apply(self, operation, operands)
 
     def guard_outcome(self, expression: live_scalars.Expression, value: bool) -> None:
-        self.heap.guard("outcome", None, (expression, value))
+        if not (object_addresses.is_in(expression) and object_addresses.decide(self, expression)):
+            self.heap.guard("outcome", None, (expression, value))
 
     # ---- names
 

@@ -35,7 +35,13 @@ def is_known(m: Any, value: Any) -> bool:
 
 def may_vary(m: Any, number: Any) -> bool:
     """Whether a NumPy scalar may be another one in the next call: it comes from outside, or the graph computes it."""
-    return m.heap.origin_of(number) is not None or m.shared_arrays.get(id(number), (None,))[0] is number
+    return m.heap.origin_of(number) is not None or is_of_graph(m, number)
+
+
+def is_of_graph(m: Any, value: Any) -> bool:
+    """Whether the graph computes the data of an array or NumPy scalar."""
+    entry = m.shared_arrays.get(id(value))
+    return entry is not None and entry[0] is value
 
 
 def note(m: Any, value: Any) -> Any:
@@ -90,7 +96,7 @@ def build(rebuilder: Any, value: Any) -> str:
     """An array in the code that ends a segment: a copy of a constant, or a part of one."""
     m = rebuilder.tracer
     made: str
-    if m.shared_arrays.get(id(value), (None,))[0] is value:
+    if is_of_graph(m, value):
         tensor = m.shared_arrays[id(value)][1]
         made = rebuilder.name(value, f"{rebuilder.build(tensor)}.numpy()")
         return made

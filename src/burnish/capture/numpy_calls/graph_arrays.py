@@ -62,7 +62,7 @@ def is_data(m: Any, value: Any) -> bool:
     if kind is ARRAY:
         return not numpy_arrays.is_known(m, value)
     if kind in NUMBERS:
-        return m.shared_arrays.get(id(value), (None,))[0] is value
+        return numpy_arrays.is_of_graph(m, value)
     return kind in (tuple, list) and any([is_data(m, part) for part in value])
 
 

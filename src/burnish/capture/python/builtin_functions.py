@@ -35,8 +35,8 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars
-from ..numbers.live_scalars import Expression, Live
+from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, object_addresses
+from ..numbers.live_scalars import Live
 from ..numpy_calls import array_operations
 from ..pytorch import (
     activation_checkpointing,
@@ -62,7 +62,7 @@ from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import object_methods
 from .operators import native_reads, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 PURE = frozenset(
     (
@@ -145,11 +145,9 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
         if origin is not None:
             m.heap.identity_matters.add(type(args[0]))
         return m.plainly(id, *args, **kwargs)
-    if origin is not None and not kwargs:
-        # An object from outside: the guard is on the number, which does not keep the object alive.
-        asked = Expression(id, (Expression(None, (origin.source,)),))
-        m.heap.guard("outcome", None, (Expression(operator.eq, (asked, id(args[0]))), True))
-        return id(args[0])
+    address = object_addresses.of(m, args[0]) if len(args) == 1 and not kwargs else None
+    if address is not None:
+        return address
     return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
 
 
@@ -377,6 +375,7 @@ PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
+BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)

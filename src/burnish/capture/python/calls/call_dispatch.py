@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -114,6 +115,7 @@ CALLERS: dict[type, Any] = {
     FunctionType: call_function,
     MethodType: call_bound,
     BuiltinFunctionType: call_builtin,
+    type(re.compile("").match): call_builtin,  # a method of C code that is told its class
     type("".__add__): call_wrapper,
     type: object_creation.construct,
     **dict.fromkeys(METHOD_KINDS, call_unbound),
