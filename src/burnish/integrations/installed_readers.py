@@ -1,6 +1,7 @@
 """Answers to what programs ask torch about its compiler, while Burnish stands in for it by default.
 
     torch._dynamo.explain(fn)(x)                 burnish.explain
+    torch._dynamo.export(fn)(x)                  burnish.export, see `dynamo_export`
     torch._dynamo.optimize("inductor")(fn)       torch.compile, which is ours
     torch._dynamo.reset(), torch.compiler.reset()                   both forget
     torch._dynamo.utils.counters["stats"]["unique_graphs"]          counts our graphs and breaks, too
@@ -143,6 +144,12 @@ def _explain(original: Any) -> Any:
     return explain
 
 
+def _export(original: Any) -> Any:
+    from .dynamo_export import replacement  # the exporter imports what imports this file
+
+    return replacement(original)
+
+
 def _reset_dynamo(original: Any) -> Any:
     def reset() -> None:
         forget_all()
@@ -164,7 +171,12 @@ def _optimize(original: Any) -> Any:
 KEPT = frozenset(("disable", "recompile_limit", "isolate_recompiles"))
 """Further arguments of ``torch._dynamo.optimize`` that ``torch.compile`` has as well."""
 
-OF_DYNAMO: dict[str, Callable[[Any], Any]] = {"explain": _explain, "reset": _reset_dynamo, "optimize": _optimize}
+OF_DYNAMO: dict[str, Callable[[Any], Any]] = {
+    "explain": _explain,
+    "export": _export,
+    "reset": _reset_dynamo,
+    "optimize": _optimize,
+}
 
 
 def count(event: events.Event) -> None:

@@ -35,7 +35,7 @@ from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import Generator
-from ..numbers import numpy_arrays, numpy_kinds, object_addresses
+from ..numbers import numpy_arrays, numpy_kinds, object_addresses, tensor_extremes
 from ..numbers.live_scalars import Live
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
@@ -138,6 +138,9 @@ class Rebuilder:
         handle = self.recorder.handle_of(value)
         if origin is not None:
             return self.source(origin.source)
+        picked = tensor_extremes.build(self, value) if self.tracer.chosen else None
+        if picked is not None:
+            return picked
         if handle is None:
             name = rebuild_tensors.build_subclass(self, value)
             rebuild_instances.build_attributes(self, value, name)
