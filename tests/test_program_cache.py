@@ -17,7 +17,7 @@ from burnish.compiler.guard_watch_function import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
 from burnish.lower.trace.differentiate import Closed
 from burnish.runtime.disk.disk_cache import DiskCache
-from burnish.tensors.symbolic_sizes import NoFormula, NoNumber
+from burnish.tensors.symbolic_sizes import GivenSize, NoFormula, NoNumber
 
 
 @pytest.fixture
@@ -498,7 +498,7 @@ def test_graph_of_many_sizes_with_a_number_is_cached_and_found(shelf, happened):
         assert ("loops" in happened) == (run == 0)
 
 
-def test_keys_of_many_sizes_distinguish_numbers_by_type_and_integers_by_value():
+def test_keys_of_many_sizes_distinguish_numbers_by_type_and_sizes_by_value():
     def key(second, third):
         gm = torch.fx.symbolic_trace(lambda x, s, n: x * s)
         points = ((4,), (9,))
@@ -510,8 +510,8 @@ def test_keys_of_many_sizes_distinguish_numbers_by_type_and_integers_by_value():
         )
         return graph_cache_key.symbolic_key_of(gm, opened, False)
 
-    assert key(1.5, 2) == key(2.5, 2)
-    assert len({key(1.5, 2), key(1.5, 3), key(1, 2), key(True, 2)}) == 4
+    assert key(1.5, 2) == key(2.5, 2) == key(1.5, 3)
+    assert len({key(1.5, 2), key(1, 2), key(True, 2), key(1.5, GivenSize(2)), key(1.5, GivenSize(3))}) == 5
 
 
 @pytest.mark.falls_back("sizes", "numbers")

@@ -378,6 +378,27 @@ def test_what_a_formula_reads_is_seen_when_it_changes(never_slower, capsys):
             assert capsys.readouterr().out == "backward\nbackward\n"
 
 
+def test_a_formula_of_an_operator_defined_again_still_prints(capsys):
+    """Torch forgets the new registrations' names when the old library is collected."""
+
+    def printing():
+        @custom_op("burnish_tests::prints_again", mutates_args=())
+        def operator(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        operator.register_fake(lambda x: torch.empty_like(x))
+        operator.register_autograd(lambda ctx, g: print("backward") or g * 2)
+        return operator
+
+    operator = printing()
+    operator = printing()
+    gc.collect()
+    compiled = burnish.compile(lambda x: operator(x.sin()).cos(), fullgraph=True)
+    for _ in range(3):
+        gradient(compiled)
+        assert capsys.readouterr().out == "backward\n"
+
+
 def test_results_that_are_arguments_are_refused_as_in_eager():
     @custom_op("burnish_tests::aliases", mutates_args=())
     def aliases(x: torch.Tensor) -> torch.Tensor:

@@ -420,3 +420,71 @@ def test_checkpointing_runs_eagerly_and_regions_that_write_are_a_reason(engine, 
     same_gradients(net, other)
     torch.testing.assert_close(list(net.buffers()), list(other.buffers()))
     assert engine.captures == 0 and "again" in told[0]
+
+
+class Heads(nn.Module):
+    """A loss and what it is computed from, as models of Transformers return them."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        logits = self.net(x)
+        return (logits - 1).square().sum(), logits, logits[:, 0]
+
+
+def test_results_that_others_are_computed_from_are_recorded(engine, told):
+    """Autograd sees several nodes. Each has its own backward, which is recorded when it has run once."""
+    net, other = twins(Heads)
+    run = compiled(net)
+    for k in range(7):
+        x = torch.randn(5, 6)
+        for model, fn in ((net, run), (other, other)):
+            loss, logits, column = fn(x)
+            logits.retain_grad()
+            (loss + column.sum() if k == 5 else loss).backward()
+            model.seen = loss.detach(), logits.grad
+        torch.testing.assert_close(net.seen, other.seen)
+        same_gradients(net, other)
+        net.zero_grad(), other.zero_grad()
+    assert engine.captures == 1 + 2 and engine.replays == 5 + 4 + 4 and not told
+
+
+def test_a_piece_whose_backward_never_comes(engine):
+    """The next replay waits for every piece that may still run."""
+    net, other = twins(Heads)
+    run = compiled(net)
+    for _ in range(4):
+        loss, logits, _ = run(torch.randn(5, 6))
+        loss.backward()
+        net.zero_grad()
+    x, y = torch.randn(5, 6), torch.randn(5, 6)
+    loss, logits, _ = run(x)
+    del loss
+    replays = engine.replays
+    later = run(y)[1]  # without a graph: `logits` may run backward
+    assert engine.replays == replays
+    logits.square().sum().backward()
+    later.square().sum().backward()
+    for each in (x, y):
+        other(each)[1].square().sum().backward()
+    same_gradients(net, other)
+    del logits, later
+    gc.collect()
+    run(x)
+    assert engine.replays > replays
+
+
+def test_what_the_user_writes_into_a_result_before_backward(engine):
+    """Backward reads it, as a backward without a graph does."""
+    net, other = twins(Heads)
+    run, plain = compiled(net), burnish.compile(other, fullgraph=True)
+    for _ in range(6):
+        x = torch.randn(5, 6)
+        for fn in (run, plain):
+            loss, logits, _ = fn(x)
+            logits.data.mul_(2)
+            loss.backward()
+        same_gradients(net, other)
+    assert engine.replays

@@ -27,7 +27,6 @@ from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
-from ..runtime.program.differentiate_pieces import DifferentiableInPieces
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.compile_request import facts_of_input, request_of
@@ -96,9 +95,8 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
         gradients = needs_gradients(gm, example_inputs)
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)
-        check = Check(
-            gm, symbolic_inputs.space, symbolic_inputs.examples, gradients, live_scalars_beside_sizes(example_inputs)
-        )
+        space, examples = symbolic_inputs.space, symbolic_inputs.examples
+        check = Check(gm, space, examples, gradients, live_scalars_beside_sizes(examples(space.points[0])))
         compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
         contest = TrainingContest if compiled.takes_gradients else Contest
         events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)
@@ -144,7 +142,8 @@ def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, torch.Tensor) for x in symbolic_inputs.given):
         return "an input is lazily conjugated, or not a plain strided tensor"
-    if any(isinstance(x, (int, complex)) and k not in symbolic_inputs.numbers for k, x in enumerate(example_inputs)):
+    others = [x for k, x in enumerate(example_inputs) if k not in symbolic_inputs.numbers]
+    if has_numbers(others, FIXED) or has_numbers(others, (int,)) and not request_of(gm).guards_number_types:
         return "a number among its inputs may be another one in the next call"
     if gpus_of(example_inputs) and current().cuda_graphs:
         return "CUDA graphs are recorded for fixed sizes"
@@ -355,9 +354,7 @@ def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[An
 
 
 def why_not_recorded_with_backward(step: Any) -> str | None:
-    if isinstance(step, DifferentiableInPieces):
-        return "some of its results are computed from others, and autograd sees each of them"
-    if step.layout.again:
+    if any(layout.again for layout in step.layouts_of_nodes):
         return "a part of it is checkpointed, and writes to its inputs again when backward runs"
     return None
 

@@ -29,6 +29,7 @@ from ..runtime.disk.disk_cache import disk_cache
 from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
 from ..tensors.compile_request import facts_of_input
+from ..tensors.symbolic_sizes import GivenSize
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 
@@ -121,7 +122,7 @@ def input_text(example: Any, live_scalar_types: tuple[type, ...]) -> str:
         return str(input_facts(example))
     if type(example) in live_scalar_types:
         return type(example).__name__
-    return text_of(example, {})
+    return text_of(int(example) if isinstance(example, GivenSize) else example, {})
 
 
 def input_facts(example: torch.Tensor) -> tuple:

@@ -38,6 +38,10 @@ ALIGNMENT = 64
 """Alignment, in bytes, of values in an arena."""
 
 
+class GivenSize(int):
+    """A size that is an input itself, in an example: a constant there. Other integers among the inputs stay live."""
+
+
 class NoFormula(Exception):
     """The compiled code depends on the sizes in a way that no formula expresses."""
 

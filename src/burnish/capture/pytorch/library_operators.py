@@ -14,6 +14,7 @@ import builtins
 import dis
 import functools
 import inspect
+import re
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -44,20 +45,22 @@ KEYS = (
 OF_TORCH = ("aten", "prims", "prim")
 
 
+FROM_PYTHON = re.compile(r"^(\w+)(?:\[alias\])?: registered at \S.*\.py:\d+ ", re.MULTILINE)
+"""A line of the dispatcher's own table. `torch.library._impls` does not do: when an operator is defined again,
+the names of the new registrations leave it as soon as the old library is collected."""
+
+
 def runs_python(operator: Any) -> bool:
-    name, _, overload = str(operator).replace(".", "/", 1).partition(".")
-    return name.partition("/")[0] not in OF_TORCH and is_registered_here(name, overload)
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        return any(runs_python(getattr(operator, overload)) for overload in operator.overloads())
+    name, _, overload = str(operator).replace(".", "::", 1).partition(".")
+    return name.partition("::")[0] not in OF_TORCH and not keys_from_python(name, overload).isdisjoint(KEYS)
 
 
-def _registered() -> set[str]:
-    return getattr(torch.library, "_impls", set())
-
-
-def is_registered_here(name: str, overload: str) -> bool:
-    """Not cached: libraries come and go, and the set of registrations may change without changing its size."""
-    registered = _registered()
-    spelled = {name, f"{name}.{overload}"} if overload not in ("", "default") else {name}
-    return any(f"{one}/{key}" in registered for one in spelled for key in KEYS)
+def keys_from_python(name: str, overload: str = "") -> set[str]:
+    """The dispatch keys with a kernel registered from Python. Not cached: libraries come and go."""
+    spelled = name if overload in ("", "default") else f"{name}.{overload}"
+    return set(FROM_PYTHON.findall(torch._C._dispatch_dump(spelled)))
 
 
 REGISTERED = ("_abstract_fn", "_backward_fn", "_setup_context_fn")
@@ -92,7 +95,7 @@ def why_not_differentiated(m: Any, operator: Any, given: tuple[Any, ...]) -> str
     name = qualified_name(operator)
     definition = OPDEFS.get(name)
     if definition is None:
-        has_formula = f"{name.replace('::', '/')}/Autograd" in _registered()
+        has_formula = "Autograd" in keys_from_python(name)
         return "its functions are not known" if has_formula else None
     if definition._backward_fn is None:
         return None

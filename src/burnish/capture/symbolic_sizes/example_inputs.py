@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...tensors.eager_strides import packed_stride
-from ...tensors.symbolic_sizes import Formula, Point, Space
+from ...tensors.symbolic_sizes import Formula, GivenSize, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .size_symbols import Symbols
@@ -83,7 +83,8 @@ class SymbolicExampleInputs:
             if isinstance(like, Like):
                 made.append(like.made())
             else:
-                made.append(self.numbers[k](point) if k in self.numbers else like)
+                number = self.numbers[k](point) if k in self.numbers else like
+                made.append(GivenSize(number) if k in self.numbers and type(number) is int else number)
         return made
 
 

@@ -29,8 +29,8 @@ NUMBERS = (int, float, complex)
 
 
 def live_scalars_beside_sizes(inputs: Sequence[Any]) -> tuple[type, ...]:
-    """The types of numbers that stay live in a graph with symbolic sizes. Integers are sizes there, or constants."""
-    return (float,) if has_numbers(inputs, (float,)) else ()
+    """The types of numbers that stay live in a graph with symbolic sizes, given an example."""
+    return tuple(kind for kind in (int, float) if any(type(value) is kind for value in inputs))
 
 
 def has_numbers(inputs: Sequence[Any], kinds: tuple[type, ...] = NUMBERS) -> bool:

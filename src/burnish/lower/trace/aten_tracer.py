@@ -15,6 +15,7 @@ from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
+from ...tensors.symbolic_sizes import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
 from .cudnn_batch_norm import CUDNN
 from .expand_foreach import rule_for
@@ -81,7 +82,9 @@ class AtenTracer:
         """Whether code of the user is differentiated."""
 
     def input(self, example: Any, name: str, is_state: bool) -> Any:
-        if isinstance(example, self.live_scalar_types) and type(example) is not bool:
+        if isinstance(example, GivenSize):
+            example = int(example)
+        elif isinstance(example, self.live_scalar_types) and type(example) is not bool:
             self.inputs.append(self.numbers.input(example, name))
             return self.inputs[-1]
         if not isinstance(example, torch.Tensor):

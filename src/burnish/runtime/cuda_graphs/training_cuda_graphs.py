@@ -1,6 +1,6 @@
-"""CUDA graphs for training: forward and backward are captured as a pair and replayed separately.
+"""CUDA graphs for training: forward and its backwards are captured together and replayed separately.
 
-    call = CudaGraphTrainingProgram(step, fixed, written, engine, name)          step: a Differentiable
+    call = CudaGraphTrainingProgram(step, fixed, written, engine, name)       step: differentiable, perhaps in pieces
     y = call(x, w)              replays forward, if no backward still needs what the last replay saved
     y.sum().backward()          replays backward
 
@@ -13,7 +13,7 @@ without a graph.
     loss = call(x, w); call(x2, w)              the second one runs as it is: the first may still run backward
     loss.backward()                             now it cannot any more
 
-The pair has memory that no other graph uses: graphs of other programs may be replayed before backward runs.
+They have memory that no other graph uses: graphs of other programs may be replayed before backward runs.
 
 Autograd checks the saved tensors that the user can see as usual: the user has copies, and autograd saves those. But
 he may have written to them in ways autograd does not see (`y.data`). So backward gets them and the inputs again, as
@@ -22,6 +22,7 @@ a backward without a graph would: parameters stay in place, others are copied in
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +32,7 @@ from typing import Any
 import torch
 
 from ..program.autograd_function import Differentiable, autograd_is_watched
+from ..program.differentiate_pieces import DifferentiableInPieces
 from .cuda_graph_memory import copies_of, copy, place_of
 from .cuda_graph_recording import Engine, Refused
 from .cuda_graph_replay import Graphs, Recorded, first_of, overlap_check_of, recorded
@@ -67,49 +69,60 @@ def handed_out(gradients: Sequence[Any]) -> tuple:
 
 
 @dataclass(eq=False)
-class Pair:
-    """Forward and backward, captured for one set of parameters. Backward is captured after its first call."""
+class Node:
+    """One node of autograd. Its backward is captured after its first call."""
+
+    number: int
+    saved: list[Any]
+    """Where the graph stores the saved inputs, outputs and other values; None for an input that stays in place."""
+    begun: int | None = None
+    """The thread that has run backward without a graph."""
+    backward: RecordedBackward | None = None
+
+
+@dataclass(eq=False)
+class Captured:
+    """Forward and backwards, captured for one set of parameters."""
 
     forward: Recorded
     stream: int
     memory: Any
-    saved: list[Any]
-    """Where the graph stores the saved inputs, outputs and other values; None for an input that stays in place."""
+    nodes: list[Node]
     turn: weakref.ref[Turn] | None = None
-    begun: int | None = None
-    """The thread that has run backward without a graph."""
-    backward: RecordedBackward | None = None
 
     def is_waiting(self) -> bool:
         return self.turn is not None and self.turn() is not None
 
 
 class Turn:
-    """One replay of forward, and the function that runs its backward."""
+    """One replay of forward, and the functions that run its backwards."""
 
-    def __init__(self, training: CudaGraphTrainingProgram, pair: Pair, made: tuple):
-        self.training, self.pair, self.made = training, pair, made
-        pair.turn = weakref.ref(self)
+    def __init__(self, training: CudaGraphTrainingProgram, captured: Captured, made: tuple):
+        self.training, self.captured, self.made = training, captured, made
+        captured.turn = weakref.ref(self)
 
     def forward(self, *inputs: Any) -> tuple:
         """Returns the results of the replay to autograd, as forward."""
         made, self.made = self.made, ()
         return made
 
-    def __call__(self, given: list[Any]) -> tuple:
-        return self.training.gradients(self.pair, given)
+    def backwards(self) -> list[Callable]:
+        return [functools.partial(self.gradients, node) for node in self.captured.nodes]
+
+    def gradients(self, node: Node, given: list[Any]) -> tuple:
+        return self.training.gradients(self.captured, node, given)
 
 
 class CudaGraphTrainingProgram:
-    """`program` is a Differentiable, or an AliasCheckedProgram of one. `fixed` are the inputs that stay in place,
+    """`program` is differentiable, or an AliasCheckedProgram of what is. `fixed` are the inputs that stay in place,
     `written` those of them that forward writes to."""
 
     takes_gradients = True
 
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
         self.program, self.written = program, list(written)
-        self.step: Differentiable = getattr(program, "program", program)
-        self.graphs: Graphs[Pair] = Graphs({*fixed, *written}, engine, name)
+        self.step: Differentiable | DifferentiableInPieces = getattr(program, "program", program)
+        self.graphs: Graphs[Captured] = Graphs({*fixed, *written}, engine, name)
         self.has_no_overlap = overlap_check_of(program)
         self.has_told = False
 
@@ -122,71 +135,68 @@ class CudaGraphTrainingProgram:
         graphs, step = self.graphs, self.step
         if graphs.why_not is not None or autograd_is_watched():
             return self.program(*inputs)
-        is_first, turn, pair = False, None, None
+        is_first, turn, captured = False, None, None
         with graphs.alone() as is_alone:
             if is_alone and self.has_no_overlap(inputs):
                 key = graphs.key_of(inputs)
                 is_first = key not in graphs.recorded and graphs.is_first(key)
                 if not is_first:
-                    pair = graphs.found(key, lambda: self.recorded(inputs))
-                    if pair is not None and not pair.is_waiting():
+                    captured = graphs.found(key, lambda: self.recorded(inputs))
+                    if captured is not None and not captured.is_waiting():
                         with torch.no_grad():
-                            turn = Turn(self, pair, pair.forward.replayed(inputs))
+                            turn = Turn(self, captured, captured.forward.replayed(inputs))
         if turn is not None:
-            return step.differentiated(inputs, step.layout, turn.forward, turn)
+            return step.called(inputs, turn.forward, turn.backwards())
         if is_first:
-            return step.differentiated(
-                inputs, step.layout, lambda *some: graphs.looked_at(step.forward, some), step.backward
-            )
-        if pair is not None and not self.has_told:
+            return step.called(inputs, lambda *some: graphs.looked_at(step.forward, some), step.backwards)
+        if captured is not None and not self.has_told:
             self.has_told = True
             graphs.tell(WAITS)
         return self.program(*inputs)
 
-    def recorded(self, inputs: Sequence[Any]) -> Pair:
-        layout, engine = self.step.layout, self.graphs.engine
+    def recorded(self, inputs: Sequence[Any]) -> Captured:
+        step, engine = self.step, self.graphs.engine
         memory = engine.new_memory()
-        count = layout.outputs - len(layout.shown) - len(layout.views)
-        forward = recorded(self.step.forward, inputs, self.graphs, self.written, count, memory)
-        results = [*layout.saved_outputs, *range(count, len(forward.outcome.rules))]
-        saved = [forward.places.get(k) for k in layout.saved_inputs]
-        saved += [forward.outcome.home(k, forward.places) for k in results]
-        return Pair(forward, engine.stream(), memory, saved)
+        forward = recorded(step.forward, inputs, self.graphs, self.written, step.computed, memory)
+        outcome = forward.outcome
+        made = [outcome.home(k, forward.places) for k in range(len(outcome.rules))]
+        saved = step.saved_values([forward.places.get(k) for k in range(len(inputs))], made)
+        return Captured(forward, engine.stream(), memory, [Node(k, values) for k, values in enumerate(saved)])
 
-    def gradients(self, pair: Pair, given: list[Any]) -> tuple:
-        """Backward of a call whose forward has been replayed."""
-        graphs, backward, is_first = self.graphs, self.step.backward, False
+    def gradients(self, captured: Captured, node: Node, given: list[Any]) -> tuple:
+        """The backward of a node, in a call whose forward has been replayed."""
+        graphs, backward, is_first = self.graphs, self.step.backwards[node.number], False
         with graphs.alone() as is_alone:
             if is_alone:
-                if pair.stream != graphs.engine.stream():
+                if captured.stream != graphs.engine.stream():
                     # It could still read when the next replay of forward writes.
                     raise Refused("its backward runs in another stream than its forward")
-                if pair.backward is None:
-                    is_first, pair.begun = pair.begun != threading.get_ident(), threading.get_ident()
+                if node.backward is None:
+                    is_first, node.begun = node.begun != threading.get_ident(), threading.get_ident()
                     if not is_first:
-                        pair.backward = self.recorded_backward(pair, given)
-                if pair.backward is not None and pair.backward.fits(given):
-                    return pair.backward.replayed(given)
+                        node.backward = self.recorded_backward(captured, node, given)
+                if node.backward is not None and node.backward.fits(given):
+                    return node.backward.replayed(given)
         found: tuple = graphs.looked_at(backward, [given]) if is_first else backward(given)
         return found
 
-    def recorded_backward(self, pair: Pair, given: Sequence[Any]) -> RecordedBackward:
-        engine, places = self.graphs.engine, list(given)
-        tangents = len(self.step.layout.tangents)
+    def recorded_backward(self, captured: Captured, node: Node, given: Sequence[Any]) -> RecordedBackward:
+        engine, places, backward = self.graphs.engine, list(given), self.step.backwards[node.number]
+        tangents = len(self.step.layouts_of_nodes[node.number].tangents)
         try:
             places[:tangents] = [place_of(x) for x in given[:tangents]]
             places[tangents:] = [
                 home if home is not None else x.detach() if isinstance(x, torch.Tensor) else x
-                for x, home in zip(given[tangents:], pair.saved, strict=True)
+                for x, home in zip(given[tangents:], node.saved, strict=True)
             ]
-            replay, gradients = engine.capture(lambda: self.step.backward(list(places)), pair.memory)
+            replay, gradients = engine.capture(lambda: backward(list(places)), captured.memory)
         except RuntimeError as error:
             raise Refused(f"its backward could not be recorded: {first_of(error)}") from error
         far = [x.device for x in gradients if isinstance(x, torch.Tensor) and x.device != engine.device]
         if far:
             raise Refused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
         staying = [
-            k for k, home in enumerate(pair.saved, tangents) if home is None and isinstance(given[k], torch.Tensor)
+            k for k, home in enumerate(node.saved, tangents) if home is None and isinstance(given[k], torch.Tensor)
         ]  # numbers are part of the graph's key
         return RecordedBackward(
             replay,

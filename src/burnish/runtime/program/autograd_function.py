@@ -148,11 +148,34 @@ class Differentiable:
     def source(self) -> str:
         return f"# forward\n{self.forward.source}\n# backward\n{self.backward.source}"  # type: ignore[attr-defined]
 
+    @property
+    def backwards(self) -> Sequence[Callable]:
+        return [self.backward]
+
+    @property
+    def layouts_of_nodes(self) -> Sequence[GradientLayout]:
+        return [self.layout]
+
+    @property
+    def computed(self) -> int:
+        """How many of forward's results are outputs; the others are saved values."""
+        return self.layout.outputs - len(self.layout.shown) - len(self.layout.views)
+
+    def saved_values(self, inputs: Sequence[Any], made: Sequence[Any]) -> list[list[Any]]:
+        """What the backward of each node gets after its tangents, out of the inputs and forward's results."""
+        layout = self.layout
+        saved = [inputs[k] for k in layout.saved_inputs] + [made[k] for k in layout.saved_outputs]
+        return [saved + list(made[self.computed :])]
+
     def __call__(self, *inputs: Any) -> tuple:
         if autograd_is_watched():
             # Checkpointing counts the saved tensors, and its first run was eager.
             return tuple(self.eager(*inputs))
-        return self.differentiated(inputs, self.layout, self.forward, self.backward)
+        return self.called(inputs, self.forward, self.backwards)
+
+    def called(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable]) -> tuple:
+        """One call by these functions, which do what `forward` and `backwards` do."""
+        return self.differentiated(inputs, self.layout, forward, *backwards)
 
     def differentiated(self, inputs: tuple, layout: GradientLayout, forward: Callable, backward: Callable) -> tuple:
         given: Sequence[Any] = inputs

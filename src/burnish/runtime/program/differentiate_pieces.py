@@ -77,11 +77,40 @@ class DifferentiableInPieces:
         backwards = "".join(f"\n# backward {k}\n{x.source}" for k, x in enumerate(self.backwards))  # type: ignore
         return f"# forward\n{self.forward.source}{backwards}"  # type: ignore[attr-defined]
 
+    @property
+    def layouts_of_nodes(self) -> Sequence[GradientLayout]:
+        return [piece.layout for piece in self.pieces]
+
+    @property
+    def computed(self) -> int:
+        return self.outputs.computed
+
+    def saved_values(self, inputs: Sequence[Any], made: Sequence[Any]) -> list[list[Any]]:
+        """What the backward of each piece gets after its tangents, out of the inputs and forward's results. Views of
+        None are None."""
+        outputs = self.outputs
+        taken = list(inputs) + [None] * (sum(len(piece.makes) for piece in self.pieces) + len(outputs.aliases))
+        for piece in self.pieces:
+            for port, place in zip(piece.makes, piece.places, strict=True):
+                taken[len(inputs) + port] = None if place is None else made[place]
+        for port, k in outputs.aliases:
+            view, viewed = (outputs.shown[k], inputs) if k in outputs.shown else (outputs.views[k], made)
+            taken[len(inputs) + port] = None if viewed[view.input] is None else view.of(viewed)
+        return [
+            [taken[piece.inputs[k]] for k in piece.layout.saved_inputs]
+            + [made_by(piece, made, k) for k in piece.layout.saved_outputs]
+            + [made[k] for k in piece.kept]
+            for piece in self.pieces
+        ]
+
     def __call__(self, *inputs: Any) -> tuple:
         if autograd_is_watched():
             # Checkpointing counts the saved tensors, and its first run was eager.
             return tuple(self.eager(*inputs))
-        return self.differentiated(inputs, self.pieces, self.outputs, self.forward, self.backwards)
+        return self.called(inputs, self.forward, self.backwards)
+
+    def called(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable]) -> tuple:
+        return self.differentiated(inputs, self.pieces, self.outputs, forward, backwards)
 
     def differentiated(
         self,
@@ -234,6 +263,11 @@ class PieceOfCall:
         piece = self.call.step.pieces[self.number]
         found = self.call.gradients(self.number, piece.layout, tangents, kind, create_graph)
         return [found.get(k) for k in piece.inputs]
+
+
+def made_by(piece: PieceLayout, made: Sequence[Any], k: int) -> Any:
+    place = piece.places[k]
+    return None if place is None else made[place]
 
 
 def separate(made: list[Any], constant: Sequence[int], computed: int) -> None:
