@@ -433,7 +433,7 @@ def test_an_export_is_ours_where_we_are_the_default(told, options):
     original = torch._dynamo.export
     with burnish.install(default=True):
         module, guards = torch._dynamo.export(model, **options)(X, one, 3, scale=4, bias=one)
-        assert isinstance(module, torch.fx.GraphModule) and guards and told.count("segment") == 1
+        assert isinstance(module, torch.fx.GraphModule) and guards and told.count("traced") == 1
         for other in ((X, one, 3), (-X, one, 3), (X[:2], one, 3), (X, one, 5)):
             want = model(*other, scale=4, bias=one)
             torch.testing.assert_close(module(*other, scale=4, bias=one), want)
