@@ -97,6 +97,7 @@ class Tracer(Machine):
     plainly = native_calls.plainly
     watched = native_calls.watched
     interpret = nested_calls.interpret
+    interpret_purely = nested_calls.interpret_purely
     # Generators from outside.
     take_over = traced_generators.take_over
     adopt_running_generators = traced_generators.adopt_running_generators
@@ -122,6 +123,8 @@ class Tracer(Machine):
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
         self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
         self.addresses: dict[int, Any] = {}  # of objects made here, with these: see object_addresses
+        self.user_keys: dict[int, list[Any]] = {}  # keys with methods in Python, by hash: see user_keys
+        self.known_codes: set[Any] = set()  # of these methods: C code calls them after they were interpreted
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
@@ -445,6 +448,9 @@ class Tracer(Machine):
             self.heap.make(value)
             self.answer = None  # only the program may hold an object that it makes
         return value
+
+    def refuse_key(self, key: Any) -> NoReturn:
+        raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
     def check_keys(self, keys: list) -> None:
         for key in keys:

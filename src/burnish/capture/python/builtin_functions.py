@@ -164,6 +164,8 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hashes_by_value(m: Any, value: Any) -> bool:
     if type(value) is tuple:
         return all(_hashes_by_value(m, part) for part in value)
+    if isinstance(value, Live):
+        return True  # it is settled
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 

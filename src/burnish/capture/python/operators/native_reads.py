@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_kinds import UNEXPOSED
 from ...guards.container_bases import elements_of, items_of
 from ...numbers import numpy_arrays, numpy_kinds
 from ...numbers.live_scalars import Live
-from ..attributes.class_lookup import lookup
-from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
+from . import user_keys
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE
 
 
 def settled(value: Any) -> Any:
@@ -85,7 +84,7 @@ def check_key(m: Any, key: Any) -> None:
             check_key(m, part)
     elif isinstance(key, torch.Tensor):
         m.heap.identity_matters.add(torch.Tensor)
-    elif python_method(m, key, "__hash__") and not is_trusted_type(lookup(m, kind, "__hash__")[1]):
-        m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key")
+    elif user_keys.hashes_in_python(m, kind):
+        user_keys.check(m, key)
     else:
         m.heap.identity_matters.add(kind)
