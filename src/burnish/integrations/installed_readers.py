@@ -14,6 +14,7 @@ The functions of Dynamo are replaced once it is loaded, which happens elsewhere.
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import tempfile
 import types
@@ -145,9 +146,8 @@ def _explain(original: Any) -> Any:
 
 
 def _export(original: Any) -> Any:
-    from .dynamo_export import replacement  # the exporter imports what imports this file
-
-    return replacement(original)
+    # By name: what exports imports the compiled module, and that imports this file.
+    return importlib.import_module(f"{__package__}.dynamo_export").replacement(original)
 
 
 def _reset_dynamo(original: Any) -> Any:
