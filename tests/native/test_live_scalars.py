@@ -140,3 +140,17 @@ def test_a_number_that_decides_how_many_parts_there_are_is_not_open():
 def test_a_number_used_as_a_size_is_specialized(fn):
     with pytest.raises((NumberLost, Untraceable)):
         trace(torch.fx.symbolic_trace(fn), [torch.ones(2, 3), 4], live_scalar_types=(int,))
+
+
+@pytest.mark.parametrize("value", [2, 2.5, True])
+def test_a_number_that_torch_makes_a_tensor_of_is_cast(value):
+    """So `torch.vmap` casts a number to the dtype of what it is multiplied with."""
+
+    def fn(x):
+        return torch.ops.aten._to_copy.default(value, dtype=torch.float32) * x, torch.ops.aten._to_copy.default(value)
+
+    x = torch.randn(3)
+    compiled = burnish.compile(fn, fullgraph=True)
+    for _ in range(2):
+        for found, wanted in zip(compiled(x), fn(x), strict=True):
+            assert found.dtype == wanted.dtype and torch.equal(found, wanted)

@@ -19,13 +19,14 @@ from ...tensors.symbolic_sizes import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
 from .cudnn_batch_norm import CUDNN
 from .expand_foreach import rule_for
-from .number_inputs import Numbers
+from .number_inputs import Numbers, tensor_of_number
 from .operator_signature import declared, signature_of
 from .storage_offsets import AS_STRIDED, beginnings, check_offset
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
 
 ITEM = torch.ops.aten._local_scalar_dense.default
+TO_COPY = torch.ops.aten._to_copy.default
 
 SHOWN = {
     torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
@@ -133,6 +134,8 @@ class AtenTracer:
         if func is ITEM:
             return self.numbers.item(args[0].value, self.line)
         rule = rule_for(func) or CUDNN.get(func)
+        if func is TO_COPY and not isinstance(args[0], torch.Tensor):
+            rule = tensor_of_number  # torch hands over the number of which it has made a tensor
         if rule is not None:
             return self.again(rule, args, kwargs or {})
         func = declared(func, args)

@@ -94,3 +94,14 @@ class Numbers:
         if type(found) not in (float, int):
             raise NumberLost(f"{name} makes something that is no number")
         return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore
+
+
+def tensor_of_number(
+    value: Any, *, dtype: torch.dtype | None = None, device: torch.device | None = None, **_: Any
+) -> torch.Tensor:
+    """`_to_copy` of a number, of which torch makes a tensor as it is in Python."""
+    return torch.scalar_tensor(value, dtype=dtype or FULL[type(value)], device=device)
+
+
+FULL = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""The dtypes that hold all numbers of a Python type."""
