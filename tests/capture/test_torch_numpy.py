@@ -312,6 +312,8 @@ def test_scalars_of_the_graph():
             a.argmax(),
             int(a.argmax()) + 1,
             [float(row) for row in a.sum(axis=1)],
+            torch.tensor(mean) * 2,
+            torch.as_tensor(a.sum(), dtype=torch.float64),
         )
 
     return fn, lambda i: (np.random.randn(3, 2).astype(np.float32), torch.randn(2))

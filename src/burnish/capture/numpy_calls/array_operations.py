@@ -144,7 +144,7 @@ def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING
     dtype = kwargs.get("dtype") or tensor.dtype
     expected = m.plainly(function, *args, **kwargs)
-    copies = function is torch.tensor
+    copies = function is torch.tensor or type(args[0]) in NUMBERS
     made = m.perform(torch.Tensor.to, tensor, dtype, copy=copies) if copies or dtype is not tensor.dtype else None
     if made is None:
         return m.perform(torch.Tensor.detach, tensor)

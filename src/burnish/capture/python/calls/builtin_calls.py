@@ -79,7 +79,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = array_operations.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if args and type(args[0]) is numpy_kinds.ARRAY:
+    if args and (type(args[0]) is numpy_kinds.ARRAY or type(args[0]) in numpy_kinds.NUMBERS):
         answer = array_operations.make_tensor(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
