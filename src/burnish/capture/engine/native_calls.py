@@ -75,10 +75,23 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
         del error
 
 
+def is_of_torch(function: Callable) -> bool:
+    """Whether a function may be called once more: of an iterator, say, the next element is another one."""
+    if isinstance(getattr(function, "__self__", None), torch.Tensor):
+        return True
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None:
+        return issubclass(torch.Tensor, owner)
+    module = str(getattr(function, "__module__", ""))
+    return module in ("_operator", "operator") or module.partition(".")[0] == "torch"
+
+
 def fails_by_shape(function: Callable, args: tuple, kwargs: dict) -> bool:
     """Whether a call raises an error for tensors without data, too."""
     given = (args, kwargs)
-    if not all(type(x) in TENSOR_TYPES for x in tree_leaves(given) if isinstance(x, torch.Tensor)):
+    if not is_of_torch(function) or not all(
+        type(x) in TENSOR_TYPES for x in tree_leaves(given) if isinstance(x, torch.Tensor)
+    ):
         return False
     if isinstance(getattr(function, "__self__", None), torch.Tensor):
         function = functools.partial(getattr(type(function.__self__), function.__name__), function.__self__)
