@@ -217,7 +217,11 @@ class Same:
                 assert str(want) == str(got), f"{path}: {want!r} expected, got {got!r}"
             self(type(want.__cause__).__name__, type(got.__cause__).__name__, f"{path} cause")
         elif isinstance(want, np.ndarray):
-            np.testing.assert_array_equal(want, got, err_msg=path)
+            assert want.dtype == got.dtype, f"{path}: {want.dtype} expected, got {got.dtype}"
+            check = np.testing.assert_array_equal if self.exact else np.testing.assert_allclose
+            check(got, want, err_msg=path, **({} if self.exact else {"rtol": 1e-5, "atol": 1e-6}))
+        elif isinstance(want, np.generic):
+            self(np.asarray(want), np.asarray(got), path)
         elif isinstance(want, float) and not self.exact:
             assert math.isclose(want, got, rel_tol=1e-5, abs_tol=1e-6) or math.isnan(want) and math.isnan(got), (
                 f"{path}: {want!r} expected, got {got!r}"

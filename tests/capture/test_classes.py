@@ -1181,3 +1181,24 @@ def test_class_attributes_that_are_more_than_data():
         return x * Doubled.k * Changing().double() * Changing().scale + Changing.count
 
     return fn, ordinary
+
+
+@program_with_caller(breaks=0)
+def test_counters_of_classes():
+    class Counter:
+        calls, total, names = 0, 0.5, ("a",)
+
+        @classmethod
+        def count(cls):
+            cls.calls += 1
+            return cls.calls
+
+    def fn(x):
+        Counter.total += x.shape[0]
+        return x * Counter.count() + Counter.total, (Counter.calls, Counter.total, Counter.names)
+
+    def caller(fn, x):
+        result = fn(x)
+        return result, type(Counter.calls), type(Counter.total), Counter.calls, Counter.total
+
+    return fn, caller, [(torch.randn(2),) for _ in range(5)]

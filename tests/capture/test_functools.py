@@ -1,6 +1,7 @@
 """functools: partial, wraps, caches, reduce, singledispatch, total_ordering."""
 
 import functools
+import re
 
 import torch
 
@@ -404,3 +405,47 @@ def test_partial_of_a_partial_made_before_a_break_is_flat():
         return two(4), two.args, two.func is total, vars(one)
 
     return fn, ordinary
+
+
+@program_with_caller(breaks=0)
+def test_single_dispatch_by_type():
+    @functools.singledispatch
+    def scaled(value, x):
+        return x
+
+    scaled.register(int)(lambda value, x: x * value)
+    scaled.register(str)(lambda value, x: x + len(value))
+
+    class Model:
+        @functools.singledispatchmethod
+        def shifted(self, value, x):
+            return x - 1
+
+        @shifted.register
+        def _(self, value: float, x):
+            return x + value
+
+    model = Model()
+
+    def fn(x, value):
+        return scaled(value, x) + model.shifted(value, x)
+
+    def caller(fn, x, value, late):
+        if late:
+            scaled.register(float)(lambda value, x: x * 100)
+        return fn(x, value)
+
+    values = [(3, False), ("abc", False), (None, False), (2.5, False), (2.5, True), (True, False)]
+    return fn, caller, [(torch.randn(2), *each) for each in values]
+
+
+@program(breaks=0)
+def test_a_compiled_pattern_is_asked():
+    pattern = re.compile(r"layer\.(\d+)")
+
+    def fn(x, name):
+        found = pattern.match(name)
+        scale = int(found.group(1)) if found else 1
+        return x * scale, pattern.sub("#", name), pattern.findall(name), re.split(r"\.", name)
+
+    return fn, [(torch.randn(2), name) for name in ("layer.3", "head", "layer.4")]

@@ -2,7 +2,11 @@
 
 import torch
 
+import burnish
+from burnish import events
+
 from .call_sequences import Before, ordinary, swing, swinging
+from .caller_programs import program_with_caller
 from .harness import program
 
 
@@ -274,3 +278,80 @@ def test_result_tensor_of_an_earlier_call_is_passed_back_in():
         return y
 
     return fn, lambda i: (swing(i),), held
+
+
+@program_with_caller(breaks=0)
+def test_addresses_are_keys_and_results():
+    def fn(x, modules):
+        y = x + 1
+        seen, out = {id(x), id(None)}, y
+        for module in modules:
+            if id(module) in seen:
+                out = out * 3
+            seen.add(id(module))
+            out = module(out)
+        table = {id(y): "y", id(modules): "modules", id(x): "x"}
+        names = [table[id(value)] for value in (x, y, modules)]
+        return (
+            x,
+            y,
+            out,
+            modules,
+            (id(x), id(y), list(table), id(y) == id(x), id(x) != id(x + 0), id(fn) == id(fn), names),
+        )
+
+    def caller(fn, x, modules):
+        x, y, out, modules, (first, second, keys, *facts) = fn(x, modules)
+        return out, first == id(x), second == id(y), keys == [id(y), id(modules), id(x)], facts
+
+    one, two = torch.nn.Linear(2, 2), torch.nn.ReLU()
+    return fn, caller, [(torch.randn(2), list(m)) for m in ((one, two), (one, one), (two, one), (one, two), (two, two))]
+
+
+def test_addresses_of_new_arguments_do_not_compile_again():
+    compiled, made = burnish.compile(lambda x: ({id(x): x + 1}[id(x)], id(x)), backend="eager", fullgraph=True), []
+    stop = events.subscribe(lambda event: made.append(event) if event.kind == "segment" else None)
+    for _ in range(12):
+        x = torch.randn(2)
+        result, address = compiled(x)
+        assert torch.equal(result, x + 1) and address == id(x)
+    stop()
+    assert len(made) == 1
+
+
+@program_with_caller
+def test_addresses_in_containers_from_outside():
+    seen, numbers, table, pairs = set(), [], {}, set()
+
+    def fn(x, keep):
+        y = x * 2
+        is_known = id(x) in seen, id(x) in numbers, table.get(id(x), "none")
+        seen.add(id(x))
+        numbers.append(id(x))
+        table[id(x)] = len(table)
+        pairs.add((id(keep), 1))
+        if id(keep) in seen:
+            y = y + 100
+        return y, is_known
+
+    def caller(fn, x, keep):
+        held.append((x, keep))
+        y, is_known = fn(x, keep)
+        return y, is_known, id(x) in seen, numbers[-1] == id(x), table[id(x)], (id(keep), 1) in pairs, len(pairs)
+
+    held, a, b = [], torch.ones(2), torch.zeros(2)
+    return fn, caller, [(a, b), (b, a), (torch.randn(2), a), (a, torch.randn(2)), (torch.randn(2), torch.randn(2))]
+
+
+@program
+def test_addresses_of_made_objects_that_cannot_be_known():
+    table = {}
+
+    def fn(x):
+        y = x + 1
+        first = id(y) in table
+        table[id(y)] = 1
+        table.clear()
+        return y, first, id(y) % 1 == 0, isinstance(hash(id(y)), int), (id(y) < 0)
+
+    return fn, ordinary

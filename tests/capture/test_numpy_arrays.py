@@ -160,7 +160,7 @@ def test_arrays_of_the_program_are_no_constants():
     return fn, lambda i: (torch.randn(3), np.arange(3.0) + i), held
 
 
-@pytest.mark.parametrize("make", [lambda: np.random.rand(3), lambda: np.array([object()]), lambda: np.empty(3) * 0])
+@pytest.mark.parametrize("make", [lambda: np.random.rand(3), lambda: np.array([object()])])
 def test_non_constants_break_the_graph(make):
     with pytest.raises(burnish.Unsupported, match="B201"):
         burnish.compile(lambda x: (x, make()), backend="eager", fullgraph=True)(torch.ones(3))

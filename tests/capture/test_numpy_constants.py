@@ -206,3 +206,11 @@ def test_numbers_that_change_are_read_on_every_call(use, is_argument):
             want, torch.Tensor
         ) else None
         assert isinstance(want, torch.Tensor) or repr(want) == repr(got)
+
+
+@program
+def test_texts_of_numbers_that_are_arguments():
+    def fn(x, a, b):
+        return x + 1, f"{a:.2f}", f"{b:03d}", f"{a}", format(b, "x")
+
+    return fn, [(torch.ones(2), np.float32(v), np.int64(v)) for v in (1, 2, 3, 2)]

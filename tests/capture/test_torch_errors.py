@@ -245,3 +245,34 @@ def test_message_about_operands_names_the_type_of_a_number():
             return x * scale, str(error)
 
     return fn, [(torch.ones(2), s) for s in (2.5, 3.5, 4.5)]
+
+
+@program(breaks=0)
+def test_errors_about_shapes_are_handled_in_the_graph():
+    def fn(x, index):
+        seen = []
+        for attempt in (
+            lambda: x @ x,
+            lambda: x.view(5),
+            lambda: torch.cat([x, x[0]]),
+            lambda: x[index],
+            lambda: x + 1,
+        ):
+            try:
+                seen.append(attempt())
+            except (RuntimeError, IndexError) as error:
+                seen.append(f"{type(error).__name__}: {error}")
+        return seen
+
+    return fn, [(torch.randn(n, 4), i) for n, i in ((3, 0), (3, 5), (4, 1), (3, 7))]
+
+
+@program
+def test_errors_about_data_are_handled_by_plain_python():
+    def fn(x, index):
+        try:
+            return x[index]
+        except IndexError:
+            return x * 2
+
+    return fn, [(torch.randn(3), torch.tensor([i])) for i in (1, 5, 2, 5)]

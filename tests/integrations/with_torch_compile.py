@@ -413,3 +413,52 @@ def test_behind_dynamo_graph_breaks_and_random_numbers_work():
     torch.manual_seed(1)
     assert torch.equal(fn(x), first)
     assert 400 < (first == -1).sum() < 600
+
+
+class Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x, *more, scale=2, **named):
+        y = torch.cond(x.sum() > 0, lambda t: self.linear(t).sin(), lambda t: t.cos(), (x,))
+        return {"y": y * scale * x.shape[0], "more": [each + 1 for each in more], "named": named.get("bias")}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"aten_graph": True}, {"assume_static_by_default": True, "tracing_mode": "fake"}]
+)
+def test_an_export_is_ours_where_we_are_the_default(told, options):
+    model, one = Branching(), torch.ones(1)
+    original = torch._dynamo.export
+    with burnish.install(default=True):
+        module, guards = torch._dynamo.export(model, **options)(X, one, 3, scale=4, bias=one)
+        assert isinstance(module, torch.fx.GraphModule) and guards and told.count("traced") == 1
+        for other in ((X, one, 3), (-X, one, 3), (X[:2], one, 3), (X, one, 5)):
+            want = model(*other, scale=4, bias=one)
+            torch.testing.assert_close(module(*other, scale=4, bias=one), want)
+    assert torch._dynamo.export is original
+    names = [name for name, _ in module.named_modules()]
+    assert len([name for name in names if name.endswith("_0")]) == 2  # the branches
+    operators = [node.target for node in module.graph.nodes if node.op == "call_function"]
+    assert (
+        "def forward(self, x, more_0, more_1, bias, scale)" in module.code
+    ) and torch.ops.higher_order.cond in operators
+    assert (torch.ops.aten.sum.default in operators) == ("aten_graph" in options)
+    flat, _ = torch._dynamo.export(lambda x: x + 1, X)
+    torch.testing.assert_close(flat(X), X + 1)
+
+
+def test_an_export_that_is_not_ours_is_dynamos():
+    def fn(x, config):
+        return x * config.factor
+
+    class Config:
+        factor = 3
+
+    with burnish.install(default=True):
+        module, _ = torch._dynamo.export(lambda x: fn(x, Config()))(X)
+        torch.testing.assert_close(module(X), X * 3)
+        dynamic = ({0: torch.export.Dim("rows")},)
+        module, _ = torch._dynamo.export(lambda x: x.sin() * x.shape[0], dynamic_shapes=dynamic)(X)
+        torch.testing.assert_close(module(X[:2]), X[:2].sin() * 2)

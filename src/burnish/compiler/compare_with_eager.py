@@ -235,17 +235,41 @@ def is_plain(x: torch.Tensor) -> bool:
 
 def copied(inputs: Sequence[Any]) -> list[Any]:
     """Copies that share memory where the inputs do."""
-    storages: dict[int, torch.UntypedStorage] = {}
+    given = {id(x): x for x in inputs if isinstance(x, torch.Tensor)}
+    blocks = copied_blocks([x.untyped_storage() for x in given.values()])
     tensors: dict[int, torch.Tensor] = {}
-    for x in inputs:
-        if isinstance(x, torch.Tensor) and id(x) not in tensors:
-            storage = x.untyped_storage()
-            if storage._cdata not in storages:
-                storages[storage._cdata] = storage.clone()
-            copy = torch.empty(0, dtype=x.dtype, device=x.device)
-            copy.set_(storages[storage._cdata], x.storage_offset(), x.shape, x.stride())
-            tensors[id(x)] = copy.requires_grad_(x.requires_grad)
+    for x in given.values():
+        storage = x.untyped_storage()
+        start, block = blocks[storage._cdata]
+        copy = torch.empty(0, dtype=x.dtype, device=x.device)
+        skipped = (storage.data_ptr() - start) // x.element_size()
+        copy.set_(block, skipped + x.storage_offset(), x.shape, x.stride())
+        tensors[id(x)] = copy.requires_grad_(x.requires_grad)
     return [tensors.get(id(x), x) for x in inputs]
+
+
+def copied_blocks(storages: list[torch.UntypedStorage]) -> dict[int, tuple[int, torch.UntypedStorage]]:
+    """For each storage, where a block of memory begins that it is a part of, and a copy of the block. Several storages
+    overlap where NumPy arrays are shown by tensors."""
+    groups: list[list[torch.UntypedStorage]] = []
+    end = -1
+    for storage in sorted({s._cdata: s for s in storages}.values(), key=lambda s: (str(s.device), s.data_ptr())):
+        is_part = groups and 0 < storage.data_ptr() < end and groups[-1][0].device == storage.device
+        if not is_part:
+            groups.append([])
+        groups[-1].append(storage)
+        end = max(end if is_part else -1, storage.data_ptr() + storage.nbytes())
+    found = {}
+    for group in groups:
+        start, block = group[0].data_ptr(), group[0].clone()
+        if len(group) > 1:
+            block.resize_(max(s.data_ptr() + s.nbytes() for s in group) - start)
+            everything = torch.empty(0, dtype=torch.uint8, device=block.device).set_(block)
+            for part in group[1:]:
+                at = part.data_ptr() - start
+                everything[at : at + part.nbytes()] = torch.empty(0, dtype=torch.uint8, device=part.device).set_(part)
+        found.update({s._cdata: (start, block) for s in group})
+    return found
 
 
 def as_float64(x: Any) -> Any:

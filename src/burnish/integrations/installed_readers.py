@@ -1,6 +1,7 @@
 """Answers to what programs ask torch about its compiler, while Burnish stands in for it by default.
 
     torch._dynamo.explain(fn)(x)                 burnish.explain
+    torch._dynamo.export(fn)(x)                  burnish.export, see `dynamo_export`
     torch._dynamo.optimize("inductor")(fn)       torch.compile, which is ours
     torch._dynamo.reset(), torch.compiler.reset()                   both forget
     torch._dynamo.utils.counters["stats"]["unique_graphs"]          counts our graphs and breaks, too
@@ -13,6 +14,7 @@ The functions of Dynamo are replaced once it is loaded, which happens elsewhere.
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import tempfile
 import types
@@ -138,6 +140,11 @@ def _explain(original: Any) -> Any:
     return explain
 
 
+def _export(original: Any) -> Any:
+    # By name: what exports imports the compiled module, and that imports this file.
+    return importlib.import_module(f"{__package__}.dynamo_export").replacement(original)
+
+
 def _reset_dynamo(original: Any) -> Any:
     def reset() -> None:
         forget_all()
@@ -159,7 +166,12 @@ def _optimize(original: Any) -> Any:
 KEPT = frozenset(("disable", "recompile_limit", "isolate_recompiles"))
 """Further arguments of ``torch._dynamo.optimize`` that ``torch.compile`` has as well."""
 
-OF_DYNAMO: dict[str, Callable[[Any], Any]] = {"explain": _explain, "reset": _reset_dynamo, "optimize": _optimize}
+OF_DYNAMO: dict[str, Callable[[Any], Any]] = {
+    "explain": _explain,
+    "export": _export,
+    "reset": _reset_dynamo,
+    "optimize": _optimize,
+}
 
 
 def count(event: events.Event) -> None:

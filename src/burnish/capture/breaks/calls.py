@@ -8,8 +8,8 @@ OPAQUE_CALL = kind(
     "B201",
     "opaque-call",
     title="a call into native code with unknown behaviour",
-    why="""The function is written in C (NumPy, SciPy, an extension module), so there is no Python to follow. What it
-        reads, changes or returns is not known and cannot be recorded; it is called for real every time.""",
+    why="""The function is written in C (SciPy, an extension module, parts of NumPy), so there is no Python to follow.
+        What it reads, changes or returns is not known and cannot be recorded; it is called for real every time.""",
     what_to_do="""Use the torch function that does the same. If there is none, make the call an operation of its own
         with `torch.library.custom_op`, or call it before or after the compiled function.""",
     broken="""
@@ -17,7 +17,7 @@ OPAQUE_CALL = kind(
         import torch
 
         def fn(x):
-            return torch.as_tensor(numpy.where(x > 0, x, 0)) + 1
+            return torch.as_tensor(numpy.unique(x)) + 1
 
         fn(torch.ones(3))
         """,
@@ -25,7 +25,7 @@ OPAQUE_CALL = kind(
         import torch
 
         def fn(x):
-            return torch.where(x > 0, x, 0) + 1
+            return torch.sort(x).values + 1
 
         fn(torch.ones(3))
         """,

@@ -38,12 +38,12 @@ DATA_READ = kind(
     "B102",
     "data-read",
     title="a tensor's values are read into Python",
-    why="""`.tolist()`, `.numpy()` and `complex(x)` hand the values to Python, so everything before must have been
-        computed by then (on a GPU the processor waits for it), and what Python does with the values is no part of the
-        graph. A single number (`.item()`, `int(x)`, `float(x)`) stays in the graph until Python needs its value.""",
-    what_to_do="""Keep the value a tensor: `x / x.max()` gives what `x / x.max().item()` gives. In place of NumPy use
-        the torch function of the same purpose. If Python must have the value, return it and read it outside the
-        compiled function.""",
+    why="""`.tolist()`, `complex(x)` and the text of a tensor hand the values to Python, so everything before must have
+        been computed by then (on a GPU the processor waits for it), and what Python does with the values is no part of
+        the graph. A single number (`.item()`, `int(x)`, `float(x)`) stays in the graph until Python needs its value,
+        and so does an array (`.numpy()`) of a tensor on a CPU that needs no gradient.""",
+    what_to_do="""Keep the value a tensor: `x / x.max()` gives what `x / x.max().item()` gives. If Python must have the
+        value, return it and read it outside the compiled function.""",
     broken="""
         import torch
 

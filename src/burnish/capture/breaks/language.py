@@ -71,18 +71,25 @@ USER_HASH = kind(
     "B303",
     "user-hash",
     title="a dictionary or set key runs Python code of its own",
-    why="""A lookup calls the key's `__hash__` and `__eq__` from native code, where capture cannot follow. What these
-        methods read or change would go unnoticed, so the lookup runs natively on every call.""",
-    what_to_do="""Use keys whose hash is built in: strings, numbers, tuples, a `typing.NamedTuple`, or objects that
-        define neither method and so compare by identity. A dataclass with `frozen=True` counts as Python code too.""",
+    why="""A lookup calls the key's `__hash__` and `__eq__` from native code. If they only compute with what they
+        read, they are interpreted before. These write to something, print, call torch or break the graph, or the key
+        is in a set from outside, so the lookup runs natively on every call.""",
+    what_to_do="""Let `__hash__` and `__eq__` only read: use a dataclass with `frozen=True`, a `typing.NamedTuple`, or
+        keys whose hash is built in.""",
     broken="""
-        import dataclasses
         import torch
 
-        @dataclasses.dataclass(frozen=True)
         class Key:
-            layer: int
-            head: int
+            def __init__(self, layer, head):
+                self.parts, self.number = (layer, head), None
+
+            def __hash__(self):
+                if self.number is None:
+                    self.number = hash(self.parts)
+                return self.number
+
+            def __eq__(self, other):
+                return self.parts == other.parts
 
         scales = {Key(0, 1): 2.0}
 
@@ -92,10 +99,11 @@ USER_HASH = kind(
         fn(torch.ones(3))
         """,
     fixed="""
-        import typing
+        import dataclasses
         import torch
 
-        class Key(typing.NamedTuple):
+        @dataclasses.dataclass(frozen=True)
+        class Key:
             layer: int
             head: int
 

@@ -50,7 +50,8 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
     elif isinstance(obj, (set, frozenset)):
         elements = list(elements_of(obj))
-        heap.tracer.check_keys([e for e in elements if isinstance(type(e).__hash__, types.FunctionType)])
+        for element in filter(hashes_in_python, elements):
+            heap.tracer.refuse_key(element)
         heap.guard("equal set", source, frozenset(elements))
         origin.snapshot = elements
 
@@ -76,11 +77,17 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
                 heap.admit(v, origin.entry(k))
     else:
         heap.guard(*origin.by_base("length", len(keys)))
+        checked = list(filter(hashes_in_python, keys))
         all_keys, all_values = source.child("keys"), source.child("values")
         for i, (k, v) in enumerate(before):
             heap.admit(k, all_keys.item(i))
             heap.admit(v, all_values.item(i))
+        heap.tracer.check_keys(checked)
     origin.snapshot = before
+
+
+def hashes_in_python(key: Any) -> bool:
+    return isinstance(type(key).__hash__, types.FunctionType)
 
 
 def is_constant_key(key: Any) -> bool:

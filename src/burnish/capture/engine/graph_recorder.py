@@ -26,7 +26,7 @@ from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..interpreter.program_errors import internal
-from ..numbers import numpy_kinds
+from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
@@ -274,6 +274,8 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
+            if object_addresses.is_in(value.expression):
+                raise NotRecordable("the address of an object")
             if isinstance(value, str) or getattr(self.tracer.region, "settles_numbers", False):
                 return value.settle()
             if value.expression.in_graph and not live_allowed:
@@ -296,7 +298,7 @@ class Recorder(TorchFunctionMode):
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
-        if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and self.tracer.heap.origin_of(value) is None:
+        if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and not numpy_arrays.may_vary(self.tracer, value):
             return value.item()
         if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value

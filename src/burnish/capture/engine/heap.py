@@ -21,7 +21,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_te
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import decimal_arithmetic, live_scalars, numpy_kinds
+from ..numbers import decimal_arithmetic, live_scalars, numpy_arrays, numpy_kinds, object_addresses
 from . import container_contents, object_parts
 from .object_kinds import (
     FIXED_WITH_STATE,
@@ -254,6 +254,8 @@ class Heap:
     def read_key(self, origin: Origin, key: Any) -> Any:
         """``obj[key]`` of a dictionary, or MISSING; guarded the first time."""
         table = origin.obj
+        if self.tracer.addresses:
+            object_addresses.check_key(self.tracer, key)
         if type(table) is dict:
             value = table.get(key, MISSING)
         elif type(table) in PLAIN_TABLES:  # a subclass may override reads; its methods are not called
@@ -360,6 +362,8 @@ class Heap:
     def why_not_readable(self, value: Any) -> str | None:
         """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
         origin = self.origin_of(value)
+        if numpy_arrays.is_of_graph(self.tracer, value):
+            return "an array whose data the graph computes"
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
         kind = type(value)
@@ -369,6 +373,8 @@ class Heap:
     # ---- writing
 
     def will_write_key(self, origin: Origin, key: Any, deletes: bool = False) -> None:
+        if self.tracer.addresses:
+            object_addresses.check_key(self.tracer, key)
         if origin.complete:
             origin.is_changed_here = True
             return

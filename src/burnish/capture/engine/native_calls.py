@@ -6,16 +6,19 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import _pop_mode, _push_mode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ...errors import InternalError
 from .. import breaks
+from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ..guards.untraced_call_detector import UntracedCallDetector
 from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_errors import fail, is_ours
 from ..python.operators import value_kinds
-from ..pytorch import recorder_fast_path
+from ..pytorch import recorder_fast_path, torch_calls
 from .break_signals import Late, Stop
 
 if TYPE_CHECKING:
@@ -70,12 +73,43 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
             tracer.answer = (tracer.frame, tracer.frame.pc, value)
         return value
     try:
-        tracer.fail_call(error, mark, seen, args, kwargs)
+        tracer.fail_call(function, error, mark, seen, args, kwargs)
     finally:
         del error
 
 
-def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict) -> NoReturn:
+def is_of_torch(function: Callable) -> bool:
+    """Whether a function may be called once more: of an iterator, say, the next element is another one."""
+    if isinstance(getattr(function, "__self__", None), torch.Tensor):
+        return True
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None:
+        return issubclass(torch.Tensor, owner)
+    module = str(getattr(function, "__module__", ""))
+    return module in ("_operator", "operator") or module.partition(".")[0] == "torch"
+
+
+def fails_by_shape(function: Callable, args: tuple, kwargs: dict) -> bool:
+    """Whether a call raises an error for tensors without data, too."""
+    given = (args, kwargs)
+    if not is_of_torch(function) or not all(
+        type(x) in TENSOR_TYPES for x in tree_leaves(given) if isinstance(x, torch.Tensor)
+    ):
+        return False
+    if isinstance(getattr(function, "__self__", None), torch.Tensor):
+        function = functools.partial(getattr(type(function.__self__), function.__name__), function.__self__)
+        args, function = (*function.args, *args), function.func
+    try:
+        with torch.no_grad(), WithoutRules():
+            function(*tree_map(torch_calls.without_data, args), **tree_map(torch_calls.without_data, kwargs))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        return not isinstance(error, NotImplementedError) and "meta" not in str(error)  # about the lack of data
+    return False
+
+
+def fail_call(
+    tracer: Tracer, function: Callable, error: BaseException, mark: tuple, seen: int, args: tuple, kwargs: dict
+) -> NoReturn:
     """A call has raised ``error``. ``mark`` and ``seen``: the recorder's state before it."""
     recorder = tracer.recorder
     try:
@@ -83,6 +117,12 @@ def fail_call(tracer: Tracer, error: BaseException, mark: tuple, seen: int, args
             tracer.symbolic_sizes.symbols.settle_all("a call raised an error")
         if recorder.seen != seen or recorder.pending_break is not None:
             recorder.undo_to(mark)
+            if (
+                recorder.pending_break is None
+                and tracer.will_be_handled(error)
+                and fails_by_shape(function, args, kwargs)
+            ):
+                raise Raised(error)  # in each run, for such tensors
             kind, what = recorder.pending_break or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise Late(kind, what, error=error)
         if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):

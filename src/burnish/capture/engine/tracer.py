@@ -29,7 +29,7 @@ from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.exception_context import stop_iteration_error
 from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
-from ..numbers import graph_numbers, live_scalars
+from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins, object_creation
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
@@ -97,6 +97,7 @@ class Tracer(Machine):
     plainly = native_calls.plainly
     watched = native_calls.watched
     interpret = nested_calls.interpret
+    interpret_purely = nested_calls.interpret_purely
     # Generators from outside.
     take_over = traced_generators.take_over
     adopt_running_generators = traced_generators.adopt_running_generators
@@ -120,7 +121,10 @@ class Tracer(Machine):
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
-        self.shared_arrays: dict[int, Any] = {}
+        self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
+        self.addresses: dict[int, Any] = {}  # of objects made here, with these: see object_addresses
+        self.user_keys: dict[int, list[Any]] = {}  # keys with methods in Python, by hash: see user_keys
+        self.known_codes: set[Any] = set()  # of these methods: C code calls them after they were interpreted
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
@@ -314,6 +318,8 @@ class Tracer(Machine):
     def guard_value(self, expression: live_scalars.Expression, value: Any) -> None:
         if expression.in_graph:
             graph_numbers.refuse(self)
+        if object_addresses.is_in(expression) and object_addresses.settle(self, expression, value):
+            return
         if self.symbolic_sizes is not None:
             self.symbolic_sizes.symbols.note_settled(expression)
         if expression.operation is None:
@@ -329,7 +335,8 @@ class Tracer(Machine):
         return graph_numbers.apply(self, operation, operands)
 
     def guard_outcome(self, expression: live_scalars.Expression, value: bool) -> None:
-        self.heap.guard("outcome", None, (expression, value))
+        if not (object_addresses.is_in(expression) and object_addresses.decide(self, expression)):
+            self.heap.guard("outcome", None, (expression, value))
 
     # ---- names
 
@@ -442,6 +449,9 @@ class Tracer(Machine):
             self.heap.make(value)
             self.answer = None  # only the program may hold an object that it makes
         return value
+
+    def refuse_key(self, key: Any) -> NoReturn:
+        raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
     def check_keys(self, keys: list) -> None:
         for key in keys:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..numbers import numpy_kinds
+from .array_inputs import tensor_of_array
 from .guards import MISSING_ERRORS, Guard, entry_of
 from .object_sources import Source
 from .tensor_metadata import plain_view
@@ -27,6 +28,7 @@ READERS = {
     "cell": lambda base, key: base.cell_contents,
     "call": lambda base, key: base(),
     "plain": lambda base, key: plain_view(base),
+    "array": lambda base, key: tensor_of_array(base),
     "keys": lambda base, key: list(base),
     "values": lambda base, key: list(base.values()),
 }

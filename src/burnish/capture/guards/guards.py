@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .array_inputs import tensor_of_array
 from .container_bases import base_of, elements_of, length_of
 from .object_sources import Source
 from .tensor_metadata import (
@@ -133,6 +134,8 @@ class CheckWriter:
             return f"{base}()"
         if source.kind == "plain":
             return f"{self.constant(plain_view)}({base})"
+        if source.kind == "array":
+            return f"{self.constant(tensor_of_array)}({base})"
         if source.kind == "keys":
             return f"list({base})"
         if source.kind == "values":

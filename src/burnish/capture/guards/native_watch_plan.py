@@ -32,6 +32,7 @@ from ...runtime.state_watch.native_watch import (
 )
 from ...runtime.state_watch.tensor_guard_layout import tensor_layout, word_at
 from ...runtime.state_watch.torch_switch_queries import switches
+from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Expression
 from .changing_numbers import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
@@ -45,7 +46,10 @@ made at the same address, its type is checked again before anything else."""
 
 TABLES = (dict, collections.OrderedDict)
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
-NEVER_PINNED = (tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS)
+NEVER_PINNED = (
+    *(tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS),
+    *((numpy_kinds.ARRAY,) if numpy_kinds.ARRAY is not None else ()),
+)
 FIELDS = {
     FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"),
     MethodType: ("__func__", "__self__"),

@@ -97,6 +97,8 @@ class Source:
             return f"list({base}.values())"
         if self.kind == "plain":
             return f"{base}.as_subclass(torch.Tensor)"
+        if self.kind == "array":
+            return f"torch.from_numpy({base})"
         assert base is not None
         if base.kind == "members":
             return f"{base.base}.{self.key}"

@@ -43,6 +43,8 @@ class UntracedCallDetector:
         if event != "call" or self.seen is not None:
             return
         co = frame.f_code
+        if self.is_known(frame):
+            return
         module = frame.f_globals.get("__name__") or ""
         if (
             is_trusted(module)
@@ -52,6 +54,15 @@ class UntracedCallDetector:
         ):
             return
         self.seen = f"{co.co_qualname} at {co.co_filename}:{co.co_firstlineno}"
+
+    def is_known(self, frame: FrameType | None) -> bool:
+        """Whether it is a method of a key that was interpreted before, or called by one."""
+        known = self.recorder.tracer.known_codes
+        while known and frame is not None and not frame.f_code.co_filename.startswith(OUR_PATH):
+            if frame.f_code in known:
+                return True
+            frame = frame.f_back
+        return False
 
 
 def set_profile(function: Callable | None) -> None:

@@ -33,6 +33,17 @@ def is_known(m: Any, value: Any) -> bool:
     return type(value) is ARRAY and m.arrays.get(id(value)) is value
 
 
+def may_vary(m: Any, number: Any) -> bool:
+    """Whether a NumPy scalar may be another one in the next call: it comes from outside, or the graph computes it."""
+    return m.heap.origin_of(number) is not None or is_of_graph(m, number)
+
+
+def is_of_graph(m: Any, value: Any) -> bool:
+    """Whether the graph computes the data of an array or NumPy scalar."""
+    entry = m.shared_arrays.get(id(value))
+    return entry is not None and entry[0] is value
+
+
 def note(m: Any, value: Any) -> Any:
     """Note an array that was made from constants."""
     if type(value) is ARRAY and value.dtype.type in NUMBERS:
@@ -73,11 +84,19 @@ def shares(a: Any, b: Any) -> bool:
     return numpy.may_share_memory(a, b)
 
 
+def build_number(rebuilder: Any, value: Any) -> str:
+    """A NumPy scalar in the code that ends a segment."""
+    entry = rebuilder.tracer.shared_arrays.get(id(value))
+    if entry is None or entry[0] is not value:
+        return rebuilder.constant(value)  # type: ignore[no-any-return]
+    return rebuilder.name(value, f"{rebuilder.build(entry[1])}.numpy()[()]")  # type: ignore[no-any-return]
+
+
 def build(rebuilder: Any, value: Any) -> str:
     """An array in the code that ends a segment: a copy of a constant, or a part of one."""
     m = rebuilder.tracer
     made: str
-    if id(value) in m.shared_arrays:
+    if is_of_graph(m, value):
         tensor = m.shared_arrays[id(value)][1]
         made = rebuilder.name(value, f"{rebuilder.build(tensor)}.numpy()")
         return made

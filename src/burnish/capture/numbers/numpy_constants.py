@@ -93,7 +93,7 @@ def is_constant(m: Any, value: Any) -> bool:
     if kind is slice:
         return is_constant(m, (value.start, value.stop, value.step))
     if kind in NUMBERS:
-        return m.heap.origin_of(value) is None
+        return not numpy_arrays.may_vary(m, value)
     if kind is ARRAY:
         return numpy_arrays.is_known(m, value)
     return (
@@ -115,12 +115,3 @@ def settled(value: Any) -> Any:
     if type(value) in SEQUENCES:
         return (list if type(value) is list else tuple)(map(settled, value))
     return value
-
-
-def handler_of(function: Callable) -> Callable:
-    return lambda m, args, kwargs: call(m, function, args, kwargs)
-
-
-HANDLERS: dict[Callable, Callable] = {
-    function: handler_of(function) for function in FUNCTIONS if isinstance(function, types.FunctionType)
-}

@@ -3,8 +3,8 @@
     top = max(a.sum(), b.sum())             gt = sum_2 > sum_1;  where = torch.where(gt, sum_2, sum_1)
 
 Python compares, and returns one of the objects. The graph's result is another tensor with the same value. So this is
-only done where the difference cannot be seen: no gradients flow, nothing is written to afterwards, and a result that
-leaves the graph could not share memory with anything else outside.
+only done where the difference cannot be seen: no gradients flow, and nothing is written to afterwards. Where the result
+leaves the graph, the object is picked after the graph has run: ``picked(G[0], (G[1], V[0]))``, by its position.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ..interpreter.frames import MISSING
 
 class Chosen(NamedTuple):
     result: torch.Tensor
+    at: torch.Tensor
+    """Which of the operands it is."""
     operands: tuple[torch.Tensor, ...]
     position: int
     """The number of calls recorded before it."""
@@ -39,12 +41,27 @@ def choose(m: Any, builtin: Callable, args: tuple, kwargs: dict) -> Any:
         return MISSING
     if len(args) == 1:
         m.heap.expose(args[0])
-    best = first
-    for x in operands[1:]:
+    best, at = first, m.perform(torch.zeros_like, first, dtype=torch.int64)
+    for i, x in enumerate(operands[1:], 1):
         is_better = m.perform(torch.lt if builtin is min else torch.gt, x, best)
-        best = m.perform(torch.where, is_better, x, best)
-    m.chosen.append(Chosen(best, operands, len(m.recorder.calls)))
+        best, at = m.perform(torch.where, is_better, x, best), m.perform(torch.where, is_better, i, at)
+    m.chosen.append(Chosen(best, at, operands, len(m.recorder.calls)))
     return best
+
+
+def build(rebuilder: Any, value: torch.Tensor) -> str | None:
+    """The object that Python chose, in the code that ends a segment; None for other tensors."""
+    for chosen in rebuilder.tracer.chosen:
+        if chosen.result is value:
+            operands = ", ".join(map(rebuilder.build, chosen.operands))
+            at = rebuilder.build(chosen.at)
+            made: str = rebuilder.name(value, f"{rebuilder.constant(picked)}({at}, ({operands}))")
+            return made
+    return None
+
+
+def picked(at: torch.Tensor, operands: tuple) -> Any:
+    return operands[int(at)]
 
 
 def is_chosen(m: Any, value: Any) -> bool:
@@ -53,14 +70,12 @@ def is_chosen(m: Any, value: Any) -> bool:
 
 def why_not_hidden(m: Any, built: list[Any]) -> str | None:
     """Why it can be seen that a result is another tensor. ``built``: what leaves the graph."""
-    outside = {storage_of(x) for x in built if isinstance(x, torch.Tensor)}
-    given = {storage_of(x) for x in m.recorder.examples if isinstance(x, torch.Tensor)}
+    results = {storage_of(chosen.result): chosen.result for chosen in m.chosen}
     for chosen in m.chosen:
         if m.recorder.changes_after(chosen.position):
             return "min() or max() of tensors, one of which may be written to afterwards"
-        shared = {storage_of(x) for x in chosen.operands}
-        if storage_of(chosen.result) in outside and shared & (outside | given):
-            return "the result of min() or max() of tensors, which are outside of the graph as well"
+    if any(type(x) is torch.Tensor and results.get(storage_of(x), x) is not x for x in built):
+        return "a view of the result of min() or max() of tensors"
     return None
 
 

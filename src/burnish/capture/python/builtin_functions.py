@@ -35,8 +35,9 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import exc_info, namespace_of
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, numpy_arrays, numpy_constants
-from ..numbers.live_scalars import Expression, Live
+from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, object_addresses
+from ..numbers.live_scalars import Live
+from ..numpy_calls import array_operations
 from ..pytorch import (
     activation_checkpointing,
     backward_and_grad,
@@ -61,7 +62,7 @@ from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import object_methods
 from .operators import native_reads, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 PURE = frozenset(
     (
@@ -123,8 +124,8 @@ def _math(function: Callable) -> Callable:
             return live_scalars.apply(function, *args) if live_scalars.works(function, *args) else MISSING
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
-        if args and numpy_arrays.is_known(m, args[0]) and not kwargs:
-            return numpy_constants.apply(m, function, *args)
+        if args and type(args[0]) in value_kinds.NUMPY and not kwargs:
+            return array_operations.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
         if name and args and value_kinds.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
@@ -140,11 +141,9 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
         if origin is not None:
             m.heap.identity_matters.add(type(args[0]))
         return m.plainly(id, *args, **kwargs)
-    if origin is not None and not kwargs:
-        # An object from outside: the guard is on the number, which does not keep the object alive.
-        asked = Expression(id, (Expression(None, (origin.source,)),))
-        m.heap.guard("outcome", None, (Expression(operator.eq, (asked, id(args[0]))), True))
-        return id(args[0])
+    address = object_addresses.of(m, args[0]) if len(args) == 1 and not kwargs else None
+    if address is not None:
+        return address
     return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
 
 
@@ -161,6 +160,8 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hashes_by_value(m: Any, value: Any) -> bool:
     if type(value) is tuple:
         return all(_hashes_by_value(m, part) for part in value)
+    if isinstance(value, Live):
+        return True  # it is settled
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
@@ -366,12 +367,13 @@ PYTHON_FUNCTIONS.update(
     {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
 )
 PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
-PYTHON_FUNCTIONS.update(numpy_constants.HANDLERS)
+PYTHON_FUNCTIONS.update(array_operations.HANDLERS)
 PYTHON_FUNCTIONS.update(tensor_object_state.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
+BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(module_hooks.HANDLERS)

@@ -18,8 +18,9 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.container_bases import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, numpy_arrays, tensor_extremes
+from ..numbers import graph_numbers, live_scalars, numpy_kinds, tensor_extremes
 from ..numbers.live_scalars import Live
+from ..numpy_calls import array_operations
 from . import object_creation
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -41,8 +42,8 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.perform(len, value) if answer is None else answer
     if isinstance(value, Live):
         return len(value.settle())
-    if numpy_arrays.is_known(m, value):
-        return m.plainly(len, value)
+    if type(value) is numpy_kinds.ARRAY:
+        return array_operations.length(m, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (

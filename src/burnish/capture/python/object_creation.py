@@ -19,8 +19,9 @@ from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..engine.recorded_calls import Handle, NotRecordable
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
 from ..interpreter.frames import MISSING, Generator, Raised
-from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_constants, numpy_kinds
+from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
+from ..numpy_calls import array_operations
 from ..pytorch import module_hooks
 from ..subclasses import make_tensors
 from . import random_objects
@@ -48,7 +49,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     if cls in numpy_kinds.CLASSES:
-        answer = numpy_constants.call(m, cls, args, kwargs)
+        answer = array_operations.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
     if (
@@ -219,7 +220,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
     kind = type(value)
     if kind in value_kinds.SIMPLE or kind in value_kinds.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
         return False
-    if kind is Generator:
+    if kind is Generator or array_operations.is_number(m, value):
         return True
     for name in ("__iter__", "__next__", "__getitem__", "keys"):
         found, owner = lookup(m, kind, name)
@@ -249,6 +250,9 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.plainly(live_scalars.apply, cls, value)
     if cls is bool:
         return bool_of(m, value)
+    answer = array_operations.number_of(m, cls, value)
+    if answer is not MISSING:
+        return answer
     for name in (CONVERSIONS[cls], "__index__"):
         if value_kinds.python_method(m, value, name):
             method = special_method(m, value, name)

@@ -201,7 +201,7 @@ def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: 
     if type(error) is TypeError:
         recorder.seen = seen  # bad arguments: torch raises this before the mode receives the call
     try:
-        return m.fail_call(error, mark, seen, args, kwargs)
+        return m.fail_call(function, error, mark, seen, args, kwargs)
     finally:
         del error
 

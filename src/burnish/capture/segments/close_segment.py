@@ -25,7 +25,7 @@ from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frame_layout import take_apart
 from ..interpreter.frames import Frame, Generator
-from ..numbers import tensor_extremes
+from ..numbers import object_addresses, tensor_extremes
 from ..pytorch.opaque_nodes import compares_results
 from .template_effects import Effects
 from .templates import Rebuilder
@@ -69,6 +69,7 @@ def close(
         seen = tensor_extremes.why_not_hidden(tracer, rebuilder.keep)
         if seen is not None:
             raise Unrebuildable(None, seen)
+    object_addresses.guard_keys(tracer)
     _guard_against_aliases(tracer)
     recorder = tracer.recorder
     graph_module, graph = None, None
@@ -187,7 +188,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
     heap = tracer.heap
     if tracer.recorder.written_inputs():
         sources = [
-            h.source
+            h.source.base if h.source.kind == "array" else h.source  # each check shows an array by another tensor
             for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
             if isinstance(t, torch.Tensor)
         ]

@@ -12,12 +12,13 @@ import functools
 import gc
 import warnings
 from collections.abc import Callable
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
 
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..numbers import tensor_extremes
 from ..numbers.live_scalars import Live
 from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
 from ..python.operators.iteration import ITERATORS
@@ -43,6 +44,8 @@ def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
             concretizer.clean(origin.obj)
         elif type(origin.obj) is CellType:
             concretizer.cell(origin.obj)
+        elif type(origin.obj) is MappingProxyType:
+            concretizer.attributes_of_class(origin)
         else:
             concretizer.slots(origin.obj)
     return cleaned
@@ -53,6 +56,9 @@ class ScalarConcretizer:
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # the owners of the memo's ids
+        for chosen in tracer.chosen:  # those of an operand come before
+            operand = tensor_extremes.picked(chosen.at, chosen.operands)
+            self.memo[id(chosen.result)] = self.memo.get(id(operand), operand)
 
     def clean(self, value: Any) -> Any:
         """The replacement of ``value``: itself, if it could be cleaned in place."""
@@ -84,6 +90,14 @@ class ScalarConcretizer:
         """A container from outside that was not written to holds no live values."""
         origin = self.tracer.heap.origin_of(value)
         return origin is not None and not origin.is_written and origin.snapshot is None
+
+    def attributes_of_class(self, origin: Any) -> None:
+        """The attributes of a class that the program has assigned."""
+        base = origin.source.base
+        for name in origin.written if base is not None and isinstance(base.key, type) else ():
+            value = origin.obj.get(name)
+            if isinstance(value, Live):
+                type.__setattr__(base.key, name, value.plain())
 
     # ---- one method per kind: returns the replacement
 

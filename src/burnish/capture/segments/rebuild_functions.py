@@ -13,7 +13,9 @@ import torch
 
 from ..engine.object_kinds import SINGLETON_IDS
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..python.polyfills import sort_polyfills
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
+from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder
@@ -26,6 +28,7 @@ def build_method(to: Rebuilder, value: MethodType) -> str:
     return to.name(value, f"{to.constant(MethodType)}({function}, {owner})")
 
 
+KEY_FUNCTION = "cmp_to_key.<locals>.key"
 METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -58,6 +61,8 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
 def build_function(to: Rebuilder, value: FunctionType) -> str:
     if id(value) not in to.heap.fresh:
         return to.constant(value)
+    if value.__qualname__ == KEY_FUNCTION and value.__module__ == sort_polyfills.__name__:
+        raise Unrebuildable(value)  # outside a sort it would be seen that it is no object of functools
     cells = [to.build(c) for c in value.__closure__ or ()]
     closure = f"({', '.join(cells)},)" if cells else "None"
     name = to.name(

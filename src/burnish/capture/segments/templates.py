@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import re
 import types
 import warnings
 import weakref
@@ -34,7 +35,7 @@ from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import Generator
-from ..numbers import numpy_arrays, numpy_kinds
+from ..numbers import numpy_arrays, numpy_kinds, object_addresses, tensor_extremes
 from ..numbers.live_scalars import Live
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
@@ -68,6 +69,10 @@ class Rebuilder:
     # ---- pieces
 
     def constant(self, value: Any) -> str:
+        if self.tracer.addresses and object_addresses.is_part_of(self.tracer, value):
+            if type(value) is not int:
+                raise Unrebuildable(value, "the address of an object is in a constant")
+            return f"id({self.build(self.tracer.addresses[value].obj)})"
         return self.writer.constant(value)
 
     def variable(self) -> str:
@@ -133,6 +138,9 @@ class Rebuilder:
         handle = self.recorder.handle_of(value)
         if origin is not None:
             return self.source(origin.source)
+        picked = tensor_extremes.build(self, value) if self.tracer.chosen else None
+        if picked is not None:
+            return picked
         if handle is None:
             name = rebuild_tensors.build_subclass(self, value)
             rebuild_instances.build_attributes(self, value, name)
@@ -200,6 +208,9 @@ class _SourceNames:
     def graph_number(self, handle: Handle) -> str:
         return self.rebuilder.output(handle)
 
+    def address(self, value: Any) -> str:
+        return f"id({self.rebuilder.build(value)})"
+
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
 SHARED_MODULES = frozenset(
@@ -233,6 +244,7 @@ BUILDERS: dict[type, Any] = {
     range: rebuild_containers.build_range,
     MethodType: rebuild_functions.build_method,
     types.BuiltinFunctionType: rebuild_functions.build_builtin,
+    type(re.compile("").match): rebuild_functions.build_builtin,
     type("".__add__): rebuild_functions.build_builtin,
     FunctionType: rebuild_functions.build_function,
     CellType: rebuild_functions.build_cell,
@@ -244,6 +256,7 @@ BUILDERS: dict[type, Any] = {
     RemovableHandle: tensor_object_state.build_handle,
     warnings.catch_warnings: warning_filters.build_block,
     numpy_kinds.ARRAY: numpy_arrays.build,
+    **dict.fromkeys(numpy_kinds.NUMBERS, numpy_arrays.build_number),
     **dict.fromkeys(
         (
             *rebuild_containers.VIEWS,

@@ -77,6 +77,15 @@ class NestedRegion:
         self.m.region = self.outer
 
 
+class PureRegion(NestedRegion):
+    """A nested call that may be given up before its end. So it must not have any effect, nor call torch."""
+
+    takes_effects = False
+
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
+        self.refuse("a call of a torch function")
+
+
 def call_function(function, args):  # type: ignore[no-untyped-def]
     """The function that is interpreted for the call."""
     return function(*args)
@@ -113,5 +122,24 @@ def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[An
         del m.effects[effects:]
         machine, _ = m.go_on(m, signal, m.frame)
         return call_for_program(m, finish, (machine,), {}), signal.what
+    finally:
+        m.frame, m.answer, m.signals, m.result = frame, answer, signals, result
+
+
+def interpret_purely(m: Any, function: Any, args: tuple) -> tuple[Any, str | None]:
+    """The result of ``function(*args)``, or why it cannot be interpreted as a whole. Then nothing has happened."""
+    frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
+    calls, inputs = m.recorder.mark()
+    effects = len(m.effects)
+    try:
+        made = frame_for(call_function, [function, args])
+        made.depth = m.depth() + 1
+        m.frame, m.region = made, PureRegion(m, args, ())
+        signal = m.trace()
+        if signal is None:
+            return m.result, None
+        m.recorder.forget(calls, inputs)
+        del m.effects[effects:]
+        return None, signal.what
     finally:
         m.frame, m.answer, m.signals, m.result = frame, answer, signals, result

@@ -16,9 +16,10 @@ import torch
 from ... import breaks
 from ...engine.object_lifetimes import store_class_fact
 from ...guards.tensor_metadata import is_tensor
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_attributes, graph_arrays
 from .class_attributes import load_from_class, load_from_class_plainly, load_from_super
 from .function_attributes import load_from_function
 from .instance_attributes import load_from_instance, load_past_own_rules
@@ -99,10 +100,11 @@ def _loader_for(kind: type) -> Any:
 
 
 def _load_from_numpy(m: Any, obj: Any, name: str) -> Any:
+    if graph_arrays.is_data(m, obj):
+        answer = array_attributes.load(m, obj, name)
+        return load_from_instance(m, obj, name) if answer is MISSING else answer
     if type(obj) is not numpy_kinds.ARRAY:
         return (_load_natively if m.heap.origin_of(obj) is None else load_from_instance)(m, obj, name)
-    if m.arrays.get(id(obj)) is not obj:
-        return load_from_instance(m, obj, name)
     value = _load_natively(m, obj, name)
     if type(value) is numpy_kinds.ARRAY:
         m.arrays[id(value)] = value  # its transpose, say

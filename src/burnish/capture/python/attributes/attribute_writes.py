@@ -17,7 +17,6 @@ from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
-from ...numbers.live_scalars import Live
 from ...pytorch import tensor_object_state
 from .class_lookup import lookup
 from .instance_attributes import OF_DICTS, PROXIES
@@ -134,7 +133,7 @@ def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
         or lookup(m, type(cls), "__setattr__")[0] is not type.__dict__["__setattr__"]
         or lookup(m, type(cls), name)[0] is not MISSING
         or name.startswith("__")
-        or any(each is MISSING or isinstance(each, (Live, FunctionType)) for each in (old, value))
+        or any(each is MISSING or isinstance(each, FunctionType) for each in (old, value))
         or any(find_on_type(type(each), "__get__") is not None for each in (old, value))
     ):
         m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the class attribute {cls.__qualname__}.{name}")

@@ -21,8 +21,9 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter.frames import MISSING
-from ...numbers import numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_operations
 from ...pytorch import recorder_fast_path, torch_switches
 from .. import builtin_functions, context_variables, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
@@ -74,12 +75,12 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
-    if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in numpy_kinds.FUNCTIONS:
-        answer = numpy_constants.call(m, function, args, kwargs)
+    if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in array_operations.FUNCTIONS:
+        answer = array_operations.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if args and type(args[0]) is numpy_kinds.ARRAY:
-        answer = numpy_arrays.make_tensor(m, function, args, kwargs)
+    if args and (type(args[0]) is numpy_kinds.ARRAY or type(args[0]) in numpy_kinds.NUMBERS):
+        answer = array_operations.make_tensor(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":

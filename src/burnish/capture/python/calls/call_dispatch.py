@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 import weakref
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -21,7 +22,8 @@ from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING, Raised
-from ...numbers import numpy_constants, numpy_kinds
+from ...numbers import numpy_kinds
+from ...numpy_calls import array_operations
 from ...pytorch import library_operators, opaque_nodes
 from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
@@ -62,7 +64,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
         return call(m, function.__origin__, args, kwargs)
     if kind in numpy_kinds.FUNCTION_KINDS:
-        answer = numpy_constants.call(m, function, args, kwargs)
+        answer = array_operations.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
@@ -113,6 +115,7 @@ CALLERS: dict[type, Any] = {
     FunctionType: call_function,
     MethodType: call_bound,
     BuiltinFunctionType: call_builtin,
+    type(re.compile("").match): call_builtin,  # a method of C code that is told its class
     type("".__add__): call_wrapper,
     type: object_creation.construct,
     **dict.fromkeys(METHOD_KINDS, call_unbound),

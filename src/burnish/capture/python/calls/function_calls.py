@@ -5,6 +5,7 @@ call_function(m, helper, (x,), {})        # PUSHED: the frame of helper runs nex
 
 from __future__ import annotations
 
+import functools
 import sys
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
@@ -19,6 +20,7 @@ from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
+from ...numbers.live_scalars import Expression
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
 from ...pytorch.higher_order import inlined_operators
 from .. import builtin_functions, marks_of_dynamo
@@ -85,6 +87,23 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     return push_ordinary(m, function, code, args, kwargs)
 
 
+DISPATCH = functools.singledispatch(lambda value: value).dispatch.__code__  # type: ignore[attr-defined]
+
+
+def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """The function that ``functools.singledispatch`` has for a class. Another one may be registered later."""
+    if dispatch.__code__ is not DISPATCH or len(args) != 1 or not isinstance(args[0], type) or kwargs:
+        return MISSING
+    found = m.plainly(dispatch, args[0])
+    asked = Expression(is_dispatched, (Expression(None, (m.heap.sources.pin(dispatch),)), args[0], found))
+    m.heap.guard("outcome", None, (asked, True))
+    return m.heap.adopt(found)
+
+
+def is_dispatched(dispatch: Any, cls: type, expected: Any) -> bool:
+    return dispatch(cls) is expected
+
+
 def _functional(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     return MISSING if function.__dict__ else recorder_fast_path.call(m, function, args, kwargs)
 
@@ -124,6 +143,7 @@ BY_MODULE: dict[str | None, Any] = {
     "torch.nn.functional": _functional,
     FLEX_ATTENTION: _flex_attention,
     **inlined_operators.BY_MODULE,
+    "functools": _dispatched,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,
     "triton.runtime.autotuner": _triton_launch,

@@ -15,6 +15,7 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
+from ...numpy_calls import graph_arrays
 from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
 from ...subclasses import make_tensors
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
@@ -80,6 +81,8 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
         return MISSING if answer is None else answer
     if name == "requires_grad_" and is_required_now(m, given, kwargs):
         return given[0]
+    if name == "numpy" and kwargs == {"force": True} and len(given) == 1:
+        return graph_arrays.forced_array_of(m, given[0])
     if kwargs or not given:
         return MISSING
     tensor = given[0]
@@ -87,6 +90,8 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
         return make_tensors.show_as(m, *given)
     if name in ("item", "tolist"):
         return read(m, function, name, args)
+    if name == "numpy" and len(given) == 1:
+        return MISSING if graph_arrays.why_not_shown(m, tensor) else graph_arrays.answer_array_of(m, tensor)
     if name == "retain_grad" and len(given) == 1 and tensor_object_state.retain_grad(m, tensor) is None:
         return None
     return MISSING

@@ -14,8 +14,9 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import MISSING
-from ...numbers import live_scalars, numpy_constants, numpy_kinds
+from ...numbers import live_scalars, numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_operations
 from ...segments.effects import Effect
 from ..attributes.class_lookup import lookup
 from ..operators import native_reads, value_kinds
@@ -39,7 +40,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if kind in value_kinds.SIMPLE:
         return m.plainly(convert, value)
     if kind in numpy_kinds.VALUES:
-        return numpy_constants.apply(m, convert, value)
+        return array_operations.apply(m, convert, value)
     if isinstance(value, Live):
         return (
             m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
@@ -70,6 +71,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         return m.perform(convert, value)
     if isinstance(value, BaseException):
         m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
+        native_reads.check_numbers(m, value.args)
         if len(value.args) == 1:
             return (
                 text_of(m, convert, value.args[0])
@@ -99,6 +101,11 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         return m.plainly(format, value if convert is None else convert(value), spec)
     if convert is not None:
         return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
+    if spec and kind in value_kinds.NUMPY:
+        number = array_operations.python_number_of(m, value)
+        if number is not MISSING:
+            return format_value(m, number, None, spec)
+        native_reads.settle_all(m, value)
     for name in ("__format__", "__str__", "__repr__"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):

@@ -19,8 +19,9 @@ from ...guards.container_bases import elements_of
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import may_have_keys
-from ...numbers import numpy_arrays, numpy_kinds
+from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_operations
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
@@ -76,8 +77,8 @@ def iterate(m: Any, value: Any) -> Any:
         return m.perform(iter, value)
     if isinstance(value, Live):
         return iter(value.settle())
-    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, value):
-        return m.plainly(iter, [numpy_arrays.note(m, part) for part in value])
+    if kind is numpy_kinds.ARRAY:
+        return m.plainly(iter, array_operations.elements(m, value))
     found, owner = lookup(m, kind, "__iter__")
     if found is enum.EnumMeta.__iter__:
         return m.plainly(iter, [*value])  # its own iterator is a native generator

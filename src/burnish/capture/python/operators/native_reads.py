@@ -15,14 +15,13 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_kinds import UNEXPOSED
 from ...guards.container_bases import elements_of, items_of
-from ...numbers import numpy_kinds
+from ...numbers import numpy_arrays, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
-from ..attributes.class_lookup import lookup
-from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
+from . import user_keys
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE
 
 
 def settle_all(m: Any, value: Any, depth: int = 0) -> None:
@@ -33,8 +32,11 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
     if issubclass(kind, Live):
         value.settle()
     elif kind in numpy_kinds.NUMBERS:
-        if m.heap.origin_of(value) is not None:
+        if numpy_arrays.may_vary(m, value):
             m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
+    elif kind is numpy_kinds.ARRAY:
+        if not numpy_arrays.is_known(m, value):
+            m.stop(breaks.DATA_READ, "an array that is read by native code")
     elif depth > 20:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
@@ -79,7 +81,7 @@ def check_key(m: Any, key: Any) -> None:
             check_key(m, part)
     elif isinstance(key, torch.Tensor):
         m.heap.identity_matters.add(torch.Tensor)
-    elif python_method(m, key, "__hash__") and not is_trusted_type(lookup(m, kind, "__hash__")[1]):
-        m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key")
+    elif user_keys.hashes_in_python(m, kind):
+        user_keys.check(m, key)
     else:
         m.heap.identity_matters.add(kind)

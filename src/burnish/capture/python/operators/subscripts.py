@@ -19,8 +19,9 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING
-from ...numbers import constant_tensors, graph_numbers, numpy_arrays, numpy_constants, numpy_kinds
+from ...numbers import constant_tensors, graph_numbers, numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_operations
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
@@ -38,6 +39,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if is_tensor(container):
         native_reads.expose(m, key)
         check_index(m, key)
+        key = array_operations.key_of_tensor(m, key)
         key = constant_tensors.with_limits(m, key)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
@@ -50,8 +52,8 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return m.perform(operator.getitem, container, native_reads.settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
-    if kind is numpy_kinds.ARRAY and numpy_arrays.is_known(m, container):
-        return numpy_constants.apply(m, operator.getitem, container, key)
+    if kind is numpy_kinds.ARRAY:
+        return array_operations.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
     return subscript_natively(m, container, key)
@@ -171,6 +173,8 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         check_index(m, key)
         m.perform(operator.setitem, container, key, graph_numbers.in_tensors_type(m, value, container))
         return None
+    if type(container) is numpy_kinds.ARRAY:
+        return array_operations.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
     return store_natively(m, container, key, value)

@@ -14,9 +14,10 @@ import torch
 from ... import breaks
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
-from ...numbers import live_scalars, numpy_constants, tensor_extremes
+from ...numbers import live_scalars, tensor_extremes
 from ...numbers.constant_tensors import is_constant
 from ...numbers.live_scalars import Live
+from ...numpy_calls import array_operations
 from ...pytorch import tensor_assertions
 from ..attributes.class_lookup import lookup
 from ..polyfills import operator_polyfills
@@ -50,7 +51,7 @@ def truth(m: Any, value: Any) -> Any:
     if isinstance(value, Live):
         return truth_of_live(value)
     if kind in NUMPY:
-        return numpy_constants.apply(m, bool, value)
+        return array_operations.apply(m, bool, value)
     found = truth_method(m, value)
     if found is not None:
         answer = m.call(

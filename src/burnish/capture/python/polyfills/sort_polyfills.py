@@ -20,6 +20,39 @@ def sorted_(items, /, *, key=None, reverse=False):
     return made
 
 
+class ComparedKey:
+    """What ``functools.cmp_to_key`` makes of an object: a key that compares by a function."""
+
+    __slots__ = ("compare", "obj")
+
+    def __init__(self, compare, obj):
+        self.compare, self.obj = compare, obj
+
+    def __lt__(self, other):
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other):
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other):
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other):
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other):
+        return self.compare(self.obj, other.obj) >= 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def cmp_to_key(mycmp):
+    def key(obj):
+        return ComparedKey(mycmp, obj)
+
+    return key
+
+
 def sort_list(target, key=None, reverse=False):
     values = list(target)
     keys = values if key is None else [key(value) for value in values]

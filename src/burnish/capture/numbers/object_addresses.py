@@ -1,0 +1,146 @@
+"""``id()``: addresses as live numbers.
+
+    seen = {id(x)}                    x is an argument: in another run it may be at another address
+    made = x + 1
+    if id(made) not in seen: ...      the objects are different ones, which is guarded if both are from outside
+    return id(made)                   the address of the object of this run
+
+As a key of containers that are made here, an address says no more than which object it is. So its value is guarded
+only if it meets numbers from outside. That of an object made here is unknown before the segment has run: it may be
+compared, be a key, and be returned. Arithmetic with it, its order, and its use as a key of a container from outside end
+the graph.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from typing import Any
+
+from .. import breaks
+from ..guards.container_bases import elements_of, items_of
+from ..guards.object_sources import Source
+from . import live_scalars
+from .live_scalars import Expression
+
+
+class Address(Expression):
+    """The address of an object. ``source``: where the object comes from, if it is from outside."""
+
+    __slots__ = ("obj", "source")
+
+    def __init__(self, obj: Any, source: Source | None):
+        super().__init__(id, ())
+        self.obj, self.source = obj, source
+
+    def render(self, writer: Any) -> str:
+        return f"id({writer.load(self.source)})" if self.source is not None else writer.address(self.obj)
+
+    def sources(self) -> list[Source]:
+        return [] if self.source is None else [self.source]
+
+    def words(self) -> str:
+        made = f"a {type(self.obj).__qualname__} that is made here"
+        return f"id({made if self.source is None else self.source})"
+
+
+def of(m: Any, value: Any) -> Any:
+    """``id(value)``, or None if it is the address of a value without identity, such as a number."""
+    origin = m.heap.origin_of(value)
+    if origin is not None and origin.source.is_pinned or m.heap.has_fixed_meaning(value) or value is None:
+        return id(value)
+    is_value = m.heap.is_compared_by_value(type(value)) or isinstance(value, (bool, live_scalars.Live))
+    if origin is None and is_value:
+        return None
+    return live_scalars.make(id(value), Address(value, None if origin is None else origin.source), m)
+
+
+def is_in(expression: Any) -> bool:
+    return isinstance(expression, Address) or any(
+        is_in(operand) for operand in expression.operands if isinstance(operand, Expression)
+    )
+
+
+def is_made_here(expression: Any) -> bool:
+    """Whether the address of an object that is made here is a part of the expression."""
+    if isinstance(expression, Address):
+        return expression.source is None
+    return any(is_made_here(operand) for operand in expression.operands if isinstance(operand, Expression))
+
+
+def settle(m: Any, expression: Expression, value: int) -> bool:
+    """Python needs the number: as a key, or to compare it. Returns whether no guard on its value is needed now."""
+    if isinstance(expression, Address):
+        m.addresses[value] = expression
+        return True
+    if is_made_here(expression):
+        m.stop(breaks.OPAQUE_CALL, f"a number is computed from {expression.words()}")
+    return False
+
+
+def decide(m: Any, expression: Expression) -> bool:
+    """Returns whether the outcome of a comparison is the same in each run."""
+    # A settled one is compared where it is a key.
+    operands = [m.addresses.get(part, part) if type(part) is int else part for part in expression.operands]
+    if expression.operation in EQUALITY and all(isinstance(operand, Address) for operand in operands):
+        m.same(operands[0].obj, operands[1].obj)
+        return True
+    if is_made_here(expression) and expression.operation in ORDER:
+        m.stop(breaks.OPAQUE_CALL, f"the order of addresses: {expression.words()}")
+    return is_made_here(expression)
+
+
+EQUALITY = frozenset((operator.eq, operator.ne))
+ORDER = frozenset((operator.lt, operator.le, operator.gt, operator.ge))
+
+
+def check_key(m: Any, key: Any) -> None:
+    """A dictionary from outside is asked for a key."""
+    address = m.addresses.get(key) if type(key) is int else None
+    if address is None:
+        return
+    if address.source is None:
+        m.stop(breaks.OPAQUE_CALL, f"{address.words()} is a key of a dictionary from outside")
+    guard(m, address, key)
+
+
+def is_part_of(m: Any, value: Any) -> bool:
+    """Whether a constant is the address of an object, or holds one."""
+    if type(value) is int:
+        return value in m.addresses
+    return type(value) in (tuple, frozenset, slice, list, dict) and any(
+        is_part_of(m, part) for part in (value if type(value) is not slice else (value.start, value.stop, value.step))
+    )
+
+
+def guard(m: Any, address: Address, value: int) -> None:
+    m.heap.guard("outcome", None, (Expression(operator.eq, (address, value)), True))
+
+
+def guard_keys(m: Any) -> None:
+    """At the end of the segment: what addresses from outside that were keys have decided."""
+    if not m.addresses:
+        return
+    meets_others = any(map(holds_addresses, list(m.heap.origins.values())))
+    for value, address in m.addresses.items():
+        m.heap.identity_matters.add(type(address.obj))
+        if address.source is not None and meets_others:
+            guard(m, address, value)
+
+
+def holds_addresses(origin: Any) -> bool:
+    """Whether the program has looked into a container from outside that holds numbers like addresses."""
+    if not origin.complete:
+        return any(map(is_large, origin.known)) or any(map(is_large, origin.written))
+    if isinstance(origin.obj, dict):
+        return any(is_large(key) or is_large(value) for key, value in items_of(origin.obj))
+    containers = (list, tuple, set, frozenset, collections.deque)
+    return isinstance(origin.obj, containers) and any(map(is_large, elements_of(origin.obj)))
+
+
+def is_large(value: Any) -> bool:
+    return isinstance(value, int) and value >= SMALLEST
+
+
+SMALLEST = 1 << 20
+"""Smaller numbers are no addresses of objects."""

@@ -1,0 +1,1 @@
+"""NumPy on tensors' data: array calls that become torch calls of the graph."""

@@ -1,0 +1,49 @@
+"""Keys whose class hashes and compares in Python: a frozen dataclass, or one with its own ``__hash__`` and ``__eq__``.
+
+    table = {Point(0, 1): x}          Point.__hash__ is interpreted here, then called by the dictionary
+    table[Point(0, 1)]                so is Point.__eq__, because the hashes are equal
+
+C code calls the methods of a key. So they are interpreted before: what they read is guarded, and if they write, print
+or break, the graph ends. When C code calls them after that, they find what has been read.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from ... import breaks
+from ...engine.interpreted_or_native import is_trusted_type
+from ...numbers.live_scalars import Live
+from ..attributes.class_lookup import lookup
+from ..polyfills import operator_polyfills
+
+
+def hashes_in_python(m: Any, kind: type) -> bool:
+    method, owner = lookup(m, kind, "__hash__")
+    return isinstance(method, FunctionType) and not is_trusted_type(owner)
+
+
+def check(m: Any, key: Any) -> None:
+    """Interpret the methods of a key that a dictionary or set is about to call."""
+    kind = type(key)
+    number = interpreted(m, kind, lookup(m, kind, "__hash__")[0], key)
+    others = m.user_keys.setdefault(number, [])
+    if any(other is key for other in others):
+        return
+    if isinstance(lookup(m, kind, "__eq__")[0], FunctionType):
+        for other in others:
+            interpreted(m, kind, operator_polyfills.compare, other, key, "__eq__", "__eq__")
+            interpreted(m, kind, operator_polyfills.compare, key, other, "__eq__", "__eq__")
+    others.append(key)
+    for name in ("__hash__", "__eq__"):
+        method = lookup(m, kind, name)[0]
+        if isinstance(method, FunctionType):
+            m.known_codes.add(method.__code__)
+
+
+def interpreted(m: Any, kind: type, function: Any, *args: Any) -> Any:
+    answer, why = m.interpret_purely(function, args)
+    if why is not None:
+        m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key: {why}")
+    return answer.settle() if isinstance(answer, Live) else answer

@@ -1,0 +1,155 @@
+"""Keys of dictionaries and sets whose class hashes and compares in Python."""
+
+import dataclasses
+
+import torch
+
+from .caller_programs import program_with_caller
+from .harness import program
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Place:
+    layer: int
+    kind: str = "a"
+
+
+class Name:
+    def __init__(self, text, payload=1.0):
+        self.text, self.payload = text, payload
+
+    def key(self):
+        return self.text.lower()
+
+    def __hash__(self):
+        return hash(self.key())
+
+    def __eq__(self, other):
+        return isinstance(other, Name) and self.key() == other.key()
+
+
+@program(breaks=0)
+def test_keys_made_in_the_function():
+    def fn(x, n):
+        table = {Place(1): x, Place(n): x + 1, Place(1, "b"): x + 2}
+        table[Place(1)] = x * 3
+        seen = {Place(2), Place(n), Place(2)}
+        del table[Place(1, "b")]
+        return (
+            list(table.values()),
+            Place(n) in table,
+            Place(9) in table,
+            table.get(Place(8), n),
+            len(seen),
+            Place(2) in seen,
+            hash(Place(1)) == hash(Place(1)),
+            table.pop(Place(1)),
+            table.setdefault(Place(7), x),
+        )
+
+    return fn, [(torch.randn(2), n) for n in (1, 2, 3, 1, 4)]
+
+
+@program(breaks=0)
+def test_tables_from_outside_are_asked():
+    table = {Name("a"): 2.0, Name("B"): 3.0, "a": 4.0}
+
+    def fn(x, name):
+        return x * table[name] + table.get(Name("A"), 0.0), Name("b") in table, name in table, len(table)
+
+    return fn, [(torch.randn(2), Name(text)) for text in ("a", "A", "b", "a", "B")]
+
+
+@program_with_caller
+def test_changes_of_keys_and_tables_are_seen():
+    table = {Name("a"): 2.0, Name("b"): 3.0}
+
+    def fn(x, name):
+        return x * table.get(name, 7.0), [key.payload for key in table]
+
+    def caller(fn, x, step):
+        if step == 2:
+            table[Name("c")] = 5.0
+        if step == 3:
+            next(iter(table)).payload = 10.0
+        if step == 4:
+            table[Name("A")] = 6.0
+        if step == 5:
+            del table[Name("a")]
+        return fn(x, Name("c" if step == 2 else "a"))
+
+    return fn, caller, [(torch.randn(2), step) for step in range(6)]
+
+
+@program
+def test_a_cache_with_such_keys_grows():
+    cache = {}
+
+    def fn(x, layer):
+        key = Place(layer)
+        if key not in cache:
+            cache[key] = torch.ones(2) * layer
+        return x * cache[key], len(cache), [key.layer for key in cache]
+
+    return fn, [(torch.randn(2), layer) for layer in (1, 2, 1, 3, 1, 2)]
+
+
+@program
+def test_methods_that_write_print_or_raise_run_as_they_do():
+    asked = []
+
+    class Counted(Name):
+        def __hash__(self):
+            asked.append(self.text)
+            return 1
+
+    class Loud(Name):
+        def __hash__(self):
+            print("hash", self.text)
+            return 2
+
+    class Bad(Name):
+        def __hash__(self):
+            raise ValueError(self.text)
+
+    class Lazy(Name):
+        number = None
+
+        def __hash__(self):
+            if self.number is None:
+                self.number = 5
+            return self.number
+
+    def fn(x):
+        first = {Counted("a"): x, Counted("b"): x + 1}[Counted("a")]
+        second = {Loud("a"): x}[Loud("a")]
+        third = {Lazy("a"): x * 2}[Lazy("A")]
+        try:
+            {Bad("a"): 1}
+        except ValueError as error:
+            return first, second, third, str(error), len(asked)
+
+    return fn, lambda i: (torch.randn(2),), asked
+
+
+@program
+def test_keys_in_sets_from_outside():
+    names = {Name("a", 2.0), Name("b", 3.0)}
+
+    def fn(x, name):
+        return x + 1, name in names, sorted(each.payload for each in names)
+
+    return fn, [(torch.randn(2), Name(text)) for text in ("a", "c", "B")]
+
+
+@program_with_caller(breaks=0)
+def test_results_hold_such_keys():
+    def fn(x):
+        table = {Place(1): x, Name("q"): x + 1}
+        return {key: value * 2 for key, value in table.items()}, table[Name("Q")]
+
+    def caller(fn, x):
+        made, value = fn(x)
+        return made[Place(1)], made[Name("Q")], value, len(made), [type(key).__name__ for key in made]
+
+    return fn, caller, lambda i: (torch.randn(2),)
