@@ -115,7 +115,7 @@ next(iter(<table>.values()))
 sum(<table>.values())
 torch.stack([v for v in rows(<mat>)]).sum(0)
 next(rows(<mat>, skip=1), <vec>)
-torch.as_tensor(np.cumsum(<vec>.detach().numpy()))
+torch.as_tensor(np.clip(<vec>.detach().numpy(), -1, 1))
 torch.full((4,), <float>)
 torch.zeros_like(<vec>)
 <vec> if <$opt:o> is None else <.o>
@@ -191,7 +191,7 @@ float(<int>)
 float(<vec>.mean())
 <vec>.tolist()[0]
 max(<float>, <int>)
-float(np.sum(<vec>.detach().numpy()))
+float(np.max(<vec>.detach().numpy()))
 <float> if <bool> else <float>
 getattr(<box>, 'extra', <float>)
 """),
