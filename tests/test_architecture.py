@@ -7,7 +7,7 @@ reports know only events. All imports count, also those inside functions and und
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,28 @@ MAY_IMPORT = {
     "__init__": EVERYTHING,
 }
 
+CAPTURE = "burnish.capture."
+EVERY_ROOM = {"breaks", "engine", "guards", "interpreter", "numbers", "python", "pytorch", "segments", "subclasses"}
+EVERY_ROOM |= {"symbolic_sizes"}
+
+# What each package inside capture may import of the others. Breaks and guards are the ground, the interpreter knows
+# Python only; rules for Python, torch, subclasses and sizes stand on them; the engine knows all.
+MAY_IMPORT_IN_CAPTURE = {
+    "breaks": set(),
+    "guards": {"engine", "interpreter", "numbers"},
+    "interpreter": {"breaks", "engine", "guards", "numbers"},
+    "numbers": {"breaks", "engine", "guards", "interpreter", "python", "pytorch", "symbolic_sizes"},
+    "symbolic_sizes": {"breaks", "engine", "guards", "numbers", "pytorch"},
+    "subclasses": {"breaks", "engine", "guards", "interpreter", "python", "pytorch"},
+    "segments": {"breaks", "engine", "guards", "interpreter", "numbers", "python", "pytorch"},
+    "pytorch": {"breaks", "engine", "guards", "interpreter", "numbers", "python", "segments"},
+    "python": EVERY_ROOM,
+    "engine": EVERY_ROOM,
+}
+
 PEERS = ("torch._dynamo", "torch._functorch", "torch._inductor", "functorch")
+PARTED = (PACKAGE, CAPTURE.rstrip("."), "torch")
+"""Packages whose parts have directions of their own."""
 MAY_IMPORT_PEERS = {"backends", "integrations"}
 
 LONGEST_FILE = 500
@@ -64,6 +85,24 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.rel
 @each_file
 def test_imports_point_one_way(path):
     assert list(why_not_imported(module_name(path), path.read_text(encoding="utf-8"), is_package(path))) == []
+
+
+def test_packages_inside_capture_import_in_these_directions():
+    rooms = {path.name for path in (SOURCE / "capture").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == set(MAY_IMPORT_IN_CAPTURE), "say in MAY_IMPORT_IN_CAPTURE what a new package may import"
+    wrong = [
+        f"{module}:{line} imports {imported}"
+        for module, (source, package) in sources_of(FILES).items()
+        if module.startswith(CAPTURE)
+        for line, imported in imports(module, source, package)
+        if room_of(imported) not in (None, room_of(module), *MAY_IMPORT_IN_CAPTURE[room_of(module)])
+    ]
+    assert wrong == []
+
+
+def room_of(module: str) -> str | None:
+    """The package inside capture that a module belongs to."""
+    return module.removeprefix(CAPTURE).split(".")[0] if module.startswith(CAPTURE) else None
 
 
 @each_file
@@ -121,7 +160,7 @@ def test_table_of_directions_has_no_cycle():
 
 def test_no_circle_of_imports_has_more_than_two_files():
     """In capture a class and the modules that it hands parts to name each other's types: four files at most."""
-    sources = {module_name(path): (path.read_text(encoding="utf-8"), is_package(path)) for path in FILES}
+    sources = sources_of(FILES)
     most = {"capture": 4}
     circles = circles_of(sources)
     assert [circle for circle in circles if len(circle) > max(most.get(part_of(module), 2) for module in circle)] == []
@@ -229,7 +268,7 @@ def imports(module: str, source: str, package: bool) -> Iterator[tuple[int, str]
                 start = inside[: len(inside) - level + 1] if level else []
                 origin = ".".join([*start, base] if base else start)
                 # Two names from one module are one import of it, two modules from one package are two.
-                for name in sorted({f"{origin}.{a.name}" if origin in (PACKAGE, "torch") else origin for a in names}):
+                for name in sorted({f"{origin}.{a.name}" if origin in PARTED else origin for a in names}):
                     yield node.lineno, name
             case ast.Call(func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(name)]):
                 yield node.lineno, str(name)
@@ -259,6 +298,10 @@ def circles_of(sources: Mapping[str, tuple[str, bool]]) -> list[list[str]]:
     reached = {module: reached_from(module, below) for module in below}
     circles = {tuple(sorted(m for m in reached[module] if module in reached[m])) for module in below}
     return sorted(list(circle) for circle in circles if len(circle) > 1)
+
+
+def sources_of(files: Iterable[Path]) -> dict[str, tuple[str, bool]]:
+    return {module_name(path): (path.read_text(encoding="utf-8"), is_package(path)) for path in files}
 
 
 def reached_from(module: str, below: Mapping[str, set[str]]) -> set[str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-import warnings
 from collections.abc import Callable
 from types import CellType
 from typing import Any
 
-from ..python.messages import logging_calls, warnings_warn
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 
@@ -105,9 +102,5 @@ FRAME_CALLS: dict[Any, Callable] = {
     eval: _evaluate(eval),
     exec: _evaluate(exec),
     sys.exc_info: exc_info,
-    warnings.warn: warnings_warn.plain,
-    **{
-        getattr(logging_calls.Logger, name): functools.partial(logging_calls.plain, name)
-        for name in logging_calls.NAMES
-    },
 }
+"""Functions that look at their caller's frame. Those that look at it for its line are added in ``python.messages``."""

@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any
 
 from ...engine.interpreted_or_native import OUR_PATH
+from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
 from ...numbers.live_scalars import Live, without_live
 from ...segments.effects import Effect
@@ -84,3 +85,6 @@ class Given:
         for caller, module in callers:
             code, names = caller, {"exec": exec, "code": code, "names": names, "__name__": module}
         exec(code, names)
+
+
+FRAME_CALLS.update((getattr(Logger, name), functools.partial(plain, name)) for name in NAMES)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ... import breaks
 from ...engine.interpreted_or_native import OUR_PATH
+from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
 from ...numbers.live_scalars import Expression, Live
 from ...segments.effects import Effect
@@ -97,3 +98,6 @@ def _caller(level: int) -> tuple[str, int, dict]:
             return at.f_code.co_filename, at.f_lineno, at.f_globals
         at = at.f_back  # type: ignore[assignment]
     return "sys", 1, sys.__dict__
+
+
+FRAME_CALLS[warnings.warn] = plain
