@@ -95,6 +95,14 @@ def test_module_is_named_after_its_subject(path):
     assert not EMPTY_NAMES & {part.strip("_") for part in path.relative_to(SOURCE).with_suffix("").parts}
 
 
+@each_file
+def test_package_below_the_top_holds_no_code(path):
+    """It runs while the first of its modules is imported, so a second thread may see the package half made."""
+    if is_package(path) and path.parent != SOURCE:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body[1:]:
+            assert isinstance(node, ast.ImportFrom) or ast.unparse(node).startswith("__all__ ="), ast.unparse(node)
+
+
 def test_every_part_is_in_the_table_of_directions():
     parts = {part_of(module_name(path)) for path in FILES}
     unlisted = parts - set(MAY_IMPORT)

@@ -15,7 +15,8 @@ import torch
 from torch.fx import Graph, GraphModule
 
 import burnish
-from burnish.backends import Backend, list_backends, lookup, register_backend, registry
+from burnish.backends import registry
+from burnish.backends.registry import Backend, list_backends, lookup, register_backend
 from burnish.compiler.adapters import specialize_numbers
 from burnish.errors import BackendError, UserError
 
@@ -373,7 +374,7 @@ def test_installed_package_does_not_take_one_of_our_names(entry_points):
 
 def test_eager_runs_without_loading_the_compiler_of_torch():
     code = (
-        "import sys, torch, burnish.backends as b\n"
+        "import sys, torch, burnish.backends.registry as b\n"
         "gm = torch.fx.symbolic_trace(torch.nn.ReLU())\n"
         "b.lookup('eager')(gm, [torch.ones(1)]); b.list_backends()\n"
         "print([m for m in ('torch._dynamo', 'torch._inductor', 'torch._functorch.aot_autograd') if m in sys.modules])"

@@ -28,3 +28,22 @@ print(sorted(m for m in new if m in heavy or m.startswith(tuple(h + "." for h in
 def test_capture_imports_neither_the_other_compiler_nor_sympy():
     found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
+LARGEST_IMPORT = 290
+"""Modules that `import burnish` loads besides torch's. Each costs about a millisecond before any program runs. A rule
+for something that few programs do is imported when it is first needed (`calls.function_calls`, `backends.registry`)."""
+COUNT = """
+import sys, torch
+before = set(sys.modules)
+import burnish
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_import_loads_few_modules_and_neither_compiler_nor_reports():
+    found = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True).stdout.split()
+    assert len(found) <= LARGEST_IMPORT, found
+    later = ("compiler.driver", "runtime.cuda_graphs", "report.explain_report", "export.exported_graph", "codegen")
+    later += ("capture.pytorch.graph_regions.flex_attention",)
+    assert not {f"burnish.{module}" for module in later} & {*found}

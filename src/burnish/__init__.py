@@ -8,13 +8,15 @@ def f(x): ...
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import settings
 from .api import compile, disable, profile, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
-from .export.exported_program import Exported, export, load, save
+from .export.entry_points import export, load, save
 from .frontend.compiled_module import compile_, was_compiled
-from .frontend.explain_call import explain
 from .frontend.marks import (
     allow_in_graph,
     assume_constant_result,
@@ -26,10 +28,14 @@ from .frontend.marks import (
 )
 from .frontend.modes_and_options import list_mode_options, list_options
 from .frontend.stance import set_stance
-from .integrations.regional_compilation import compile_regions
 from .integrations.torch_compile import install, uninstall
-from .report.explain_report import ExplainOutput
-from .report.profile_segments import Profile, SegmentProfile
+
+if TYPE_CHECKING:
+    from .export.exported_program import Exported
+    from .frontend.explain_call import explain
+    from .integrations.regional_compilation import compile_regions
+    from .report.explain_report import ExplainOutput
+    from .report.profile_segments import Profile, SegmentProfile
 
 __all__ = [
     "BackendError",
@@ -70,3 +76,24 @@ __all__ = [
     "was_compiled",
 ]
 __version__ = "0.1.0"
+
+ON_FIRST_USE = {
+    "ExplainOutput": "burnish.report.explain_report",
+    "Exported": "burnish.export.exported_program",
+    "Profile": "burnish.report.profile_segments",
+    "SegmentProfile": "burnish.report.profile_segments",
+    "compile_regions": "burnish.integrations.regional_compilation",
+    "explain": "burnish.frontend.explain_call",
+}
+"""Names whose modules most programs never need, and so are imported when the name is first read."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(ON_FIRST_USE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *ON_FIRST_USE})

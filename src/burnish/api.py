@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
+import operator
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import torch
 
@@ -21,16 +23,18 @@ from . import settings
 from .capture.engine.engine import Program
 from .capture.engine.program_options import Options
 from .capture.python import builtin_functions
+from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
-from .capture.pytorch.graph_regions import flex_attention
 from .errors import UserError
 from .frontend import compile_entry, marks, stance, torch_config
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
-from .frontend.live_programs import keep_track, live_programs, live_segments
-from .report import autotune_progress, dump_stages, show_stages
+from .frontend.live_programs import forget_all, keep_track, live_segments
+from .integrations import lightning_logging as lightning_logging
 from .report.listener_toggle import while_wanted
-from .report.profile_segments import Profile
+
+if TYPE_CHECKING:
+    from .report.profile_segments import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -191,7 +195,7 @@ def original_of(model: Any) -> Any:
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
     """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
     it. So are functions of torch that a trace does not interpret."""
-    if isinstance(original, types.FunctionType) and not flex_attention.is_replaced(original):
+    if isinstance(original, types.FunctionType) and not is_replaced(original):
         made = kind(original, options)
         return made, made
     made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)
@@ -287,8 +291,7 @@ def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType)
 
 def reset() -> None:
     """Forget everything compiled so far; compiled functions stay usable and start anew."""
-    for program in live_programs():
-        program.forget()
+    forget_all()
 
 
 def profile() -> Profile:
@@ -296,22 +299,17 @@ def profile() -> Profile:
 
     ``p.segments`` are the same figures as records. First calls, which compile, are not counted.
     """
+    from .report.profile_segments import Profile
+
     return Profile(live_segments)
 
 
-def _observe() -> None:
-    """Start printing (the setting ``show``) and writing (``dump``) when a setting first asks for it."""
-    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show_stages.start(lambda: settings.current().show))
-    while_wanted(
-        settings.on_change,
-        lambda s: s.max_autotune,
-        lambda: autotune_progress.start(lambda: settings.current().max_autotune),
-    )
-    while_wanted(
-        settings.on_change, lambda s: s.dump is not None, lambda: dump_stages.start(lambda: settings.current().dump)
-    )
+def _read_events(reader: str, setting: str) -> Callable[[], None]:
+    """Start what prints or writes events, when a setting first asks for it."""
+    return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
 
 
-_observe()
+for _setting, _reader in (("show", "show_stages"), ("max_autotune", "autotune_progress"), ("dump", "dump_stages")):
+    while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
 compile_entry.compile = compile
 disable = marks.disable

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from burnish.capture.interpreter import opcodes
 from burnish.capture.interpreter.bytecode_decoder import decode, live_locals
 from burnish.capture.interpreter.frames import Generator
 from burnish.capture.interpreter.generator_delegation import runs_code_when_closed
-from burnish.capture.interpreter.opcodes import handler_registry
+from burnish.capture.interpreter.opcodes import handler_registry, instruction_table
 
 from .opcode_interpreters import Forgetting, Machine, Pushing, Rebuilding, start
 from .opcode_programs import CASES, generators
@@ -59,7 +58,7 @@ HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXI
 @pytest.mark.parametrize("name", OPCODES)
 def test_every_opcode_has_a_handler_or_a_reason(name):
     assert name in KNOWN
-    assert (name in handler_registry.HANDLERS) != bool(opcodes.why_not_handled(name))
+    assert (name in handler_registry.HANDLERS) != bool(instruction_table.why_not_handled(name))
 
 
 def test_no_handler_is_for_an_opcode_that_no_version_has():
@@ -166,7 +165,7 @@ def test_operands_of_an_instruction_are_alive_before_it(function):
     code = decode(function.__code__)
     live = live_locals(code)
     for i, (name, (_, arg)) in enumerate(zip(code.opnames, code.instructions, strict=True)):
-        uses, _, _, _ = opcodes.flow(name, arg, code)
+        uses, _, _, _ = instruction_table.flow(name, arg, code)
         assert live[i] & uses == uses
 
 

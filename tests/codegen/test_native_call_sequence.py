@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.backends.registry import lookup
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel
 from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.compiler import compile_graph
@@ -158,7 +159,7 @@ def layers(count):
 def compiled_linear(own_kernels_only, sources):
     x = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), burnish.settings.patch(never_slower=False, cache=False):
-        yield burnish.backends.lookup("burnish")(linear_graph(), [x, *layers(1)[0]]), x
+        yield lookup("burnish")(linear_graph(), [x, *layers(1)[0]]), x
 
 
 def right(compiled, x, layer):

@@ -12,6 +12,8 @@ from torch import nn
 import burnish
 from burnish import events
 from burnish.compiler import driver
+from burnish.compiler.adapters import cuda_graphs
+from burnish.runtime.cuda_graphs import cuda_graph_recording
 
 from .fake_cuda_graphs import Engine
 
@@ -20,8 +22,9 @@ from .fake_cuda_graphs import Engine
 def engine(monkeypatch):
     """What is compiled under the mode takes the CPU for a GPU."""
     made = Engine()
-    monkeypatch.setattr(driver, "gpus_of", lambda inputs: {made.device})
-    monkeypatch.setattr(driver, "engine_of", lambda device: made)
+    for module in (driver, cuda_graphs):
+        monkeypatch.setattr(module, "gpus_of", lambda inputs: {made.device})
+    monkeypatch.setattr(cuda_graph_recording, "engine_of", lambda device: made)
     return made
 
 

@@ -312,7 +312,7 @@ class Slow:
         time = 0.0
         made = Contest.__init__
 
-        def init(contest, compiled, eager, name, clock=None):
+        def init(contest, compiled, eager, name, clock=None, work=None):
             def timed(player, seconds):
                 def play(*inputs):
                     nonlocal time

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import burnish
+from burnish import events
+from burnish.compiler.adapters.pipeline import ADAPTERS
 from burnish.settings import patch
 
 from .compare_training import alike
@@ -172,3 +174,28 @@ def test_a_trace_that_ends_early_leaves_the_dispatcher_as_it_was():
             assert torch.equal(compiled(x), run(x))
             assert torch._C._dispatch_tls_local_include_set().raw_repr() == before
     assert torch.tensor([2, 3]).sum() == 5
+
+
+def test_adapters_around_a_graph_are_shown_in_their_order():
+    seen = []
+    stop = events.subscribe(seen.append, ["runtime.adapters"])
+
+    def fn(x):
+        y = x * 2
+        torch.set_grad_enabled(False)
+        return y
+
+    try:
+        with torch.autocast("cpu"), burnish.settings.patch(check=False, never_slower=True):
+            compiled = burnish.compile(fn)
+            for _ in range(3):
+                torch.set_grad_enabled(True)
+                compiled(torch.ones(3, requires_grad=True))
+    finally:
+        stop()
+        torch.set_grad_enabled(True)
+    names = [adapter.name for adapter in ADAPTERS]
+    assert [event.data["adapters"] for event in seen] == [["autocast_off", "exit_state", "contest"]]
+    assert sorted(seen[0].data["adapters"], key=names.index) == seen[0].data["adapters"]
+    assert seen[0].data["text"] == "a graph of 4 nodes: autocast_off, exit_state, contest"
+    assert all(adapter.why and adapter.why_here for adapter in ADAPTERS)

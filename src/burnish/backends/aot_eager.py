@@ -10,10 +10,9 @@ from typing import Any
 from torch.fx import GraphModule
 
 from .data_dependent_tracing import tracing_for
-from .registry import CompiledFn, register_backend
+from .registry import Backend, CompiledFn
 
 
-@register_backend
 def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Split forward from backward with AOTAutograd, then run both with PyTorch's eager operators."""
     # The import takes most of a second, so it is done here.
@@ -25,3 +24,6 @@ def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     with tracing_for(gm):
         compiled = aot_module_simplified(gm, example_inputs, fw_compiler=run_as_is, keep_inference_input_mutations=True)
     return lambda *inputs: tuple(compiled(*inputs))
+
+
+BACKEND = Backend("aot_eager", aot_eager)

@@ -2,8 +2,14 @@
 
 from ..compiler import background_imports, driver
 from ..compiler.adapters.eager_rng import call_with_compiled_rng
-from .registry import register_backend
+from .registry import Backend
 
-register_backend(
-    runs_python=True, perform=call_with_compiled_rng, ahead=background_imports.begin, recomputes=True, restores=True
-)(driver.burnish)
+BACKEND = Backend(
+    "burnish",
+    driver.burnish,
+    runs_python=True,
+    perform=call_with_compiled_rng,
+    ahead=background_imports.begin,
+    recomputes=True,
+    restores=True,
+)

@@ -8,10 +8,12 @@ from torch.fx import GraphModule
 
 from ..compiler import CompiledFn
 from ..compiler.adapters.eager_checkpoint_regions import run_eagerly
-from .registry import register_backend
+from .registry import Backend
 
 
-@register_backend(runs_python=True, recomputes=True)
 def eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Run the graph with PyTorch's eager operators."""
     return run_eagerly(gm)
+
+
+BACKEND = Backend("eager", eager, runs_python=True, recomputes=True)

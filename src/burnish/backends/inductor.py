@@ -7,10 +7,9 @@ from typing import Any
 from torch.fx import GraphModule
 
 from .data_dependent_tracing import tracing_for
-from .registry import CompiledFn, register_backend
+from .registry import Backend, CompiledFn
 
 
-@register_backend
 def inductor(
     gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None
 ) -> CompiledFn:
@@ -23,3 +22,6 @@ def inductor(
     with tracing_for(gm):
         compiled = compile_fx(gm, example_inputs, config_patches=patches or None)
     return lambda *inputs: tuple(compiled(*inputs))
+
+
+BACKEND = Backend("inductor", inductor)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping
@@ -39,6 +40,8 @@ Perform = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 F = TypeVar("F", bound=CompilerFn)
 
 ENTRY_POINTS = "torch_dynamo_backends"
+OURS = {name: f"burnish.backends.{name}" for name in ("aot_eager", "burnish", "eager", "inductor")}
+"""Our own backends: the modules that hold them as `BACKEND`, each imported when the backend is first used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def register_backend(
         )
     name = name or _name_of(compiler_fn)
     with _lock:
-        taken = _backends.get(name)
+        taken = _registered(name)
         if taken is not None and _definition(taken.fn) != _definition(compiler_fn):
             raise UserError(
                 f'There is already a backend called "{name}", from {_definition(taken.fn)}. Register this one under '
@@ -190,7 +193,7 @@ def register_backend(
 
 def list_backends() -> list[str]:
     """The names that `burnish.compile(backend=...)` accepts, in alphabetical order."""
-    return sorted({*_backends, *_entry_points()})
+    return sorted({*OURS, *_backends, *_entry_points()})
 
 
 def lookup(backend: str | CompilerFn) -> Backend:
@@ -201,7 +204,7 @@ def lookup(backend: str | CompilerFn) -> Backend:
     if isinstance(backend, Backend):
         return backend
     if isinstance(backend, str):
-        found = _backends.get(backend)
+        found = _registered(backend)
         return found if found is not None else _load_entry_point(backend)
     if not callable(backend):
         raise UserError(
@@ -210,6 +213,13 @@ def lookup(backend: str | CompilerFn) -> Backend:
         )
     known = [registered for registered in list(_backends.values()) if registered.fn is backend]
     return known[0] if known else Backend(_name_of(backend), backend)
+
+
+def _registered(name: str) -> Backend | None:
+    found = _backends.get(name)
+    if found is None and name in OURS:
+        found = _backends.setdefault(name, importlib.import_module(OURS[name]).BACKEND)
+    return found
 
 
 @once

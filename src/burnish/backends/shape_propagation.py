@@ -19,18 +19,17 @@ import torch
 
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
+from ..tensors.torch_state import TorchState
 
 
 @contextlib.contextmanager
 def switches_kept() -> Iterator[None]:
     """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back."""
-    from ..lower.trace.torch_modes import put_back, switches
-
-    before = switches()
+    before = TorchState.now()
     try:
         yield
     finally:
-        put_back(before)
+        before.restore()
 
 
 class Shapes:

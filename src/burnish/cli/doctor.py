@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 
 from .. import settings
-from ..backends import list_backends, lookup
+from ..backends.registry import list_backends, lookup
 from ..runtime.linking.cuda_module_loader import why_not as why_no_kernels
 
 QUICK = ("burnish", "eager")

@@ -1,7 +1,5 @@
 """Compiles captured graphs to programs: the driver, the program cache, adapters around a compiled graph."""
 
-from collections.abc import Callable
-from typing import Any
+from ..tensors.compile_request import CompiledFn
 
-CompiledFn = Callable[..., Any]
-"""The compiled form of a captured graph."""
+__all__ = ["CompiledFn"]

@@ -18,26 +18,20 @@ from ..concurrency import fork_safe_locks
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import pause_garbage_collection, warmup_status
-from ..runtime.contest.inference_contest import Contest
-from ..runtime.contest.synchronized_clock import clock_for
-from ..runtime.contest.training_contest import TrainingContest
-from ..runtime.cuda_graphs.cuda_graph_recording import engine_of
-from ..runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
-from ..runtime.cuda_graphs.training_cuda_graphs import CudaGraphTrainingProgram
 from ..runtime.devices import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
-from ..tensors.compile_request import facts_of_input, request_of
+from ..tensors.compile_request import request_of
 from ..tensors.symbolic_sizes import NoFormula
 from . import CompiledFn
+from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_rng import draws_as_eager, run_eagerly_with_compiled_rng
-from .adapters.exit_global_state import switches_left, with_exit_state
-from .adapters.inference_mode_results import in_inference_mode, mode_of_results
+from .adapters.exit_global_state import switches_left
+from .adapters.pipeline import Surroundings, adapted
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .check_symbolic_sizes import Check
-from .compare_with_eager import compared
 from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_pieces
 
@@ -98,23 +92,15 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
         space, examples = symbolic_inputs.space, symbolic_inputs.examples
         check = Check(gm, space, examples, gradients, live_scalars_beside_sizes(examples(space.points[0])))
         compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
-        contest = TrainingContest if compiled.takes_gradients else Contest
         events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)
-        mode = mode_of_results(gm)
-        if mode is not None:
-            compiled = in_inference_mode(compiled, mode)
-        if current().check:
-            compiled = compared(compiled, gm, eager)
-        if not current().compares:
-            return compiled
         positions = list(symbolic_inputs.shapes)
 
         def work(inputs: Sequence[Any]) -> float:
             # Not the product of all their sizes: with a cache of many tensors no two calls would have equal work.
             return float(sum(inputs[k].numel() for k in positions))
 
-        return contest(
-            compiled, eager, f"a graph of {len(gm.graph.nodes)} nodes", work=work, clock=clock_for(example_inputs)
+        return adapted(
+            compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients, work)
         )
     except (NoFormula, Untraceable) as reason:
         why, cause = str(reason), "sizes"
@@ -281,26 +267,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
     try:
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
-        compiled: Any = recipe.assembled(tools, run_eagerly_with_compiled_rng(gm))
-        contest = TrainingContest if compiled.takes_gradients else Contest
-        mode = mode_of_results(gm)
-        if current().cuda_graphs:
-            compiled = with_cuda_graphs(compiled, gm, example_inputs, recipe.written)
-        left = switches_left(gm)
-        if left or autocast_is_on() or current().cuda_graphs or mode is not None:
-            request_of(gm).digest = None  # the program alone is not enough
-        if autocast_is_on():
-            compiled = without_autocast(compiled)
-        if left:
-            compiled = with_exit_state(compiled, left)
-        if mode is not None:
-            compiled = in_inference_mode(compiled, mode)
-        if current().check and not left:
-            compiled = compared(compiled, gm, run_eagerly_with_compiled_rng(gm))
-        if not current().compares:
-            return compiled
-        name = f"a graph of {len(gm.graph.nodes)} nodes"
-        return contest(compiled, run_eagerly_with_compiled_rng(gm), name, clock=clock_for(example_inputs))
+        eager = run_eagerly_with_compiled_rng(gm)
+        compiled: Any = recipe.assembled(tools, eager)
+        return adapted(compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients))
     except NumberLost as reason:
         if live_scalar_types:
             raise
@@ -333,52 +302,3 @@ def turns_gradients_on(node: Node) -> bool:
     if node.target in (torch._C._set_grad_enabled, torch.set_grad_enabled):
         return node.args != (False,)
     return node.target is torch.enable_grad
-
-
-def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:
-    """The graph as CUDA graphs, if it computes on one GPU."""
-    devices = gpus_of(example_inputs)
-    name = f"a graph of {len(gm.graph.nodes)} nodes"
-    why = None
-    if len(devices) != 1:
-        why = "it computes on several GPUs" if devices else "it does not compute on a GPU"
-    elif compiled.takes_gradients:
-        why = why_not_recorded_with_backward(getattr(compiled, "program", compiled))
-    if why is not None:
-        events.emit("runtime.cuda_graphs", text=f"{name} runs without a CUDA graph: {why}", why=why)
-        return compiled
-    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    fixed = [k for k, node in enumerate(placeholders) if facts_of_input(node).is_module_state]
-    graphed = CudaGraphTrainingProgram if compiled.takes_gradients else CudaGraphProgram
-    return graphed(compiled, fixed, written, engine_of(devices.pop()), name)
-
-
-def why_not_recorded_with_backward(step: Any) -> str | None:
-    if any(layout.again for layout in step.layouts_of_nodes):
-        return "a part of it is checkpointed, and writes to its inputs again when backward runs"
-    return None
-
-
-AUTOCAST = ("cpu", "cuda")
-"""The devices that have an autocast switch."""
-
-
-def autocast_is_on() -> bool:
-    return any(map(torch.is_autocast_enabled, AUTOCAST))
-
-
-def without_autocast(compiled: CompiledFn) -> CompiledFn:
-    """The casts of autocast are part of the compiled graph, so autocast must be off while it runs."""
-
-    def call(*inputs: Any) -> Any:
-        # The switches are set directly: torch's context manager takes ten microseconds.
-        before = [(device, torch.is_autocast_enabled(device)) for device in AUTOCAST]
-        for device in AUTOCAST:
-            torch.set_autocast_enabled(device, False)
-        try:
-            return compiled(*inputs)
-        finally:
-            for device, is_on in before:
-                torch.set_autocast_enabled(device, is_on)
-
-    return call

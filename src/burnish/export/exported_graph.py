@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import UserError
 from ..report.explain_report import tensor_type
+from ..tensors.torch_state import TorchState
 from .trace_whole_call import same_fixed
 
 if TYPE_CHECKING:
@@ -155,13 +156,11 @@ class ExportedGraph(GraphView):
         return pytree.tree_unflatten(leaves, self.result)
 
     def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
-        from ..compiler.adapters.exit_global_state import put_back, state
-
-        before = state()
+        before = TorchState.now()
         try:
             return run(*inputs)
         finally:
-            put_back(before)
+            before.restore()
 
     def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The flat inputs of the graph for a call, which must match the exported one."""

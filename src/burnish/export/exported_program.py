@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,14 +85,8 @@ class Exported(ExportedGraph):
         return f"<Exported {self.name}: {count(len(self.inputs), 'input')}, {count(len(self.outputs), 'output')}>"
 
 
-def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Exported:
-    """One graph of ``fn(*args, **kwargs)``, or an error that says why there is none.
-
-    fn: what ``compile`` takes; of something compiled, its original is exported.
-    args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
-        first, so that the run does not change them. Other tensors and Python objects that the function reaches are
-        restored afterwards, and so is torch's random state. This needs memory for one more copy of the tensors.
-    """
+def exported_program(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Exported:
+    """See ``entry_points.export``."""
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
     leaves, nesting = pytree.tree_flatten((args, kwargs))
@@ -279,35 +273,3 @@ class _Attributes:
 def _identifier(words: str) -> str:
     cleaned = "".join(c if c.isalnum() and c.isascii() else "_" for c in words).strip("_")
     return f"input_{cleaned}" if not cleaned.isidentifier() else cleaned
-
-
-def save(
-    fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-) -> Exported:
-    """Save ``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file. ``burnish.load`` returns a callable
-    that captures and compiles nothing for such inputs.
-
-    fn: what ``export`` takes, or what it returned. It is compiled for torch's current mode: under ``torch.no_grad()``
-        for inference, else with gradients where parameters require them.
-    """
-    from .precompile import NativeGraph
-
-    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
-    exported.native = exported.native or NativeGraph(exported.held)
-    exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
-    exported.save(path)
-    return exported
-
-
-def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
-    """Load what ``save`` or ``Exported.save`` wrote.
-
-    trust: whether machine code in the file may run, and operators of libraries other than torch may be called.
-        ``None``: if this user's Burnish wrote it, which its signature shows; a file from elsewhere is compiled again.
-        Apart from that, a file names operations of torch that compute tensors from tensors, and nothing in it becomes
-        Python code. A damaged file is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
-    """
-    from .file_format import load as load_file
-
-    loaded = load_file(path, trust)
-    return Exported(**{field.name: getattr(loaded, field.name) for field in fields(loaded)})

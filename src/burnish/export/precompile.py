@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ..backends import lookup
+from ..backends.registry import lookup
 from ..compiler.graph_cache_key import NoKey, compiler_identity, input_facts, switches
 from ..compiler.guard_watch_function import is_at_hand, new_watch
 from ..concurrency import fork_safe_locks

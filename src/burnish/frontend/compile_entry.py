@@ -1,12 +1,17 @@
-"""``burnish.compile`` and ``burnish.explain`` for modules that these import themselves: they register here.
+"""``burnish.compile`` and ``burnish.explain`` for modules that these import themselves.
 
-compile_entry.compile(function, **kwargs)
+compile_entry.compile(function, **kwargs)       registered by the API
+compile_entry.explain(function)                 imported when it is called
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 compile: Callable[..., Any]
-explain: Callable[..., Any]
+
+
+def explain(function: Any) -> Callable[..., Any]:
+    return importlib.import_module("burnish.frontend.explain_call").explain(function)

@@ -23,7 +23,7 @@ from ..capture.guards.guards import FACT_NAMES, STATE_NAMES, Guard
 from ..errors import UserError
 from ..report.explain_report import BreakReason, ExplainOutput
 from ..runtime.segments import Segment
-from . import compile_entry, marks
+from . import marks
 
 USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # usual values of torch's global state, not worth showing
 
@@ -61,9 +61,6 @@ def explain(fn: Any) -> Callable[..., ExplainOutput]:
         return output
 
     return explained
-
-
-compile_entry.explain = explain
 
 
 def _never_compiled(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExplainOutput:

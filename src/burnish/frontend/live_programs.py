@@ -20,6 +20,11 @@ def live_programs() -> list[Program]:
     return list(_programs)
 
 
+def forget_all() -> None:
+    for program in live_programs():
+        program.forget()
+
+
 def live_segments() -> Iterator[tuple[Any, Any]]:
     for program in live_programs():
         for point in (program.entry, *program.continuations.values()):

@@ -25,7 +25,7 @@ import torch
 from .. import events
 from ..cli import cache_archive
 from ..frontend import compile_entry
-from ..frontend.live_programs import live_programs
+from ..frontend.live_programs import forget_all
 from ..runtime.disk.disk_cache import disk_cache
 from .after_import import after_import, forget
 
@@ -70,11 +70,6 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     made.__burnish_reader__ = True
     _replaced.append((owner, name, original))
     setattr(owner, name, made)
-
-
-def forget_all() -> None:
-    for program in live_programs():
-        program.forget()
 
 
 # ---- torch.compiler

@@ -38,7 +38,6 @@ from .. import events
 from ..backends.registry import lookup
 from ..frontend import compile_entry, torch_errors
 from ..tensors.lazy_graph_module import graph_module
-from . import accelerate_backend_name, installed_readers
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),
@@ -97,16 +96,21 @@ class Installed:
 def _set(default: bool | None) -> None:
     global _default
     with _lock:
-        _default = default
+        had_readers, _default = bool(_default), default
         if default is not None and not _stands_in(torch.compile):
             torch.compile = _door_before(torch.compile)
+        from . import accelerate_backend_name
+
         if default is not None:
             accelerate_backend_name.know_name()
             torch_errors.load_dynamo = load_dynamo
         else:
             accelerate_backend_name.stop_waiting()
             torch_errors.load_dynamo = None
-        installed_readers.answer(bool(default))
+        if default or had_readers:
+            from . import installed_readers
+
+            installed_readers.answer(bool(default))
         while default is None and vars(torch.compile).get(MARK) is torch.compile:
             torch.compile = vars(torch.compile)[BEHIND]
 

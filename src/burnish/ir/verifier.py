@@ -24,7 +24,7 @@ import torch
 from ..errors import InternalError
 from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
-from ..tensors.tensor_types import NumberType, TensorType, has_stride
+from ..tensors.tensor_types import NumberType, TensorType, same_layout
 from ..tensors.view_maps import Map, view_type
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
@@ -148,7 +148,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
         elif (
             (value.shape, value.dtype, value.type.device) != (type.shape, type.dtype, type.device)
             or strides
-            and not same_type(value.type, type)
+            and not same_layout(value.type, type)
         ):
             yield f"{value} has the type {value.type}, but its operator's rule says {type}"
 
@@ -197,7 +197,7 @@ def wrong_outputs(graph: Graph, made: set[Value]) -> Iterator[str]:
                 continue
             input = graph.inputs[out.input]
             shown = view_type(out.maps, input.type)
-            if shown is None or not same_type(shown, out.type or input.type):
+            if shown is None or not same_layout(shown, out.type or input.type):
                 yield f"an output is an alias of {input} and has the type {out.type}, but its maps say {shown}"
         else:
             yield from (f"the output {value} was never made" for value in values_in(out) if value not in made)
@@ -220,7 +220,7 @@ def changed_signature(before: Graph, after: Graph) -> Iterator[str]:
         return
     for number, (a, b) in enumerate(zip(before.outputs, after.outputs, strict=True)):
         a, b = output_type(before, a), output_type(after, b)
-        is_same = same_type(a, b) if isinstance(a, TensorType) and isinstance(b, TensorType) else repr(a) == repr(b)
+        is_same = same_layout(a, b) if isinstance(a, TensorType) and isinstance(b, TensorType) else repr(a) == repr(b)
         if not is_same:
             yield f"the output number {number} was {a} and is {b} now"
 
@@ -229,11 +229,6 @@ def output_type(graph: Graph, out: Any) -> Any:
     if isinstance(out, Alias):
         return out.type or graph.inputs[out.input].type
     return out.type if isinstance(out, Value) else out
-
-
-def same_type(a: TensorType, b: TensorType) -> bool:
-    """Equality that ignores the strides of size-1 dimensions."""
-    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and has_stride(a, b.stride)
 
 
 def surroundings(graph: Graph, node: Node) -> str:

@@ -11,11 +11,15 @@ file, ``torch.compile(backend="burnish")``) has neither, and the defaults hold.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+
+CompiledFn = Callable[..., Any]
+"""The compiled form of a captured graph."""
 
 REQUEST, INPUT = "burnish_request", "burnish_input"
 UNBACKED = "burnish_unbacked"

@@ -125,6 +125,11 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def same_layout(a: TensorType, b: TensorType) -> bool:
+    """Equality that ignores the strides of size-1 dimensions."""
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) and has_stride(a, b.stride)
+
+
 def has_stride(type: TensorType, stride: tuple[int, ...]) -> bool:
     """Whether `stride` describes the same memory layout. Strides of size-1 dimensions are ignored."""
     if 0 in type.shape:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import CATALOG, labelled
+from . import CATALOG
+from .graph_break import labelled
 from .record import GROUPS, BreakKind
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "breaks.md"

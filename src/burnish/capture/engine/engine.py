@@ -25,9 +25,10 @@ from ...runtime.failing import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
+from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.changing_arguments import Arguments
-from ..guards.global_switches import autocast_nesting, restore_state
+from ..guards.global_switches import restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frame_layout import SlotLayout, take_apart

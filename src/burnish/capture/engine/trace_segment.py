@@ -14,10 +14,11 @@ from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import pause_garbage_collection, warmup_status
 from ...runtime.segments import Continuation
+from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.changing_arguments import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
-from ..guards.global_switches import autocast_nesting, restore_state
+from ..guards.global_switches import restore_state
 from ..guards.growing_state import growing
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source

@@ -126,7 +126,6 @@ class Tracer(Machine):
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.has_assertions = False
-        self.logged_values_read = False  # of a framework: see framework_logging
         framework_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from . import opcodes
 from .decoded_code import Code, Handler
+from .opcodes import instruction_table
 
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
@@ -52,13 +52,13 @@ def _bind(code: Code, units: list, index_of: list[int]) -> list[tuple[Callable, 
             target = after - 2 * arg if op in BACKWARD else after + 2 * arg
             argument: Any = index_of[target // 2]
         else:
-            argument = opcodes.resolve(name, arg, code)
+            argument = instruction_table.resolve(name, arg, code)
         if name == "KW_NAMES":
             keyword_names = code.co.co_consts[arg]
         elif name == "CALL":
             # KW_NAMES belongs to the next CALL. It is folded into it, so that a break between them cannot lose it.
             argument, keyword_names = (arg, keyword_names), ()
-        instruction = opcodes.handler(name), argument
+        instruction = instruction_table.handler(name), argument
         bound.append(_alike.setdefault(instruction, instruction) if type(argument) is int else instruction)
     return bound
 
@@ -158,7 +158,7 @@ def live_locals(code: Code) -> list[int]:
         return code.live
     uses, kills, successors = [0] * n, [0] * n, [()] * n
     for i, (_, arg) in enumerate(code.instructions):
-        uses[i], kills[i], jump, falls = opcodes.flow(code.opnames[i], arg, code)
+        uses[i], kills[i], jump, falls = instruction_table.flow(code.opnames[i], arg, code)
         nexts = [arg] if jump else []
         if falls and i + 1 < n:
             nexts.append(i + 1)

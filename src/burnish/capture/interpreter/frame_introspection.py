@@ -91,7 +91,7 @@ def _evaluate(function: Callable) -> Callable:
     return stand_in
 
 
-def _exc_info(machine: Any, args: tuple, kwargs: dict) -> Any:
+def exc_info(machine: Any, args: tuple, kwargs: dict) -> Any:
     error = machine.handled()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
@@ -104,7 +104,7 @@ FRAME_CALLS: dict[Any, Callable] = {
     dir: _dir,
     eval: _evaluate(eval),
     exec: _evaluate(exec),
-    sys.exc_info: _exc_info,
+    sys.exc_info: exc_info,
     warnings.warn: warnings_warn.plain,
     **{
         getattr(logging_calls.Logger, name): functools.partial(logging_calls.plain, name)

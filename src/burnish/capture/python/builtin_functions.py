@@ -33,7 +33,7 @@ from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
 from ..interpreter import emulated_frames
-from ..interpreter.frame_introspection import namespace_of
+from ..interpreter.frame_introspection import exc_info, namespace_of
 from ..interpreter.frames import MISSING, Generator
 from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, numpy_arrays, numpy_constants
 from ..numbers.live_scalars import Expression, Live
@@ -51,7 +51,6 @@ from ..pytorch import (
     tensor_object_state,
     torch_switches,
 )
-from ..pytorch.graph_regions import flex_attention
 from ..pytorch.higher_order import loop_operators
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
@@ -192,11 +191,6 @@ def _dir(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "dir()")
 
 
-def _exc_info(m: Any, args: tuple, kwargs: dict) -> Any:
-    error = m.handled()
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
-
-
 def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(iterator_polyfills.chain_from_iterable, args, kwargs)
 
@@ -250,7 +244,7 @@ BUILTINS: dict[Any, Callable] = {
     globals: _globals,
     eval: evaluated_text.evaluate,
     dir: _dir,
-    sys.exc_info: _exc_info,
+    sys.exc_info: exc_info,
     functools.reduce: _reduce,
     itertools.chain.from_iterable: _chain_from_iterable,
     itertools.tee: _tee,
@@ -364,7 +358,6 @@ if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
-PYTHON_FUNCTIONS.update(flex_attention.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
 PYTHON_FUNCTIONS.update(
     {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}

@@ -13,7 +13,7 @@ from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers.live_scalars import Expression, Live
+from ..numbers.live_scalars import Expression, Live, settled
 from . import object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.class_lookup import guard_order, lookup
@@ -23,10 +23,10 @@ from .polyfills import iterator_polyfills, object_polyfills
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], str):
-        return attribute_reads.load(m, args[0], _text(args[1]))
+        return attribute_reads.load(m, args[0], settled(args[1]))
     if len(args) == 3 and isinstance(args[1], str):
         try:
-            value = attribute_reads.load(m, args[0], _text(args[1]))
+            value = attribute_reads.load(m, args[0], settled(args[1]))
         except Raised as raised:
             if isinstance(raised.error, AttributeError):
                 return args[2]
@@ -39,15 +39,11 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(getattr, *args, **kwargs)
 
 
-def _text(value: str) -> str:
-    return value.settle() if isinstance(value, Live) else value
-
-
 def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or not isinstance(args[1], str):
         return m.plainly(hasattr, *args, **kwargs)
     try:
-        value = attribute_reads.load(m, args[0], _text(args[1]))
+        value = attribute_reads.load(m, args[0], settled(args[1]))
     except Raised as raised:
         if isinstance(raised.error, AttributeError):
             return False
@@ -61,7 +57,7 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
 def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if not isinstance(args[1], str):
         return m.plainly(setattr, *args)
-    return _none(m, attribute_writes.store(m, args[0], _text(args[1]), args[2]))
+    return _none(m, attribute_writes.store(m, args[0], settled(args[1]), args[2]))
 
 
 def _none(m: Any, answer: Any) -> Any:
@@ -75,7 +71,7 @@ def _none(m: Any, answer: Any) -> Any:
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if not isinstance(args[1], str):
         return m.plainly(delattr, *args)
-    return _none(m, attribute_writes.delete(m, args[0], _text(args[1])))
+    return _none(m, attribute_writes.delete(m, args[0], settled(args[1])))
 
 
 def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:

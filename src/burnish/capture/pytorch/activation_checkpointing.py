@@ -23,7 +23,7 @@ import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from ... import settings
-from ...runtime.argument_trees import mapped
+from ...runtime.argument_trees import mapped, tensors_in
 from ...runtime.eager import checkpoint_recompute
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
@@ -317,17 +317,6 @@ def with_settings(again: Callable) -> Callable:
             again(is_done)
 
     return call
-
-
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from tensors_in(part)
-    elif type(tree) is dict:
-        for part in tree.values():
-            yield from tensors_in(part)
 
 
 RUNNING = {"batch_norm": ("running_mean", "running_var"), "instance_norm": ("running_mean", "running_var")}

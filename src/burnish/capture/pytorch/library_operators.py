@@ -23,9 +23,9 @@ import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._library.triton import triton_ops_to_kernels
 
+from ...runtime.argument_trees import tensors_in
 from ..interpreter.frames import cell_value
 from ..numbers.live_scalars import Expression
-from .activation_checkpointing import tensors_in
 from .autograd_function_writes import attributes_after, codes_in
 from .autograd_functions import ClassReader, Names, NotTraceable, is_constant
 from .opaque_nodes import is_native

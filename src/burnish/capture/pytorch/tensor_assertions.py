@@ -23,7 +23,7 @@ import torch
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.decoded_code import Code
 from ..interpreter.frames import MISSING
-from ..interpreter.opcodes import flow
+from ..interpreter.opcodes.instruction_table import flow
 
 LONGEST_RAISE = 200
 """Maximum number of instructions from a test to its ``raise``: a message and its values."""

@@ -13,10 +13,11 @@ from ...runtime.eager.torch_settings import keeping_on_error
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
+from ...tensors.torch_state import autocast_nesting
 from ..breaks import Break
 from ..engine.graph_builder import build_graph
 from ..engine.tracer import Tracer
-from ..guards.global_switches import autocast_nesting, restore_state
+from ..guards.global_switches import restore_state
 from ..guards.guard_function import check_twice, write_check
 from ..guards.native_watch_checks import watched
 from ..guards.tensor_metadata import global_state, is_tensor

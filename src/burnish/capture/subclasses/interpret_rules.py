@@ -22,13 +22,14 @@ from typing import Any
 
 import torch
 
+from ...runtime.argument_trees import tensors_in
 from .. import breaks
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
 from ..python.operators import native_reads
 from ..pytorch import torch_calls
 from .nested_calls import NestedRegion
-from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in, tensors_in
+from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
 
 DEFAULT_FUNCTION = torch.Tensor.__torch_function__.__func__
 NATIVE_MODULES = ("torch._subclasses", "torch.distributed", "torch._functorch", "torch.export")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...runtime.argument_trees import tensors_in
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 
@@ -30,16 +31,6 @@ def has_dispatch(kind: type) -> bool:
 
 def subclasses_in(tree: Any) -> Iterator[torch.Tensor]:
     return filter(is_subclass, tensors_in(tree))
-
-
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from tensors_in(part)
-    elif type(tree) is dict:
-        yield from tensors_in(list(tree.values()))
-    elif is_tensor(tree):
-        yield tree
 
 
 class View(NamedTuple):

@@ -36,7 +36,7 @@ from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_calls
 from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
-from .size_symbols import FAR, LEAST, SymbolPlace, Symbols
+from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
 OTHER = 1
 """The index of a point with sizes other than those that were seen."""
@@ -206,21 +206,10 @@ class SymbolicSizes:
     def asked(self, name: str, tensor: torch.Tensor, arguments: Sequence[Any]) -> Any:
         """The result of ``x.size(0)`` and similar queries, or None if the plain result is correct."""
         shape = self.shape_of(tensor)
-        if shape is None:
-            return None
-        if name in ("shape", "size") and not arguments:
-            return torch.Size(shape)
-        if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
-            return shape[arguments[0]]
-        if name == "__len__":
-            return shape[0]
-        if name in ("numel", "nelement"):
-            total: Any = 1
-            for size in shape:
-                total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
-            return total
-        self.specialize_sizes(tensor)
-        return None
+        found = None if shape is None else size_query(name, shape, arguments)
+        if found is None and shape is not None:
+            self.specialize_sizes(tensor)
+        return found
 
     def specialize_sizes(self, tensor: Any) -> None:
         """Specialize all sizes of a tensor, because code reads them out of our sight."""

@@ -7,8 +7,10 @@ observed ones, and one set far away. The values determine its formula in the sym
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from ... import events
 from ...tensors.symbolic_sizes import Formula, NoFormula, Point, Space
@@ -22,6 +24,22 @@ FAR = (16, 4, 2)
 have a limit, such as the length of a position table."""
 
 MOST_SIZE = 1 << 40
+
+
+def size_query(name: str, shape: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    """The result of ``x.size(0)`` and similar queries for a tensor of this shape; None for other queries."""
+    if name in ("shape", "size") and not arguments:
+        return torch.Size(shape)
+    if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
+        return shape[arguments[0]]
+    if name == "__len__":
+        return shape[0]
+    if name in ("numel", "nelement"):
+        total: Any = 1
+        for size in shape:
+            total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
+        return total
+    return None
 
 
 class SymbolPlace(NamedTuple):

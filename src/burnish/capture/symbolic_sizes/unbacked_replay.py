@@ -10,11 +10,11 @@ depends on one of those counts as unknown, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...runtime.argument_trees import tensors_in
 from ..engine.recorded_calls import Handle
 from ..pytorch import torch_calls
 from .meta_shape_replay import ShapeReplay
@@ -217,7 +217,7 @@ class UnbackedReplay(ShapeReplay):
 
     def may_have_unknown_size(self, handle: Handle) -> bool:
         values = self.values(handle)
-        return values is None or len({tuple(shapes_in(value)) for value in values}) > 1
+        return values is None or len({tuple(x.shape for x in tensors_in(value)) for value in values}) > 1
 
 
 def places_of(key: tuple, rank: int) -> Any:
@@ -248,11 +248,3 @@ def structure(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.ndim
     return tuple(map(structure, value)) if isinstance(value, (tuple, list)) else None
-
-
-def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
-    if isinstance(value, torch.Tensor):
-        yield tuple(value.shape)
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from shapes_in(part)

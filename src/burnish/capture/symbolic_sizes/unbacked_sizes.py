@@ -22,6 +22,7 @@ from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_calls
+from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
 
 
@@ -108,20 +109,10 @@ class UnbackedSizes:
     def asked(self, name: str, tensor: Any, arguments: Sequence[Any]) -> Any:
         """The result of ``x.size(0)`` and similar queries, or None if the plain result is correct."""
         shape = self.shape_of(tensor)
-        if shape is None:
-            return None
-        if name in ("shape", "size") and not arguments:
-            return torch.Size(shape)
-        if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
-            return shape[arguments[0]]
-        if name == "__len__":
-            return shape[0]
-        if name in ("numel", "nelement"):
-            total: Any = 1
-            for size in shape:
-                total = total * size
-            return total
-        return self.refuse(f"{name} of a tensor whose size depends on the data")
+        found = None if shape is None else size_query(name, shape, arguments)
+        if found is None and shape is not None:
+            self.refuse(f"{name} of a tensor whose size depends on the data")
+        return found
 
     def refuse(self, what: str) -> Any:
         return self.tracer.stop(breaks.DATA_SHAPE, what)

@@ -15,8 +15,8 @@ import math
 from dataclasses import replace
 
 from ...ops.scalar_ir import BITS, Access, Scalar, load, walk
-from ...schedule.loops.loop_ir import Stage, Store
-from ..loops.coalesce_loops import Box, expressions, mapped, remade
+from ...schedule.loops.loop_ir import Stage, Store, mapped_stages
+from ..loops.coalesce_loops import Box, expressions, remade
 from .vectorization_and_tiling import COST
 
 LONGEST = 32 * 1024
@@ -78,4 +78,4 @@ def _replaced(stage: Stage, old: Scalar, new: Scalar) -> Stage:
     def leaf(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
         return new if x is old else remade(x, args)
 
-    return mapped((stage,), leaf, lambda access: access)[0]
+    return mapped_stages((stage,), leaf, lambda access: access)[0]

@@ -20,9 +20,9 @@ from ...concurrency.compute_once import once
 from ...ops.scalar_ir import Access, Scalar, make
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_kernels import NativeKernel, bind
-from ...schedule.loops.loop_ir import Kernel
+from ...schedule.loops.loop_ir import Kernel, mapped_stages
 from ...tensors.symbolic_sizes import Formula, Space
-from ..loops.coalesce_loops import Box, accesses, mapped, remade
+from ..loops.coalesce_loops import Box, accesses, remade
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.print_kernel import listing_of
 from . import vectorization_and_tiling as plans
@@ -258,5 +258,5 @@ def guess(box: Box) -> Box:
         box,
         extents=tuple(map(hint, box.extents)),
         positions=tuple(map(hint, box.positions)),
-        stages=mapped(box.stages, leaf, access),
+        stages=mapped_stages(box.stages, leaf, access),
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...ops.scalar_ir import FLOATS, Access, Scalar, const, make, walk
-from ...schedule.loops.loop_ir import Loop, Reduction, Stage, Store
+from ...schedule.loops.loop_ir import Loop, Reduction, Stage, mapped_stages
 from ..math.expand_operations import expanded, why_not_expandable
 
 
@@ -93,7 +93,7 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
         return remade(x, args)
 
     extents = tuple(count if j == k else n for j, n in enumerate(box.extents))
-    return replace(box, extents=extents, stages=mapped(box.stages, leaf, access))
+    return replace(box, extents=extents, stages=mapped_stages(box.stages, leaf, access))
 
 
 def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
@@ -180,33 +180,6 @@ def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar
     return Box(
         tuple(math.prod(box.extents[k] for k in group) for group in groups),
         sum(1 for k in last if k < box.rows),
-        mapped(box.stages, rewritten, access),
+        mapped_stages(box.stages, rewritten, access),
         tuple(box.positions[k] for k in last),
-    )
-
-
-def mapped(
-    stages: tuple[Stage, ...],
-    rewritten: Callable[[Scalar, tuple[Scalar, ...]], Scalar],
-    access: Callable[[Access], Access],
-) -> tuple[Stage, ...]:
-    """The stages with every expression rebuilt from the leaves up, and the access of every store replaced."""
-    made: dict[Scalar, Scalar] = {}
-
-    def expression(root: Scalar) -> Scalar:
-        for x in walk(root):
-            if x not in made:
-                made[x] = rewritten(x, tuple(made[arg] for arg in x.args))
-        return made[root]
-
-    def store(s: Store) -> Store:
-        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
-
-    return tuple(
-        Stage(
-            tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
-            tuple(map(store, stage.stores)),
-            tuple(map(store, stage.row_stores)),
-        )
-        for stage in stages
     )

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ...tensors.torch_state import TorchState
+
 SWITCHES = frozenset(
     (
         torch._C._set_grad_enabled,
@@ -25,7 +27,6 @@ SWITCHES = frozenset(
         torch.clear_autocast_cache,
     )
 )
-DEVICES = ("cpu", "cuda")
 Calls = list[tuple[Callable[..., Any], tuple]]
 
 
@@ -38,10 +39,10 @@ def switches_left(gm: GraphModule) -> Calls:
     ]
     if not calls:
         return []
-    before = state()
+    before = TorchState.now()
     make(calls)
-    after = state()
-    put_back(before)
+    after = TorchState.now()
+    before.restore()
     return calls if after != before else []  # type: ignore[return-value]
 
 
@@ -57,29 +58,3 @@ def with_exit_state(compiled: Callable[..., Any], calls: Calls) -> Callable[...,
 def make(calls: Calls) -> None:
     for function, args in calls:
         function(*args)
-
-
-def state() -> tuple:
-    nesting = torch.autocast_increment_nesting()
-    torch.autocast_decrement_nesting()
-    return (
-        torch.is_grad_enabled(),
-        torch._C._is_fwd_grad_enabled(),
-        torch.is_autocast_cache_enabled(),
-        nesting,
-        *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES),
-    )
-
-
-def put_back(before: tuple) -> None:
-    torch.set_grad_enabled(before[0])
-    torch._C._set_fwd_grad_enabled(before[1])
-    torch.set_autocast_cache_enabled(before[2])
-    while (nesting := state()[3]) != before[3]:
-        if nesting < before[3]:
-            torch.autocast_increment_nesting()
-        elif torch.autocast_decrement_nesting() == 0:
-            torch.clear_autocast_cache()
-    for device, (is_on, dtype) in zip(DEVICES, before[4:], strict=True):
-        torch.set_autocast_enabled(device, is_on)
-        torch.set_autocast_dtype(device, dtype)

@@ -31,29 +31,3 @@ def dispatcher_kept() -> Any:
     return torch._C._ForceDispatchKeyGuard(
         torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     )
-
-
-def switches() -> tuple:
-    """The modes that a call in a graph may change for later calls, and for code that runs after the graph."""
-    nesting = torch.autocast_increment_nesting()
-    torch.autocast_decrement_nesting()
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
-        nesting,
-        *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")),
-    )
-
-
-def put_back(state: tuple) -> None:
-    torch.set_grad_enabled(state[0])
-    torch.set_default_dtype(state[2])
-    while (nesting := switches()[3]) != state[3]:
-        if nesting < state[3]:
-            torch.autocast_increment_nesting()
-        elif torch.autocast_decrement_nesting() == 0:
-            torch.clear_autocast_cache()
-    for device, (is_on, dtype) in zip(("cpu", "cuda"), state[4:], strict=True):
-        torch.set_autocast_enabled(device, is_on)
-        torch.set_autocast_dtype(device, dtype)

@@ -20,12 +20,13 @@ from torch.fx import GraphModule
 
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...tensors.compile_request import facts_of_input
+from ...tensors.torch_state import TorchState
 from .aten_tracer import AtenTracer, Traced
 from .call_rewrites.scalar_tensor_index import why_not_copied
 from .checkpoint_recompute import Regions
 from .differentiate import add_gradients
 from .run_captured_node import run_node
-from .torch_modes import dispatcher_kept, plain_tensors, put_back, switches, tracing
+from .torch_modes import dispatcher_kept, plain_tensors, tracing
 
 
 def trace(
@@ -47,7 +48,7 @@ def trace_once(
     inputs = iter(example_inputs)
     outputs: Any = ()
     with tracing, plain_tensors(), dispatcher_kept():
-        before = switches()
+        before = TorchState.now()
         regions = Regions(tracer, gm, env)
         modes = torch._C._len_torch_dispatch_stack()
         try:
@@ -65,9 +66,9 @@ def trace_once(
                         # An error of the user, which eager reports, or torch code that reads data.
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
             regions.leave()
-            if switches()[1:3] != before[1:3]:
+            if (now := TorchState.now()).inference != before.inference or now.default_dtype != before.default_dtype:
                 raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
-            put_back(before)  # the caller of the compiled graph sets the modes that it changes
+            before.restore()  # the caller of the compiled graph sets the modes that it changes
             if gradients:
                 outputs = add_gradients(tracer, list(outputs), env.values())
         finally:
@@ -77,7 +78,7 @@ def trace_once(
                 if isinstance(mode, torch._C._InferenceMode):
                     # Restores the dispatcher's state now, not when the object is collected.
                     mode.__exit__(None, None, None)
-            put_back(before)
+            before.restore()
             regions.leave()
     tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
     why = why_not_copied(tracer.graph, tracer.picked) if tracer.picked else None

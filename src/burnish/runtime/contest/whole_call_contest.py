@@ -18,7 +18,6 @@ and compiled code stays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import torch
@@ -69,6 +68,8 @@ class CallContest(Contest):
             return False
         if not is_last:
             return None
+        from statistics import median
+
         return min(compiled) > SLOWER * min(eager) and median(compiled) > USUALLY_SLOWER * median(eager)
 
     def hand_over(self, decided: Callable[..., Any]) -> None:

@@ -10,10 +10,12 @@ store to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from ..argument_trees import tensors_in
 
 WAITING = ("data_dependent_output", "cudagraph_unsafe")
 """Torch's own tags of operators."""
@@ -38,21 +40,13 @@ class Witness:
         if func.__name__.startswith("index") and any(x.dtype in MASKS for x in tensors_in(args[1:2])):
             return f"{func} waits for the GPU: one of its indices is a mask"
         # A number may be passed as a CPU tensor of no dimensions: its value becomes part of the graph.
-        given = [x for x in tensors_in((args, list(kwargs.values()))) if x.ndim]
+        given = [x for x in tensors_in((args, kwargs)) if x.ndim]
         # The state of attention's random numbers is on the GPU in a capture, and on the CPU otherwise.
         is_attention = func.__name__.startswith("_scaled_dot_product_")
         for x in (*given, *(x for x in tensors_in(made) if x.ndim or not is_attention)):
             if x.device != self.device:
                 return f"{func} is given or makes something on {x.device}"
         return None
-
-
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for part in tree:
-            yield from tensors_in(part)
 
 
 def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> tuple[Any, str | None]:

@@ -19,9 +19,9 @@ from typing import Any
 from ... import fuel
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ASSEMBLED
-from ...ops.scalar_ir import Access, Scalar, make, walk
+from ...ops.scalar_ir import Access, Scalar, make
 from ..loops.build_kernel import Launch
-from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store, print_kernel
+from ..loops.loop_ir import Kernel, Loop, mapped_stages, print_kernel
 from ..target_machines import target_of
 
 MOST_LOOPS = 8
@@ -72,33 +72,14 @@ def together(first: Launch, second: Launch) -> Launch:
 
 def renumbered(loop: Loop, numbers: list[int]) -> Loop:
     """The loop with its buffers renumbered."""
-    made: dict[Scalar, Scalar] = {}
 
     def access(a: Access) -> Access:
         return replace(a, buffer=numbers[a.buffer])
 
-    def expression(root: Scalar) -> Scalar:
-        for x in walk(root):
-            if x not in made:
-                payload = access(x.payload) if x.op == "load" else x.payload
-                made[x] = make(x.op, x.dtype, tuple(made[arg] for arg in x.args), payload)
-        return made[root]
+    def rebuilt(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        return make(x.op, x.dtype, args, access(x.payload) if x.op == "load" else x.payload)
 
-    def store(s: Store) -> Store:
-        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
-
-    return Loop(
-        loop.extents,
-        loop.rows,
-        tuple(
-            Stage(
-                tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
-                tuple(map(store, stage.stores)),
-                tuple(map(store, stage.row_stores)),
-            )
-            for stage in loop.stages
-        ),
-    )
+    return replace(loop, stages=mapped_stages(loop.stages, rebuilt, access))
 
 
 def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
-from ...tensors.tensor_types import TensorType, contiguous_stride, has_stride
+from ...tensors.tensor_types import TensorType, contiguous_stride, same_layout
 from .call_specs import Spec
 from .own_kernels.matmul_tiling_and_packing import Step, Stream
 
@@ -98,7 +98,7 @@ class Candidate:
             wanted = inputs[name]
             if name in self.rows:
                 wanted = replace(wanted, stride=contiguous_stride(wanted.shape))
-            if not _is_laid(type, wanted):
+            if not same_layout(type, wanted):
                 return f"the call {self.name} takes {name} as {wanted}, and is given {type}"
         return None
 
@@ -108,12 +108,6 @@ class Candidate:
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
-
-
-def _is_laid(type: TensorType, wanted: TensorType) -> bool:
-    return (type.shape, type.dtype, type.device) == (wanted.shape, wanted.dtype, wanted.device) and has_stride(
-        type, wanted.stride
-    )
 
 
 def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any) -> Candidate:

@@ -31,7 +31,7 @@ notation, not a step. `schedule.loops.parse_loops` parses kernels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...ops.scalar_ir import Access, Scalar, own_text, text, walk
@@ -113,6 +113,33 @@ class Kernel:
     def key(self) -> str:
         """The identity as text, which is the same in every process."""
         return print_kernel(Kernel("", self.dtypes, self.stored, self.loops))
+
+
+def mapped_stages(
+    stages: tuple[Stage, ...],
+    rewritten: Callable[[Scalar, tuple[Scalar, ...]], Scalar],
+    access: Callable[[Access], Access],
+) -> tuple[Stage, ...]:
+    """The stages with every expression rebuilt from the leaves up, and the access of every store replaced."""
+    made: dict[Scalar, Scalar] = {}
+
+    def expression(root: Scalar) -> Scalar:
+        for x in walk(root):
+            if x not in made:
+                made[x] = rewritten(x, tuple(made[arg] for arg in x.args))
+        return made[root]
+
+    def store(s: Store) -> Store:
+        return Store(access(s.access), expression(s.value), tuple(map(expression, s.args)), s.adds)
+
+    return tuple(
+        Stage(
+            tuple(Reduction(r.op, expression(r.value)) for r in stage.reductions),
+            tuple(map(store, stage.stores)),
+            tuple(map(store, stage.row_stores)),
+        )
+        for stage in stages
+    )
 
 
 def print_kernel(kernel: Kernel) -> str:

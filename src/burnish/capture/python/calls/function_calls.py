@@ -10,6 +10,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
 
+from ....concurrency.compute_once import once
 from ... import breaks
 from ...engine.interpreted_or_native import is_collective, is_leaf, is_pure_module, is_trusted, why_not_interpret
 from ...engine.object_lifetimes import Origin
@@ -19,7 +20,6 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
-from ...pytorch.graph_regions import flex_attention
 from .. import builtin_functions, marks_of_dynamo
 from .native_calls import call_leaf
 
@@ -88,6 +88,29 @@ def _functional(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
     return MISSING if function.__dict__ else recorder_fast_path.call(m, function, args, kwargs)
 
 
+FLEX_ATTENTION = "torch.nn.attention.flex_attention"
+
+
+@once
+def _rules_of_flex_attention() -> Any:
+    """Their modules are large, and few programs call FlexAttention: they are imported, and registered, at its first
+    call."""
+    from ...pytorch.graph_regions import flex_attention
+
+    builtin_functions.PYTHON_FUNCTIONS.update(flex_attention.HANDLERS)
+    return flex_attention
+
+
+def _flex_attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    handler = _rules_of_flex_attention().BY_NAME.get(function.__name__)
+    return MISSING if handler is None else handler(m, function, args, kwargs)
+
+
+def is_replaced(function: FunctionType) -> bool:
+    """Whether calls of this function of torch are never interpreted."""
+    return function.__module__ == FLEX_ATTENTION and function.__name__ in _rules_of_flex_attention().BY_NAME
+
+
 def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """``kernel[grid](...)``, where it reaches Triton. What a kernel writes to is known to Triton only."""
     if function.__name__ != "run" or "grid" not in kwargs:
@@ -98,7 +121,7 @@ def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 
 BY_MODULE: dict[str | None, Any] = {
     "torch.nn.functional": _functional,
-    flex_attention.MODULE: flex_attention.call,
+    FLEX_ATTENTION: _flex_attention,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,
     "triton.runtime.autotuner": _triton_launch,

@@ -10,13 +10,13 @@ the Trainer, and nothing in the step depends on it. So it is not interpreted: th
 they were at that moment. It becomes a plain call in three cases: a value with state of its own (a metric object), an
 error (which belongs at its place), and a step that reads logged values back.
 
-Nothing is imported here: the definitions of a framework are looked up once it is loaded.
+Which functions these are is the knowledge of ``integrations``: see ``lightning_logging``.
 """
 
 from __future__ import annotations
 
 import numbers
-import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,35 +27,29 @@ from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 from .. import builtin_functions
 
-PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-READERS = ("callback_metrics", "logged_metrics", "progress_bar_metrics", "_results")
-_known: set[str] = set()
+FRAMEWORKS: list[Callable[[], bool]] = []
+"""Each registers the functions of a framework once it is loaded, and returns whether it has (``integrations``)."""
+HAVE_BEEN_READ = ("logged values", "read")
 
 
 def meet() -> None:
     """Register the frameworks loaded since the last call."""
-    for package in PACKAGES:
-        if package not in _known and f"{package}.trainer.trainer" in sys.modules:
-            module = getattr(sys.modules.get(f"{package}.core.module"), "LightningModule", None)
-            trainer = getattr(sys.modules[f"{package}.trainer.trainer"], "Trainer", None)
-            if module is not None and trainer is not None:
-                _known.add(package)
-                _enter(module.log, trainer)
+    for is_registered in [*FRAMEWORKS]:
+        if is_registered():
+            FRAMEWORKS.remove(is_registered)
 
 
-def _enter(log: Any, trainer: type) -> None:
+def register(log: Any, readers: Iterable[Any]) -> None:
+    """``log`` takes a value and returns nothing; ``readers`` return what has been logged."""
     builtin_functions.PYTHON_FUNCTIONS[log] = lambda m, args, kwargs: _log(m, log, args, kwargs)
-    for name in READERS:
-        reader = getattr(vars(trainer).get(name), "fget", None)
-        if reader is not None:
-            builtin_functions.PYTHON_FUNCTIONS[reader] = _read
+    builtin_functions.PYTHON_FUNCTIONS.update(dict.fromkeys(readers, _read))
 
 
 def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
     value = args[2] if len(args) > 2 else kwargs.get("value")
     if not isinstance(value, (torch.Tensor, numbers.Number)):
         return MISSING
-    if m.logged_values_read:
+    if HAVE_BEEN_READ in m.lookups:
         m.stop(breaks.OPAQUE_CALL, f"{log.__qualname__} after logged values were read")
     try:
         m.plainly(log_value, log, *args, **kwargs)
@@ -71,7 +65,7 @@ def _read(m: Any, args: tuple, kwargs: dict) -> Any:
     """Reading logged values: before the graph runs they lack the values that this segment logs."""
     if any(effect.function is log_value for effect in m.effects):
         m.stop(breaks.OPAQUE_CALL, "reading logged values after logging")
-    m.logged_values_read = True
+    m.lookups[HAVE_BEEN_READ] = True
     return MISSING
 
 

@@ -20,12 +20,9 @@ from ...engine.object_kinds import UNEXPOSED
 from ...guards.container_bases import elements_of, items_of
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import settled as settled
 from ..attributes.class_lookup import lookup
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
-
-
-def settled(value: Any) -> Any:
-    return value.settle() if isinstance(value, Live) else value
 
 
 def settle_all(m: Any, value: Any, depth: int = 0) -> None:

@@ -33,18 +33,7 @@ from . import masks
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
 
-MODULE = "torch.nn.attention.flex_attention"
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-
-
-def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """A function of torch's module of flex attention. MISSING if it is interpreted."""
-    handler = BY_NAME.get(function.__name__)
-    return MISSING if handler is None else handler(m, function, args, kwargs)
-
-
-def is_replaced(function: FunctionType) -> bool:
-    return function.__name__ in BY_NAME and function.__module__ == MODULE
 
 
 def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

@@ -17,14 +17,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from ....runtime.argument_trees import mapped
+from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.graph_builder import build_graph
 from ...engine.graph_recorder import Recorder
 from ...engine.recorded_calls import Call, Handle
 from ...python.trace_rollback import CallStart
-from ..activation_checkpointing import tensors_in, written
+from ..activation_checkpointing import written
 
 
 class GraphRegion:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from ....runtime.argument_trees import mapped
+from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import Late, Stop
 from ...engine.interpreted_or_native import OUR_PATH
@@ -33,7 +33,6 @@ from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
 from ...python.operators import native_reads
 from ...python.trace_rollback import CallStart
-from ..activation_checkpointing import tensors_in
 from ..autograd_functions import ClassReader, Names, NotTraceable
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from

@@ -1,0 +1,27 @@
+"""What PyTorch Lightning's steps log with, and what reads it: for capture, which records such calls as side effects.
+
+Nothing is imported here: the definitions are looked up once Lightning is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from ..capture.python.messages import framework_logging
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+READERS = ("callback_metrics", "logged_metrics", "progress_bar_metrics", "_results")
+
+
+def is_registered(package: str) -> bool:
+    module = getattr(sys.modules.get(f"{package}.core.module"), "LightningModule", None)
+    trainer = getattr(sys.modules.get(f"{package}.trainer.trainer"), "Trainer", None)
+    if module is None or trainer is None:
+        return False
+    readers = [getattr(vars(trainer).get(name), "fget", None) for name in READERS]
+    framework_logging.register(module.log, filter(None, readers))
+    return True
+
+
+framework_logging.FRAMEWORKS += [functools.partial(is_registered, package) for package in PACKAGES]
