@@ -52,7 +52,7 @@ MAY_IMPORT = {
 
 CAPTURE = "burnish.capture."
 EVERY_ROOM = {"breaks", "engine", "guards", "interpreter", "numbers", "python", "pytorch", "segments", "subclasses"}
-EVERY_ROOM |= {"symbolic_sizes"}
+EVERY_ROOM |= {"symbolic_sizes", "numpy_calls"}
 
 # What each package inside capture may import of the others. Breaks and guards are the ground, the interpreter knows
 # Python only; rules for Python, torch, subclasses and sizes stand on them; the engine knows all.
@@ -60,6 +60,7 @@ MAY_IMPORT_IN_CAPTURE = {
     "breaks": set(),
     "guards": {"engine", "interpreter", "numbers"},
     "interpreter": {"breaks", "engine", "guards", "numbers"},
+    "numpy_calls": {"breaks", "engine", "guards", "interpreter", "numbers", "python"},
     "numbers": {"breaks", "engine", "guards", "interpreter", "python", "pytorch", "symbolic_sizes"},
     "symbolic_sizes": {"breaks", "engine", "guards", "numbers", "pytorch"},
     "subclasses": {"breaks", "engine", "guards", "interpreter", "python", "pytorch"},

@@ -31,7 +31,7 @@ from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
 from ..interpreter.instruction_loop import Machine
 from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
-from ..python import object_builtins, object_creation
+from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
 from ..python.calls import call_dispatch, function_calls, import_statements
 from ..python.messages import framework_logging, print_and_format
@@ -417,7 +417,7 @@ class Tracer(Machine):
     def to_tuple(self, value: Any, function: Any) -> Any:
         if not iteration.can_iterate(self, value):
             return super().to_tuple(value, function)
-        if not isinstance(value, (list, tuple)) or object_creation.needs_interpreting(self, value):
+        if not isinstance(value, (list, tuple)) or iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
         if isinstance(value, list):
             self.heap.expose(value)
@@ -427,7 +427,7 @@ class Tracer(Machine):
         if type(value) is dict:
             self.heap.will_write(value)  # read as a whole; the contents of its values are guarded when they are read
             return dict(value)
-        if object_creation.needs_interpreting(self, value):
+        if iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, dict, (value,), {})
         if isinstance(value, dict):
             self.heap.expose(value)

@@ -21,7 +21,6 @@ from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
 from ..numbers import graph_numbers, live_scalars, numpy_kinds, tensor_extremes
 from ..numbers.live_scalars import Live
 from ..numpy_calls import array_operations
-from . import object_creation
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import native_calls
@@ -178,7 +177,7 @@ def wants_python(m: Any, args: tuple) -> bool:
     for value in args:
         if m.heap.is_outside_iterator(value) and hasattr(type(value), "__next__"):
             m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(value).__qualname__}")
-    return any(object_creation.needs_interpreting(m, a) for a in args)
+    return any(iteration.needs_interpreting(m, a) for a in args)
 
 
 def holds_objects(value: Any) -> bool:

@@ -112,7 +112,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if (
         issubclass(cls, dict)
         and is_user_type(cls)
-        and (value_kinds.has_own_rules(m, cls) or any(needs_interpreting(m, a) for a in args))
+        and (value_kinds.has_own_rules(m, cls) or any(iteration.needs_interpreting(m, a) for a in args))
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
@@ -184,7 +184,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return _container(m, m.plainly(cls, *args, **kwargs))
     items = args[0]
     copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
-    if isinstance(items, Generator) or needs_interpreting(m, items) and not copies_set:
+    if isinstance(items, Generator) or iteration.needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
         m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
@@ -212,23 +212,6 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _container(m: Any, value: Any) -> Any:
     return m.made(value) if isinstance(value, (list, dict, set)) else value
-
-
-def needs_interpreting(m: Any, value: Any) -> bool:
-    """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered
-    dictionary by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
-    kind = type(value)
-    if kind in value_kinds.SIMPLE or kind in value_kinds.BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
-        return False
-    if kind is Generator or array_operations.is_number(m, value):
-        return True
-    for name in ("__iter__", "__next__", "__getitem__", "keys"):
-        found, owner = lookup(m, kind, name)
-        if isinstance(found, FunctionType):
-            return True
-        if found is not MISSING and name == "__iter__" and not issubclass(kind, collections.OrderedDict):
-            return False
-    return False
 
 
 def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -305,13 +288,15 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
-        if not always and not any(needs_interpreting(m, a) for a in given):
+        if not always and not any(iteration.needs_interpreting(m, a) for a in given):
             return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
         _check_arguments(m, cls, args, kwargs, first, last)
         if "iterable" in kwargs:
             args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
         if cls is itertools.chain or all(
-            type(a) is Generator or isinstance(a, value_kinds.BUILTIN_CONTAINERS) and not needs_interpreting(m, a)
+            type(a) is Generator
+            or isinstance(a, value_kinds.BUILTIN_CONTAINERS)
+            and not iteration.needs_interpreting(m, a)
             for a in given
         ):
             return m.call(polyfill, args, kwargs)
@@ -376,13 +361,13 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if args and needs_interpreting(m, args[0]):
+    if args and iteration.needs_interpreting(m, args[0]):
         return m.call(container_polyfills.to_deque, (cls, *args), kwargs)
     return m.made(native(m, cls, args, kwargs))
 
 
 def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if any(needs_interpreting(m, a) for a in args if not callable(a)):
+    if any(iteration.needs_interpreting(m, a) for a in args if not callable(a)):
         return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
@@ -489,7 +474,7 @@ def _add_itertools() -> None:
 
 
 def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if any(needs_interpreting(m, a) for a in args):
+    if any(iteration.needs_interpreting(m, a) for a in args):
         if cls.__name__ in ("count", "repeat"):
             return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
         lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)

@@ -16,10 +16,10 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import has_key
 from ...numbers.live_scalars import Live
-from .. import iteration_builtins, object_creation
+from .. import iteration_builtins
 from ..calls import native_calls
 from ..messages import print_and_format
-from ..operators import native_reads, subscripts, value_kinds
+from ..operators import iteration, native_reads, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
@@ -87,10 +87,10 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if (
         name == "copy"
         and not isinstance(table, (collections.OrderedDict, collections.defaultdict))
-        and object_creation.needs_interpreting(m, table)
+        and iteration.needs_interpreting(m, table)
     ):
         return m.call(dict, (table,), {})  # by the ``keys`` and ``__getitem__`` of a class with its own ``__iter__``
-    if name == "__init__" and any(object_creation.needs_interpreting(m, items) for items in args):
+    if name == "__init__" and any(iteration.needs_interpreting(m, items) for items in args):
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
@@ -111,7 +111,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         name in ("update", "__ior__")
         and args
         and not isinstance(args[0], dict)
-        and (object_creation.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
+        and (iteration.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
     ):
         return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     if name == "update":
@@ -164,7 +164,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         return m.plainly(method, *args)
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
-        if object_creation.needs_interpreting(m, other):
+        if iteration.needs_interpreting(m, other):
             polyfill = {
                 "extendleft": container_polyfills.deque_extendleft,
                 "extend": container_polyfills.list_extend,
@@ -229,7 +229,7 @@ KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
 
 
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name not in KEYED_SET_METHODS and any(object_creation.needs_interpreting(m, a) for a in args):
+    if name not in KEYED_SET_METHODS and any(iteration.needs_interpreting(m, a) for a in args):
         if name == "update":
             return m.call(container_polyfills.set_update, (items, *args), kwargs)
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
@@ -249,7 +249,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 
 
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name == "join" and args and object_creation.needs_interpreting(m, args[0]):
+    if name == "join" and args and iteration.needs_interpreting(m, args[0]):
         return m.call(reduction_polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):

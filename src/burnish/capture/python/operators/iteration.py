@@ -66,6 +66,23 @@ def can_iterate(m: Any, value: Any) -> bool:
     return found is not None and (found is not MISSING or lookup(m, type(value), "__getitem__")[0] is not MISSING)
 
 
+def needs_interpreting(m: Any, value: Any) -> bool:
+    """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered
+    dictionary by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
+    kind = type(value)
+    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
+        return False
+    if kind is Generator or array_operations.is_number(m, value):
+        return True
+    for name in ("__iter__", "__next__", "__getitem__", "keys"):
+        found, owner = lookup(m, kind, name)
+        if isinstance(found, FunctionType):
+            return True
+        if found is not MISSING and name == "__iter__" and not issubclass(kind, collections.OrderedDict):
+            return False
+    return False
+
+
 def iterate(m: Any, value: Any) -> Any:
     kind = type(value)
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
