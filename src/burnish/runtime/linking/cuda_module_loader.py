@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -145,7 +144,7 @@ def make_context_current(device: int) -> None:
     checked("cuCtxSetCurrent", primary_context(device))
 
 
-@functools.cache
+@once
 def primary_context(device: int) -> ctypes.c_void_p:
     """Retained once, and as long as the process runs."""
     handle, context = ctypes.c_int(), ctypes.c_void_p()
