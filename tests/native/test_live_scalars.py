@@ -154,3 +154,17 @@ def test_a_number_that_torch_makes_a_tensor_of_is_cast(value):
     for _ in range(2):
         for found, wanted in zip(compiled(x), fn(x), strict=True):
             assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+
+
+def test_a_number_that_is_returned_twice():
+    """It has no memory that two results could share."""
+
+    def fn(x):
+        largest = x.max()
+        return x * 2, largest.item(), f"{largest.item():.3f}", [largest.item()]
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(5)
+        found, wanted = compiled(x), fn(x)
+        assert found[1:] == wanted[1:] and torch.equal(found[0], wanted[0])

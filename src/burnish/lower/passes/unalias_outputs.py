@@ -16,6 +16,7 @@ from collections import Counter
 from ...ir.alias_analysis import alias_base, aliased_argument, storage_of
 from ...ir.graph import Alias, Graph, Value, Write, map_values
 from ...ir.rewriter import Rewriter
+from ...tensors.tensor_types import TensorType
 
 
 def unalias_outputs(graph: Graph, traced: Graph, constants: int, first_gradient: int | None = None) -> Graph:
@@ -32,7 +33,8 @@ def owners(traced: Graph) -> list[Value | None]:
         for value in node.results:
             if value is not None:
                 root[value] = value if source is None else root[source]
-    return [root[out] if isinstance(out, Value) else None for out in traced.outputs]
+    outputs = traced.outputs
+    return [root[out] if isinstance(out, Value) and isinstance(out.type, TensorType) else None for out in outputs]
 
 
 def why_not_unaliased(graph: Graph, traced: Graph) -> str | None:
