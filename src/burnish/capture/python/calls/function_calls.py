@@ -24,6 +24,7 @@ from ...numbers.live_scalars import Expression
 from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
 from ...pytorch.higher_order import inlined_operators
 from .. import builtin_functions, marks_of_dynamo
+from ..polyfills import object_polyfills
 from .native_calls import call_leaf
 
 
@@ -90,8 +91,13 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
 DISPATCH = functools.singledispatch(lambda value: value).dispatch.__code__  # type: ignore[attr-defined]
 
 
+DISPATCHING_METHOD = functools.singledispatchmethod.__get__
+
+
 def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> Any:
     """The function that ``functools.singledispatch`` has for a class. Another one may be registered later."""
+    if dispatch is DISPATCHING_METHOD and "_method_cache" in dispatch.__code__.co_names:
+        return m.call(object_polyfills.dispatching_method, args, kwargs)  # as without a cache of methods by object
     if dispatch.__code__ is not DISPATCH or len(args) != 1 or not isinstance(args[0], type) or kwargs:
         return MISSING
     found = m.plainly(dispatch, args[0])

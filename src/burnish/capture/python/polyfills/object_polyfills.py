@@ -7,6 +7,8 @@ A few only pass a call on, so that it has a frame in the interpreter.
 
 from __future__ import annotations
 
+import functools
+
 from .reduction_polyfills import any_
 
 
@@ -111,3 +113,18 @@ def construct_around(obj, args, kwargs):
 
 def truth_of(function, *args):
     return bool(function(*args))
+
+
+def dispatching_method(descriptor, obj, cls=None):
+    dispatch = descriptor.dispatcher.dispatch
+
+    def method(*args, **kwargs):
+        if not args:
+            name = getattr(descriptor.func, "__name__", "singledispatchmethod method")
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+    method.__isabstractmethod__ = descriptor.__isabstractmethod__
+    method.register = descriptor.register
+    functools.update_wrapper(method, descriptor.func)
+    return method
