@@ -35,13 +35,18 @@ def identity_of(operator: Any, known: tuple[Any, ...] = ()) -> str | None:
     if type(operator) is not torch._ops.OpOverload:
         return None
     definition = OPDEFS.get(operator._overloadpacket._qualified_op_name)
-    if definition is None or definition._opoverload is not operator or definition._autocast_dtype:
+    if definition is None or definition._opoverload is not operator or casts_in_autocast(definition):
         return None
     try:
         parts = [f"{name} {Digest((*known, operator)).of(getattr(definition, name))}" for name in REGISTERED]
     except NoIdentity:
         return None
     return " ".join([str(operator._schema), *map(str, operator.tags), *parts])
+
+
+def casts_in_autocast(definition: CustomOpDef) -> bool:
+    """Torch has had an attribute for each kind of device, and one for all."""
+    return any(value for name, value in vars(definition).items() if name.startswith("_autocast"))
 
 
 class Digest:
