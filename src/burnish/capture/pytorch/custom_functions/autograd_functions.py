@@ -122,7 +122,7 @@ class CustomCall(OpaqueCall):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self.checked(self.function(*args, **kwargs))
         if self.sizes is not None and sizes_of(made) != self.sizes:
-            raise ResultsChanged(f"{self.__name__} answers with other tensors than for another number")
+            raise ResultsChanged(f"{self.__name__} returns other tensors than for another number")
         return made
 
     def is_compared(self) -> bool:

@@ -98,12 +98,11 @@ def own_attention(spec: AttentionSpec, output: TensorType) -> Candidate | None:
     )
 
 
-def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
-    if matmul_tiling_and_packing.shape_here() is None:
-        return "there are no kernels for this machine"
+def why_not_laid_out(spec: AttentionSpec, output: TensorType) -> str | None:
+    """What no kernel of ours takes, whatever its dtype."""
     for name, type in (*spec.inputs.items(), ("the result", output)):
-        if type.dtype is not torch.float32 or type.device.type != "cpu":
-            return f"{name} is {type}: the kernels compute in float32 on the CPU"
+        if type.device.type != "cpu":
+            return f"{name} is {type}: the kernels compute on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
         if type.ndim != 4:
@@ -116,6 +115,17 @@ def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
         return "heads are not shared alike"
     if spec.mask is not None and spec.mask.shape[3] != spec.k.shape[2]:
         return "the mask is the same for all keys"
+    return None
+
+
+def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
+    if matmul_tiling_and_packing.shape_here() is None:
+        return "there are no kernels for this machine"
+    if any(type.dtype is not torch.float32 for type in (*spec.inputs.values(), output)):
+        return "the kernels compute in float32"
+    why = why_not_laid_out(spec, output)
+    if why is not None:
+        return why
     if spec.scale is not None and spec.scale <= 0:
         return "the scale turns the order of the scores around"
     if max(spec.k.shape[2], spec.q.shape[2]) > LONGEST:

@@ -18,7 +18,7 @@ import torch
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
-from . import matmul_tiling_and_packing
+from . import attention_tiling, matmul_tiling_and_packing
 
 NAME = "own token"
 
@@ -73,20 +73,11 @@ def why_not_token_attention(spec: AttentionSpec, output: TensorType) -> str | No
     if spec.is_causal:
         return "the query sees the first key only"
     for name, type in (*spec.inputs.items(), ("the result", output)):
-        if name != "mask" and type.dtype is not spec.q.dtype or type.dtype not in DTYPES or type.device.type != "cpu":
-            return f"{name} is {type}: the kernel computes in one dtype of {DTYPES} on the CPU"
-        if type.numel == 0:
-            return f"{name} is empty"
-        if type.ndim != 4:
-            return f"{name} has {type.ndim} dimensions"
-        if type.stride[3] != 1 and type.shape[3] != 1:
-            return f"the rows of {name} have gaps between their numbers"
-    if spec.k.shape[:2] != spec.v.shape[:2] or spec.k.shape[0] != spec.q.shape[0]:
-        return "keys, values and queries are not of the same batch and heads"
-    if spec.q.shape[1] % spec.k.shape[1] if spec.enable_gqa else spec.q.shape[1] != spec.k.shape[1]:
-        return "heads are not shared alike"
-    if spec.mask is not None and spec.mask.shape[3] != spec.k.shape[2]:
-        return "the mask is the same for all keys"
+        if name != "mask" and type.dtype is not spec.q.dtype or type.dtype not in DTYPES:
+            return f"{name} is {type}: the kernel computes in one dtype of {DTYPES}"
+    why = attention_tiling.why_not_laid_out(spec, output)
+    if why is not None:
+        return why
     depths = spec.q.shape[3], spec.v.shape[3]
     if any(depth % shape.lanes or depth > MOST_DEPTH for depth in depths):
         return "rows are no whole vectors, or long"
