@@ -1,9 +1,11 @@
-"""How many instructions a thread of a kernel starts, loops included, by its machine code.
+"""How many instructions a thread of a kernel starts on average, loops included, by its machine code.
 
     started(Path("3.cubin"))        what `nvdisasm` lists, each loop's body as often as its counter says
 
 A loop is a branch backwards. Its counter is the register that its condition compares with a number, and that a number
-is added to in the body; a loop whose counter is not found counts once. Branches forwards count as if not taken.
+is added to in the body; a loop whose counter is not found counts once. A branch forwards over much is taken half the
+time, as between the loops of a kernel that computes several; one over a slow path, such as that of a division near the
+ends of the range, is always taken; others never.
 """
 
 from __future__ import annotations
@@ -37,19 +39,39 @@ def listing(cubin: Path) -> tuple[str, ...]:
     return tuple(found[: max(ends, default=len(found))])
 
 
+MUCH = 24
+"""Instructions."""
+
+
 @functools.cache
-def started(cubin: Path) -> int:
+def started(cubin: Path) -> float:
     code = listing(cubin)
     places = {line: k for k, line in enumerate(code) if line.startswith(".L_")}
-    times = [0 if line.startswith(".L_") else 1 for line in code]
-    for end, line in enumerate(code):
+    share = [0.0] * (len(code) + 1)
+    share[0] = 1.0
+    times = [1] * len(code)
+    for at, line in enumerate(code):
         branch = BACK.match(line)
-        begin = places.get(branch[2], end) if branch else end
-        if branch and branch[1] and begin < end:
-            repeated = trips(code[begin:end], branch[1].lstrip("!"))
-            for k in range(begin, end + 1):
-                times[k] *= repeated
-    return sum(times)
+        target = places.get(branch[2], at + 1) if branch else at + 1
+        if branch and target <= at:
+            repeated = trips(code[target:at], branch[1].lstrip("!")) if branch[1] else 1
+            times[target : at + 1] = [n * repeated for n in times[target : at + 1]]
+            taken = 0.0
+        elif branch:
+            calls_slow_path = any("slowpath" in other for other in until_branch(code, at + 1))
+            taken = 1.0 if not branch[1] or calls_slow_path else 0.5 if target - at > MUCH else 0.0
+        else:
+            taken = 1.0 if re.match(r"(EXIT|RET)", line) else 0.0
+        if branch and target > at:
+            share[target] += share[at] * taken
+        share[at + 1] += share[at] * (1 - taken)
+    return sum(share[k] * times[k] for k, line in enumerate(code) if not line.startswith(".L_"))
+
+
+def until_branch(code: tuple[str, ...], at: int) -> list[str]:
+    """The lines of the block that begins there."""
+    end = next((k for k in range(at, len(code)) if "BRA" in code[k] or code[k].startswith(".L_")), len(code))
+    return list(code[at:end])
 
 
 def trips(body: tuple[str, ...], predicate: str) -> int:
