@@ -88,3 +88,23 @@ def test_positions_are_of_32_bits_where_these_hold_them():
     x[1, 700], x[2, 50] = np.nan, np.inf
     found = run(parse_kernel(ARGMAX.format(rows=4, long=9000)), [x.ravel(), np.zeros(4, np.int64)], "triton")[1]
     np.testing.assert_array_equal(found, x.argmax(1))
+
+
+PRODUCTS = """kernel k(b0: f32, b1: f32, b2: f32 out)
+  loop i0 < 2 rows, i1 < {long}
+    stage
+      r0 = sum.f32 mul(b0[{long}*i0 + i1], b1[i0])
+      row b2[i0] = r0
+"""
+
+
+@needs_interpreter
+def test_products_are_rounded_once_where_they_are_summed_up_to_the_rows_end():
+    whole = parse_kernel(PRODUCTS.format(long=1 << 14))
+    assert "tl.fma" in print_kernel(whole).text
+    assert "tl.fma" not in print_kernel(parse_kernel(PRODUCTS.format(long=(1 << 14) - 1))).text
+    x = np.random.default_rng(0).standard_normal((2, 1 << 14)).astype(np.float32)
+    y = np.array([3.1, -0.7], np.float32)
+    found = run(whole, [x.ravel(), y, np.zeros(2, np.float32)], "triton")[2]
+    want = (x.astype(np.float64) * y[:, None]).sum(1)
+    np.testing.assert_allclose(found, want, atol=1e-6 * np.abs(x * y[:, None]).sum(1).max())

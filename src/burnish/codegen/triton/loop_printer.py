@@ -195,8 +195,12 @@ class LoopPrinter:
         self.split_inner()
         for number, reduction in enumerate(stage.reductions, first):
             self.reduced.append("")
-            pair, names = self.taken(reduction), held[number - first]
-            joined = combine(reduction)
+            names, joined = held[number - first], combine(reduction)
+            if self.is_sum_of_products(reduction):
+                factors = [self.spread(self.at_value(arg)) for arg in reduction.value.args]
+                self.later.append(f"{names[0]} = tl.fma({', '.join(factors)}, {names[0]})")
+                continue
+            pair = self.taken(reduction)
             if reduction.is_running:
                 scanned = self.emit(f"tl.associative_scan({self.group(pair)}, 1, {joined})", len(pair))
                 sofar = self.emit(f"{joined}({', '.join([*names, *scanned])})", len(pair))
@@ -254,6 +258,16 @@ class LoopPrinter:
                 self.kept[store.access] = value
 
     # ---- reductions
+
+    def is_sum_of_products(self, reduction: Reduction) -> bool:
+        """Whether it may be rounded once for each product that is added. Beyond a row's end, 0 times infinity would be
+        added, so rows end with a step."""
+        value = reduction.value
+        return reduction.op == "sum" and value.dtype == "f32" and value.op == "mul" and not self.masks[INNER]
+
+    def spread(self, text: str) -> str:
+        """With an element for each place of a step."""
+        return f"tl.broadcast_to({text}, ({self.tile.rows}, {self.tile.inner}))"
 
     def taken(self, reduction: Reduction) -> list[str]:
         """The values of the tile as inputs of the reduction, with its start value in masked places."""
