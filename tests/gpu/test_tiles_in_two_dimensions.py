@@ -108,3 +108,12 @@ def test_products_are_rounded_once_where_they_are_summed_up_to_the_rows_end():
     found = run(whole, [x.ravel(), y, np.zeros(2, np.float32)], "triton")[2]
     want = (x.astype(np.float64) * y[:, None]).sum(1)
     np.testing.assert_allclose(found, want, atol=1e-6 * np.abs(x * y[:, None]).sum(1).max())
+
+
+def test_rows_that_are_added_at_indices_are_walked_along_memory():
+    text = """kernel k(b0: f32 out, b1: i64, b2: f32)
+  loop i0 < 4096, i1 < 1024 rows
+    stage
+      b0[i1 + 1024*@0](within(b1[i0], 8192.i64)) += mul(b2[1024*i0 + i1], 2.0.f32)
+"""
+    assert simplify(parse_kernel(text).loops[0], expands=False).stages[0].stores[0].access.strides == (0, 1)
