@@ -271,7 +271,7 @@ def is_cheap(node: Node) -> bool:
 
 
 def expression_cost(value: Value, classes: Classes) -> int:
-    """The cost of one element, down to the stored values."""
+    """The cost model of recomputation: what one element costs, down to the stored values."""
     node = value.node
     if node is None or node not in classes.loops:
         return 0
