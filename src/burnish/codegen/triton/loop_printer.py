@@ -19,8 +19,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ...ops.scalar_ir import FLOATS, Access, Scalar, make, walk
+from ...ops.scalar_ir import Access, Scalar, make, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
+from ...tensors.dtypes import FLOATS
 from ..loops.coalesce_loops import Box, expressions
 from .analysis.half_precision import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices

@@ -5,10 +5,10 @@ argmax over 50257 of bf16      f32 values with i32 positions, from (-inf, 2**31 
 
 from __future__ import annotations
 
-from ...ops.scalar_ir import BITS, FLOATS
 from ...schedule.loops.loop_ir import Reduction
+from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
 from ..loops.coalesce_loops import Box
-from .triton_types import WIDE, literal
+from .triton_types import literal
 
 FEW_POSITIONS = 1 << 31
 
@@ -39,8 +39,10 @@ def range_of(dtype: str) -> tuple[int | float, int | float]:
     """The least and the greatest value."""
     if dtype in FLOATS:
         return float("-inf"), float("inf")
-    if dtype in ("b8", "u8"):
-        return 0, 1 if dtype == "b8" else 255
+    if dtype == "b8":
+        return 0, 1
+    if dtype in UNSIGNED:
+        return 0, (1 << BITS[dtype]) - 1
     return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
 
 

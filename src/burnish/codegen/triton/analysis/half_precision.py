@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....ops.scalar_ir import Scalar, walk
-from ..triton_types import WIDE
+from ....tensors.dtypes import WIDE
 
 ROUGH = {"div": "rough_div", "exp": "rough_exp", "sigmoid": "rough_sigmoid"}
 """The approximate form of each operation that has one."""
