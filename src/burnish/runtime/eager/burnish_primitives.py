@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import random_numbers, recurrent_layers
+from . import quantized_products, random_numbers, recurrent_layers
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -194,6 +194,7 @@ FUNCTIONS = {
     "running_argmin": running_argmin,
     "check": check,
     "held": held,
+    **quantized_products.FUNCTIONS,
     **recurrent_layers.FUNCTIONS,
     **random_numbers.FUNCTIONS,
 }

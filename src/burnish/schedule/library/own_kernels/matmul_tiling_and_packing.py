@@ -194,6 +194,8 @@ class NativeKernelMaker:
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
     thin: Callable[[Any], Step]
     """Of "out", "x", "weight" and, where the product has one, "bias". Given a `thin_product.ThinProduct`."""
+    quantized: Callable[[Any], Step]
+    """The same with "scales" and "shifts". Given a `quantized_product.QuantizedProduct`."""
     gemm: Callable[[Any], Step]
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]
