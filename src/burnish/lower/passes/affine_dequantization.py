@@ -234,9 +234,8 @@ def integers(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | No
             value, dims = value.node.args[0], below
     order = [leaf for dim in dims for axis in dim for leaf in axis.leaves() if leaf.size > 1]
     wanted = [leaf for axis in (rows, columns) for leaf in axis.leaves() if leaf.size > 1]
-    if bits == 4:
-        if not wanted or wanted[-1].size != 2 or wanted.pop() in order:
-            return None
+    if bits == 4 and (not wanted or wanted[-1].size != 2 or wanted.pop() in order):
+        return None
     return Affine(rows, columns, value, bits) if order == wanted else None
 
 

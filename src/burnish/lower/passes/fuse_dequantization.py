@@ -64,9 +64,7 @@ class DequantizationFuser(Rewriter):
         scales, shifts, offset = made
         outputs, depth = weight.shape
         integers = self.build.reshape(found.integers, (outputs, depth * found.bits // 8))
-        return self.build.apply(
-            QUANTIZED_LINEAR, (x, integers, scales, shifts, bias, found.bits, found.group, offset)
-        )
+        return self.build.apply(QUANTIZED_LINEAR, (x, integers, scales, shifts, bias, found.bits, found.group, offset))
 
     def scale_and_shift(self, found: Affine) -> tuple[Value | None, Value | None, int] | None:
         """`(q - offset) * scale + shift`, of the steps from q to the weight. None where the offset is too large."""
@@ -121,9 +119,7 @@ class DequantizationFuser(Rewriter):
                 continue
             column = self.build.reshape(factor, (outputs, 1))
             bits, _, offset = numbers
-            made = self.build.apply(
-                QUANTIZED_LINEAR, (x, weight, column, None, None, bits, x.shape[1], offset)
-            )
+            made = self.build.apply(QUANTIZED_LINEAR, (x, weight, column, None, None, bits, x.shape[1], offset))
             return self.build.reshape(made, node.results[0].shape)  # type: ignore[union-attr]
         return None
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from . import quantized_products, random_numbers, recurrent_layers
+from ...tensors.quantized_weights import quantized_linear
+from . import random_numbers, recurrent_layers
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -194,7 +195,7 @@ FUNCTIONS = {
     "running_argmin": running_argmin,
     "check": check,
     "held": held,
-    **quantized_products.FUNCTIONS,
+    "quantized_linear": quantized_linear,
     **recurrent_layers.FUNCTIONS,
     **random_numbers.FUNCTIONS,
 }

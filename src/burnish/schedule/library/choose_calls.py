@@ -22,7 +22,7 @@ from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value, map_values, values_in
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
+from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.view_maps import Reshape, Slice
@@ -34,7 +34,7 @@ from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
 from ..partition.shared_attention_heads import before_repeating
 from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
-from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
 from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
@@ -79,7 +79,7 @@ OWN_ATTENTIONS: dict[str, OwnAttention] = {OWN_ATTENTION: own_attention, OWN_TOK
 
 
 def is_measured(node: Node) -> bool:
-    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
+    return node.op in (LINEAR, QUANTIZED_LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
 
 
 def choose_calls(graph: Graph) -> Graph:
@@ -159,6 +159,8 @@ class Chooser(Rewriter):
             return self.layer(self.layers[node])
         if node.op.name == BACKWARD:
             return self.layouts.gradients(node, args)
+        if node.op is QUANTIZED_LINEAR:
+            return self.quantized(node, args)
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def chosen(self, spec: Spec) -> Choice:
@@ -178,6 +180,23 @@ class Chooser(Rewriter):
         if choice.seconds is None or choice.candidate is candidates(spec)[0]:
             return None
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
+
+    def quantized(self, node: Node, args: tuple) -> Value | None:
+        """Uses our kernel where it is the fastest. Rows of x, scales and shifts are small: they are copied where they
+        have gaps."""
+        operands = tuple(
+            operand and (operand if place == 1 else self.build.restride(operand, contiguous_stride(operand.shape)))
+            for place, operand in enumerate(args[:5])
+        )
+        own = self.own_quantized(QuantizedSpec(*(operand and operand.type for operand in operands), *args[5:]), node)
+        if own is None:
+            return None
+        given = tuple(operand for operand in operands if operand is not None)
+        return self.build.apply_typed(RUN, (own, given), {}, (own.output,))[0]
+
+    def own_quantized(self, spec: QuantizedSpec, node: Node) -> Candidate | None:
+        found = self.chosen(spec).candidate
+        return None if found.steps is None else found
 
     def attention(self, node: Node) -> tuple[Value, None] | None:
         """Uses our own kernel where the results that gradients need are not read."""

@@ -177,7 +177,9 @@ class QuantizedPrinter(FunctionPrinter):
         units, rest = self.words["units"], self.words["rest"]
 
         def one(u: str) -> None:
-            self.convert_unit(self.at(x, self.mul(u, self.unit * self.item)), self.at(room, self.mul(u, 8 * self.lanes)))
+            self.convert_unit(
+                self.at(x, self.mul(u, self.unit * self.item)), self.at(room, self.mul(u, 8 * self.lanes))
+            )
 
         def partly(_: str) -> None:
             """The last numbers, and zeros."""
@@ -204,7 +206,11 @@ class QuantizedPrinter(FunctionPrinter):
         """Sums of x by groups, for the shifts; behind the last one zeros."""
         sums = self.at(room, self.words["sums_at"])
         count = self.words["blocks"] if self.form.group else "1"
-        each = str(self.form.group // self.lanes) if self.form.group else self.put(f"udiv i64 {self.words['sums_at']}, {self.bytes}")
+        each = (
+            str(self.form.group // self.lanes)
+            if self.form.group
+            else self.put(f"udiv i64 {self.words['sums_at']}, {self.bytes}")
+        )
         end = self.put(f"sub i64 {self.words['room_step']}, {self.words['sums_at']}")
         self.loop(end, self.bytes, lambda at: self.store("zeroinitializer", self.at(sums, at)))
 
@@ -212,7 +218,9 @@ class QuantizedPrinter(FunctionPrinter):
             first = self.at(room, self.mul(self.mul(g, each), self.bytes))
 
             def add(k: str, carried: list[str]) -> list[str]:
-                return [self.put(f"fadd {self.vector} {carried[0]}, {self.load(self.at(first, self.mul(k, self.bytes)))}")]
+                return [
+                    self.put(f"fadd {self.vector} {carried[0]}, {self.load(self.at(first, self.mul(k, self.bytes)))}")
+                ]
 
             (found,) = self.code.loop("0", each, 1, [(self.vector, "zeroinitializer")], add)
             self.do(f"store float {self.total(found)}, ptr {self.at(sums, self.mul(g, 4))}, align 4")
@@ -344,7 +352,9 @@ class QuantizedPrinter(FunctionPrinter):
         if self.form.bits == 8:
             extend = "sext" if self.form.is_signed else "zext"
             halves = [
-                self.put(f"{extend} {loaded} {self.put(f'load {loaded}, ptr {self.at(weight, at)}, align 1')} to {ints}")
+                self.put(
+                    f"{extend} {loaded} {self.put(f'load {loaded}, ptr {self.at(weight, at)}, align 1')} to {ints}"
+                )
                 for at in (0, self.lanes)
             ]
             return [self.converted(half) for half in halves]
@@ -382,7 +392,9 @@ class QuantizedPrinter(FunctionPrinter):
             value = self.put(f"load {memory(dtype, self.lanes)}, ptr {at}, align {size(dtype)}")
             value = Operations(self.code, self.code.here, self.lanes).cast(value, dtype, "f32")
             far = self.mul(g, 4)
-            return [self.fma(value, self.load(self.at(sum, far)), total) for sum, total in zip(sums, totals, strict=True)]
+            return [
+                self.fma(value, self.load(self.at(sum, far)), total) for sum, total in zip(sums, totals, strict=True)
+            ]
 
         def one(g: str, values: list[str]) -> list[str]:
             shift, far = self.number(shifts, g, dtype), self.mul(g, 4)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ....runtime.eager.quantized_products import quantized_linear
+from ....tensors.quantized_weights import quantized_linear
 from ....tensors.tensor_types import TensorType
 from ..call_specs import QuantizedSpec
 from ..candidate import Candidate

@@ -76,9 +76,7 @@ def own_quantized(spec: QuantizedSpec) -> Candidate | None:
         made, first = [], 0
         for part in parts:
             step = matmul_tiling_and_packing.maker().quantized(product_of(spec, part))
-            made.append(
-                step.moved(x=("x", item * first * spec.x.stride[0]), out=("out", item * first * outputs))
-            )
+            made.append(step.moved(x=("x", item * first * spec.x.stride[0]), out=("out", item * first * outputs)))
             first += part
         return made
 

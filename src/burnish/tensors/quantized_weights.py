@@ -9,8 +9,6 @@ dtype.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 PANEL = 1 << 20
@@ -65,6 +63,3 @@ def dequantized(
 def unpacked(weight: torch.Tensor, bits: int) -> torch.Tensor:
     """The integers, [N, K]."""
     return weight if bits == 8 else torch.stack((weight & 15, weight >> 4), -1).flatten(1)
-
-
-FUNCTIONS: dict[str, Any] = {"quantized_linear": quantized_linear}
