@@ -43,11 +43,11 @@ MOST_CHAINED_ROWS = 4
 
 TABLE = ("out", "x", "weight", "scales", "shifts", "bias", "plan")
 PLAN = (
-    *("tasks", "grain", "task_rows", "outputs", "room_bytes", "room_step", "sums_at"),
+    *("tasks", "grain", "task_rows", "outputs", "room_bytes", "room_step", "sums_at", "sums_step"),
     *("units", "rest", "blocks", "x_step", "weight_step", "scales_step", "shifts_step", "out_step"),
 )
-"""`units` of a row are whole, with `rest` numbers behind them. In each row of the room, sums by groups are behind the
-numbers, from `sums_at` on. Steps are in bytes."""
+"""`units` of a row are whole, with `rest` numbers behind them. In each row of the room, two lines of sums by groups are
+behind the numbers, from `sums_at` on. Steps are in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
     units, rest = divmod(product.depth, unit)
     blocks = product.groups if form.group else units // BLOCK_UNITS
     sums_at = 4 * unit * (units + (rest > 0))
-    room = sums_at + 4 * -(-product.groups // lanes) * lanes
+    sums_step = 4 * -(-product.groups // lanes) * lanes
+    room = sums_at + 2 * sums_step
     steps = (
         item * product.x_step,
         product.weight_step,
@@ -106,7 +107,20 @@ def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
         item * product.outputs,
     )
     grain = tasks if product.flops < SERIAL else 1
-    return [tasks, grain, task_rows, product.outputs, room * product.rows, room, sums_at, units, rest, blocks, *steps]
+    return [
+        tasks,
+        grain,
+        task_rows,
+        product.outputs,
+        room * product.rows,
+        room,
+        sums_at,
+        sums_step,
+        units,
+        rest,
+        blocks,
+        *steps,
+    ]
 
 
 @once
@@ -126,7 +140,13 @@ class QuantizedPrinter(FunctionPrinter):
         self.unit_bytes = self.unit * form.bits // 8
         self.block_units = form.group // self.unit if form.group else BLOCK_UNITS
         self.chains = 2 if form.rows <= MOST_CHAINED_ROWS else 1
+        self.together = 2 if form.rows == 1 else 1
+        """Rows of the weight."""
+        self.places = [(r, m) for r in range(self.together) for m in range(form.rows)]
         self.has_table = machine.vector_bits == 512 and machine.triple.startswith("x86_64")
+        self.has_raw_halves = form.bits == 4 and self.has_table
+        """The high half of a byte is not shifted: x is a sixteenth there. The offset is subtracted after the sum, by
+        a sum of x."""
         self.words: dict[str, str] = {}
         self.pointers: dict[str, str] = {}
 
@@ -190,7 +210,10 @@ class QuantizedPrinter(FunctionPrinter):
         self.loop(units, 1, one)
         self.loop(rest, self.unit, partly)
         if self.form.shifts is not None:
-            self.sum_groups(room)
+            self.sum_groups(room, self.words["sums_at"], range(2), 1.0)
+        if self.has_raw_halves:
+            at = self.add(self.words["sums_at"], self.words["sums_step"])
+            self.sum_groups(room, at, range(1, 2), -1.0 * self.form.offset)
 
     def convert_unit(self, x: str, room: str) -> None:
         value = self.put(f"load {memory(self.form.dtype, self.unit)}, ptr {x}, align {self.item}")
@@ -200,30 +223,32 @@ class QuantizedPrinter(FunctionPrinter):
             order = ", ".join(f"i32 {number}" for number in list(numbers)[: self.lanes])
             whole, mask = f"<{self.unit} x float>", f"<{self.lanes} x i32>"
             part = self.put(f"shufflevector {whole} {value}, {whole} poison, {mask} <{order}>")
+            if half and self.has_raw_halves:
+                part = self.put(f"fmul {self.vector} {part}, splat (float 6.25e-02)")
             self.store(part, self.at(room, 4 * half * self.lanes))
 
-    def sum_groups(self, room: str) -> None:
-        """Sums of x by groups, for the shifts; behind the last one zeros."""
-        sums = self.at(room, self.words["sums_at"])
+    def sum_groups(self, room: str, sums_at: str, halves: range, scale: float) -> None:
+        """Sums of x by groups times a number, of both halves of each unit or of one; behind the last group zeros."""
+        sums = self.at(room, sums_at)
         count = self.words["blocks"] if self.form.group else "1"
-        each = (
-            str(self.form.group // self.lanes)
-            if self.form.group
-            else self.put(f"udiv i64 {self.words['sums_at']}, {self.bytes}")
-        )
-        end = self.put(f"sub i64 {self.words['room_step']}, {self.words['sums_at']}")
-        self.loop(end, self.bytes, lambda at: self.store("zeroinitializer", self.at(sums, at)))
+        each = str(self.form.group // self.unit)
+        if not self.form.group:
+            each = self.put(f"udiv i64 {self.words['sums_at']}, {8 * self.lanes}")
 
         def one(g: str) -> None:
-            first = self.at(room, self.mul(self.mul(g, each), self.bytes))
+            first = self.at(room, self.mul(self.mul(g, each), 8 * self.lanes))
 
             def add(k: str, carried: list[str]) -> list[str]:
-                return [
-                    self.put(f"fadd {self.vector} {carried[0]}, {self.load(self.at(first, self.mul(k, self.bytes)))}")
-                ]
+                (total,) = carried
+                for half in halves:
+                    x = self.load(self.at(first, self.add(self.mul(k, 8 * self.lanes), 4 * half * self.lanes)))
+                    factor = f"splat (float {16.0 if half and self.has_raw_halves else 1.0})"
+                    total = self.fma(x, factor, total)
+                return [total]
 
             (found,) = self.code.loop("0", each, 1, [(self.vector, "zeroinitializer")], add)
-            self.do(f"store float {self.total(found)}, ptr {self.at(sums, self.mul(g, 4))}, align 4")
+            found = self.put(f"fmul float {self.total(found)}, {scale}")
+            self.do(f"store float {found}, ptr {self.at(sums, self.mul(g, 4))}, align 4")
 
         self.loop(count, 1, one)
 
@@ -232,8 +257,8 @@ class QuantizedPrinter(FunctionPrinter):
     def work(self) -> str:
         def body() -> None:
             here = self.code.here
-            self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS} x float], align 64")
-            self.last = self.put("alloca [64 x i8], align 64")
+            self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS + 1} x float], align 64")
+            self.last = self.put("alloca [128 x i8], align 64")
             self.load_table(self.put(f"load ptr, ptr {self.at('%shared', 8)}"))
             room = self.put(f"load ptr, ptr {self.at('%shared', 16)}")
             self.rooms = [self.at(room, self.mul(self.words["room_step"], m)) for m in range(self.form.rows)]
@@ -253,36 +278,49 @@ class QuantizedPrinter(FunctionPrinter):
         self.first = self.mul(task, self.words["task_rows"])
         left = self.put(f"sub i64 {self.words['outputs']}, {self.first}")
         self.count = self.least(left, self.words["task_rows"])
-        self.loop(self.count, 1, self.row)
+        self.end = self.put(f"sub i64 {self.count}, 1")
+        self.loop(self.count, self.together, self.rows)
         self.loop(self.count, self.lanes, self.finish)
 
-    def row(self, row: str) -> None:
-        number = self.add(self.first, row)
-        weight = self.at(self.pointers["weight"], self.mul(number, self.words["weight_step"]))
-        scales, shifts = (
-            self.at(self.pointers[name], self.mul(number, self.words[f"{name}_step"])) for name in ("scales", "shifts")
-        )
+    def rows(self, row: str) -> None:
+        """The sums of one row of the weight, or of two with the same x; the last may be computed twice."""
+        numbers = [self.add(self.first, self.least(self.add(row, r), self.end)) for r in range(self.together)]
+
+        def lines(name: str) -> list[str]:
+            return [self.at(self.pointers[name], self.mul(n, self.words[f"{name}_step"])) for n in numbers]
+
+        weights, scales, shifts = lines("weight"), lines("scales"), lines("shifts")
 
         def block(b: str, totals: list[str]) -> list[str]:
-            sums = self.block(weight, b)
+            sums = self.block(weights, b)
             if not self.form.group or self.form.scales is None:
                 return [self.put(f"fadd {self.vector} {a}, {b}") for a, b in zip(totals, sums, strict=True)]
-            scale = self.splat(self.number(scales, b, self.form.scales))
-            return [self.fma(sum, scale, total) for sum, total in zip(sums, totals, strict=True)]
+            each = [self.splat(self.number(scale, b, self.form.scales)) for scale in scales]
+            return [self.fma(sums[n], each[r], totals[n]) for n, (r, _) in enumerate(self.places)]
 
-        zeros = [(self.vector, "zeroinitializer")] * self.form.rows
+        zeros = [(self.vector, "zeroinitializer")] * len(self.places)
         totals = self.code.loop("0", self.words["blocks"], 1, zeros, block, may_be_empty=True)
         if not self.form.group:
-            totals = self.rest_of_row(weight, totals)
+            totals = self.rest_of_row(weights, totals)
         values = [self.total(total) for total in totals]
         if not self.form.group and self.form.scales is not None:
-            scale = self.number(scales, "0", self.form.scales)
-            values = [self.put(f"fmul float {value}, {scale}") for value in values]
-        if self.form.shifts is not None:
-            values = self.shifted(shifts, values)
-        for m, value in enumerate(values):
-            place = self.add(self.mul(self.words["task_rows"], m), row)
+            each = [self.number(scale, "0", self.form.scales) for scale in scales]
+            values = [self.put(f"fmul float {values[n]}, {each[r]}") for n, (r, _) in enumerate(self.places)]
+        for factors, dtype, sums_at in self.terms(scales, shifts):
+            values = self.plus_term(factors, dtype, sums_at, values)
+        for (r, m), value in zip(self.places, values, strict=True):
+            place = self.add(self.add(self.mul(self.words["task_rows"], m), row), r)
             self.do(f"store float {value}, ptr {self.at(self.sums, self.mul(place, 4))}, align 4")
+
+    def terms(self, scales: list[str], shifts: list[str]) -> list[tuple[list[str], str | None, str]]:
+        """What is added, for each group: a factor of the weight's row (or 1) times a sum of x, at an offset."""
+        made: list[tuple[list[str], str | None, str]] = []
+        at = self.words["sums_at"]
+        if self.form.shifts is not None:
+            made.append((shifts, self.form.shifts, at))
+        if self.has_raw_halves:
+            made.append((scales, self.form.scales, self.add(at, self.words["sums_step"])))
+        return made
 
     def number(self, base: str, index: str, dtype: str) -> str:
         """A scale or a shift as float32."""
@@ -290,56 +328,66 @@ class QuantizedPrinter(FunctionPrinter):
         value = self.put(f"load {memory(dtype)}, ptr {at}, align {size(dtype)}")
         return Operations(self.code, self.code.here, 1).cast(value, dtype, "f32")
 
-    def block(self, weight: str, b: str) -> list[str]:
-        """The sums of a block, of each row of x."""
+    def block(self, weights: list[str], b: str) -> list[str]:
+        """The sums of a block, of each pair of rows."""
         first = self.mul(b, self.block_units)
         ahead = self.add(self.mul(first, self.unit_bytes), AHEAD_BYTES)
         for far in range(0, self.block_units * self.unit_bytes, 64):
-            self.do(f"call void @llvm.prefetch.p0(ptr {self.at(weight, self.add(ahead, far))}, i32 0, i32 2, i32 1)")
-        sums = ["zeroinitializer"] * (self.form.rows * self.chains)
+            for weight in weights:
+                to = self.at(weight, self.add(ahead, far))
+                self.do(f"call void @llvm.prefetch.p0(ptr {to}, i32 0, i32 2, i32 1)")
+        sums = self.zeros
         if self.block_units <= MOST_UNROLLED:
             for u in range(self.block_units):
-                sums = self.unit_products(weight, self.add(first, u), sums)
+                sums = self.unit_products(weights, self.add(first, u), sums)
         else:
             last = self.add(first, self.block_units)
             carried = [(self.vector, value) for value in sums]
-            sums = self.code.loop(first, last, 1, carried, lambda u, sums: self.unit_products(weight, u, sums))
+            sums = self.code.loop(first, last, 1, carried, lambda u, sums: self.unit_products(weights, u, sums))
         return self.joined(sums)
+
+    @property
+    def zeros(self) -> list[str]:
+        return ["zeroinitializer"] * (len(self.places) * self.chains)
 
     def joined(self, sums: list[str]) -> list[str]:
         if self.chains == 1:
             return sums
         return [self.put(f"fadd {self.vector} {a}, {b}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
 
-    def unit_products(self, weight: str, u: str, sums: list[str]) -> list[str]:
-        return self.products(self.at(weight, self.mul(u, self.unit_bytes)), self.mul(u, 8 * self.lanes), sums)
+    def unit_products(self, weights: list[str], u: str, sums: list[str]) -> list[str]:
+        far = self.mul(u, self.unit_bytes)
+        return self.products([self.at(weight, far) for weight in weights], self.mul(u, 8 * self.lanes), sums)
 
-    def products(self, weight: str, far: str, sums: list[str]) -> list[str]:
+    def products(self, weights: list[str], far: str, sums: list[str]) -> list[str]:
         """The sums with the products of a unit. `far`: where its numbers of x are."""
         made = list(sums)
-        for half, numbers in enumerate(self.numbers(weight)):
-            for m, room in enumerate(self.rooms):
-                x = self.load(self.at(room, self.add(far, 4 * half * self.lanes)))
-                place = m * self.chains + half % self.chains
-                made[place] = self.fma(numbers, x, made[place])
+        numbers = [self.numbers(weight) for weight in weights]
+        for half in range(2):
+            xs = [self.load(self.at(room, self.add(far, 4 * half * self.lanes))) for room in self.rooms]
+            for n, (r, m) in enumerate(self.places):
+                place = n * self.chains + half % self.chains
+                made[place] = self.fma(numbers[r][half], xs[m], made[place])
         return made
 
-    def rest_of_row(self, weight: str, totals: list[str]) -> list[str]:
+    def rest_of_row(self, weights: list[str], totals: list[str]) -> list[str]:
         units, rest = self.words["units"], self.words["rest"]
         whole = self.mul(self.words["blocks"], self.block_units)
-        nothing = ["zeroinitializer"] * (self.form.rows * self.chains)
 
         def add(sums: list[str], totals: list[str]) -> list[str]:
             return [self.put(f"fadd {self.vector} {a}, {b}") for a, b in zip(totals, self.joined(sums), strict=True)]
 
         def one(u: str, totals: list[str]) -> list[str]:
-            return add(self.unit_products(weight, u, nothing), totals)
+            return add(self.unit_products(weights, u, self.zeros), totals)
 
         def partly(_: str, totals: list[str]) -> list[str]:
-            self.do(f"store <64 x i8> zeroinitializer, ptr {self.last}, align 64")
             bytes = rest if self.form.bits == 8 else self.put(f"lshr i64 {rest}, 1")
-            self.copy(self.last, self.at(weight, self.mul(units, self.unit_bytes)), bytes)
-            return add(self.products(self.last, self.mul(units, 8 * self.lanes), nothing), totals)
+            copies = []
+            for r, weight in enumerate(weights):
+                copies.append(self.at(self.last, 64 * r))
+                self.do(f"store <64 x i8> zeroinitializer, ptr {copies[r]}, align 64")
+                self.copy(copies[r], self.at(weight, self.mul(units, self.unit_bytes)), bytes)
+            return add(self.products(copies, self.mul(units, 8 * self.lanes), self.zeros), totals)
 
         carried = [(self.vector, total) for total in totals]
         totals = self.code.loop(whole, units, 1, carried, one, may_be_empty=True)
@@ -360,15 +408,14 @@ class QuantizedPrinter(FunctionPrinter):
             return [self.converted(half) for half in halves]
         both = self.put(f"load {loaded}, ptr {weight}, align 1")
         both = self.put(f"zext {loaded} {both} to {ints}")
-        high = self.put(f"lshr {ints} {both}, splat (i32 4)")
-        if not self.has_table:
-            return [self.converted(half) for half in (self.put(f"and {ints} {both}, splat (i32 15)"), high)]
+        if not self.has_raw_halves:
+            low, high = self.put(f"and {ints} {both}, splat (i32 15)"), self.put(f"lshr {ints} {both}, splat (i32 4)")
+            return [self.converted(low), self.converted(high)]
         table = "<" + ", ".join(f"float {n - self.form.offset}.0" for n in range(16)) + ">"
         look_up = "llvm.x86.avx512.permvar.sf.512"  # reads the low four bits of each index
-        return [
-            self.code.call(self.code.here, self.vector, look_up, (self.vector, table), (ints, half))
-            for half in (both, high)
-        ]
+        low = self.code.call(self.code.here, self.vector, look_up, (self.vector, table), (ints, both))
+        high = self.put(f"and {ints} {both}, splat (i32 240)")
+        return [low, self.put(f"sitofp {ints} {high} to {self.vector}")]
 
     def converted(self, integers: str) -> str:
         ints = f"<{self.lanes} x i32>"
@@ -376,38 +423,38 @@ class QuantizedPrinter(FunctionPrinter):
             integers = self.put(f"sub {ints} {integers}, splat (i32 {self.form.offset})")
         return self.put(f"sitofp {ints} {integers} to {self.vector}")
 
-    def shifted(self, shifts: str, values: list[str]) -> list[str]:
-        """Adds the shifts times the sums of x."""
-        dtype = self.form.shifts
-        assert dtype is not None
-        sums = [self.at(room, self.words["sums_at"]) for room in self.rooms]
-        if not self.form.group:
-            shift = self.number(shifts, "0", dtype)
-            return [self.scalar_fma(shift, total, value) for total, value in zip(sums, values, strict=True)]
-        groups = self.words["blocks"]
-        whole = self.put(f"and i64 {groups}, -{self.lanes}")
-
-        def some(g: str, totals: list[str]) -> list[str]:
-            at = self.at(shifts, self.mul(g, size(dtype)))
-            value = self.put(f"load {memory(dtype, self.lanes)}, ptr {at}, align {size(dtype)}")
-            value = Operations(self.code, self.code.here, self.lanes).cast(value, dtype, "f32")
-            far = self.mul(g, 4)
-            return [
-                self.fma(value, self.load(self.at(sum, far)), total) for sum, total in zip(sums, totals, strict=True)
-            ]
+    def plus_term(self, factors: list[str], dtype: str | None, sums_at: str, values: list[str]) -> list[str]:
+        """Adds, group by group, the weight's factor times the sum of x."""
+        sums = [self.at(room, sums_at) for room in self.rooms]
 
         def one(g: str, values: list[str]) -> list[str]:
-            shift, far = self.number(shifts, g, dtype), self.mul(g, 4)
-            return [self.scalar_fma(shift, self.at(sum, far), value) for sum, value in zip(sums, values, strict=True)]
+            each = ["1.0" if dtype is None else self.number(factor, g, dtype) for factor in factors]
+            found = [self.put(f"load float, ptr {self.at(sum, self.mul(g, 4))}, align 4") for sum in sums]
+            return [self.scalar_fma(each[r], found[m], values[n]) for n, (r, m) in enumerate(self.places)]
 
-        zeros = [(self.vector, "zeroinitializer")] * self.form.rows
+        if not self.form.group:
+            return one("0", values)
+
+        def some(g: str, totals: list[str]) -> list[str]:
+            each = [self.vector_of(factor, g, dtype) for factor in factors]
+            found = [self.load(self.at(sum, self.mul(g, 4))) for sum in sums]
+            return [self.fma(each[r], found[m], totals[n]) for n, (r, m) in enumerate(self.places)]
+
+        groups = self.words["blocks"]
+        whole = self.put(f"and i64 {groups}, -{self.lanes}")
+        zeros = [(self.vector, "zeroinitializer")] * len(self.places)
         totals = self.code.loop("0", whole, self.lanes, zeros, some, may_be_empty=True)
         values = [self.put(f"fadd float {a}, {self.total(b)}") for a, b in zip(values, totals, strict=True)]
         return self.code.loop(whole, groups, 1, [("float", value) for value in values], one, may_be_empty=True)
 
+    def vector_of(self, base: str, index: str, dtype: str | None) -> str:
+        if dtype is None:
+            return "splat (float 1.0)"
+        at = self.at(base, self.mul(index, size(dtype)))
+        value = self.put(f"load {memory(dtype, self.lanes)}, ptr {at}, align {size(dtype)}")
+        return Operations(self.code, self.code.here, self.lanes).cast(value, dtype, "f32")
+
     def scalar_fma(self, a: str, b: str, value: str) -> str:
-        """`b`: where the other factor is."""
-        b = self.put(f"load float, ptr {b}, align 4")
         return self.code.call(self.code.here, "float", "llvm.fma.f32", ("float", a), ("float", b), ("float", value))
 
     # ---- the end of a task
