@@ -9,6 +9,7 @@ from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kerne
 from ..codegen.llvm.functions import (
     attention,
     batched_matmul,
+    dequantized_weight,
     matmul,
     mkl_gemm,
     pad_image,
@@ -30,6 +31,7 @@ register_maker(
         recurrence=recurrent_layer.make_recurrent,
         thin=thin_product.make_thin,
         quantized=quantized_product.make_quantized,
+        dequantized=dequantized_weight.make_dequantized,
         gemm=mkl_gemm.make_gemm,
         dtypes_of_gemm=mkl_gemm.dtypes,
         shape=matmul.tile_shape,

@@ -41,6 +41,7 @@ from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.attention_tiling import own_attention
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import own_candidate
+from .own_kernels.quantized_product import of_one_row, own_dequantized
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
 
@@ -182,17 +183,28 @@ class Chooser(Rewriter):
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
 
     def quantized(self, node: Node, args: tuple) -> Value | None:
-        """Uses our kernel where it is the fastest. Rows of x, scales and shifts are small: they are copied where they
-        have gaps."""
+        """Uses our kernel where it is the fastest; else the weight is computed before each product. Rows of x, scales
+        and shifts are small: they are copied where they have gaps."""
         operands = tuple(
             operand and (operand if place == 1 else self.build.restride(operand, contiguous_stride(operand.shape)))
             for place, operand in enumerate(args[:5])
         )
-        own = self.own_quantized(QuantizedSpec(*(operand and operand.type for operand in operands), *args[5:]), node)
-        if own is None:
+        spec = QuantizedSpec(*(operand and operand.type for operand in operands), *args[5:])
+        names = ("x", "weight", "scales", "shifts", "bias")
+        given = {name: operand for name, operand in zip(names, operands, strict=True) if operand is not None}
+        own = self.own_quantized(spec, node)
+        if own is not None:
+            return self.run_of(own, given)
+        weights = own_dequantized(of_one_row(spec))
+        if weights is None:
             return None
-        given = tuple(operand for operand in operands if operand is not None)
-        return self.build.apply_typed(RUN, (own, given), {}, (own.output,))[0]
+        given["weight"] = self.run_of(weights, given)
+        types = {name: given[name].type for name in ("x", "weight", "bias") if name in given}
+        return self.run_of(self.chosen(LinearSpec(**types)).candidate, given)
+
+    def run_of(self, candidate: Candidate, given: dict[str, Value]) -> Value:
+        operands = tuple(given[name] for name in candidate.operands)
+        return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))[0]  # type: ignore[return-value]
 
     def own_quantized(self, spec: QuantizedSpec, node: Node) -> Candidate | None:
         found = self.chosen(spec).candidate

@@ -1,6 +1,6 @@
 """The candidates of a product with a quantized weight.
 
-dequantized     part by part of the weight: its numbers in x's dtype, and the library's product
+dequantized     the weight in x's dtype, by our own kernel or in eager, and the library's product
 own quantized   our own kernel, which converts in registers: see `own_kernels.quantized_product`
 """
 
@@ -14,7 +14,7 @@ from ....tensors.quantized_weights import quantized_linear
 from ....tensors.tensor_types import TensorType
 from ..call_specs import QuantizedSpec
 from ..candidate import Candidate
-from ..own_kernels.quantized_product import own_quantized
+from ..own_kernels.quantized_product import of_one_row, own_dequantized, own_quantized
 
 
 def quantized_candidates(spec: QuantizedSpec) -> Iterator[Candidate]:
@@ -27,10 +27,18 @@ def quantized_candidates(spec: QuantizedSpec) -> Iterator[Candidate]:
 def dequantized(spec: QuantizedSpec) -> Candidate:
     names = tuple(spec.inputs)
 
+    ours = own_dequantized(of_one_row(spec))
+
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         given = dict(zip(names, tensors, strict=True))
+        if ours is not None:
+            return product(given["x"], ours.run(*map(given.__getitem__, ours.operands)), given.get("bias"))
         operands = (given.get(name) for name in ("x", "weight", "scales", "shifts", "bias"))
         return quantized_linear(*operands, spec.bits, spec.group, spec.offset)  # type: ignore[misc]
 
     output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
     return Candidate("dequantized", spec, names, run, output)
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())

@@ -196,6 +196,8 @@ class NativeKernelMaker:
     """Of "out", "x", "weight" and, where the product has one, "bias". Given a `thin_product.ThinProduct`."""
     quantized: Callable[[Any], Step]
     """The same with "scales" and "shifts". Given a `quantized_product.QuantizedProduct`."""
+    dequantized: Callable[[Any], Step]
+    """From "weight", "scales" and "shifts" to "out", the weight in floats. Given a `QuantizedProduct`."""
     gemm: Callable[[Any], Step]
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]

@@ -12,10 +12,11 @@ next 8 rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from ....concurrency.compute_once import once
 from ....tensors.tensor_types import TensorType
 from ..call_specs import QuantizedSpec
 from ..candidate import Candidate, from_steps
@@ -23,7 +24,7 @@ from . import matmul_tiling_and_packing
 from .matmul_tiling_and_packing import Step, split_evenly
 from .thin_product import DTYPES, MOST_ROWS, has_contiguous_rows
 
-NAME = "own quantized"
+NAME, DEQUANTIZED = "own quantized", "own dequantized"
 
 MOST_BLOCKS = 8
 """Times that a weight is read. With more rows, arithmetic decides, and the libraries' tiles are better."""
@@ -84,6 +85,24 @@ def own_quantized(spec: QuantizedSpec) -> Candidate | None:
     return from_steps(NAME, spec, tuple(spec.inputs), output, steps)
 
 
+@once
+def own_dequantized(spec: QuantizedSpec) -> Candidate | None:
+    """The weight in x's dtype, for a spec of one row: products with any number of rows share it."""
+    if why_not_converted(spec) is not None:
+        return None
+    operands = tuple(name for name in spec.inputs if name not in ("x", "bias"))
+    output = TensorType.contiguous((spec.weight.shape[0], spec.x.shape[1]), spec.x.dtype, spec.x.device)
+    product = product_of(spec, 1)
+    return from_steps(
+        DEQUANTIZED, spec, operands, output, lambda: [matmul_tiling_and_packing.maker().dequantized(product)]
+    )
+
+
+def of_one_row(spec: QuantizedSpec) -> QuantizedSpec:
+    x = TensorType.contiguous((1, spec.x.shape[1]), spec.x.dtype, spec.x.device)
+    return replace(spec, x=x, bias=None)
+
+
 def most_rows(depth: int) -> int:
     return max(min(MOST_ROWS, STACK_BYTES // (4 * depth)), 1)
 
@@ -114,14 +133,19 @@ def product_of(spec: QuantizedSpec, rows: int) -> QuantizedProduct:
 
 
 def why_not_quantized(spec: QuantizedSpec) -> str | None:
-    shape = matmul_tiling_and_packing.shape_here()
-    if shape is None:
-        return "there are no kernels for this machine"
     rows, depth = spec.x.shape
     if rows > MOST_BLOCKS * most_rows(depth):
         return "x has many rows"
     if 4 * depth > STACK_BYTES:
         return "the rows of x are long"
+    return why_not_converted(spec)
+
+
+def why_not_converted(spec: QuantizedSpec) -> str | None:
+    """Why the kernels cannot convert such integers, or None."""
+    shape, depth = matmul_tiling_and_packing.shape_here(), spec.x.shape[1]
+    if shape is None:
+        return "there are no kernels for this machine"
     if spec.x.dtype not in DTYPES or spec.bias is not None and spec.bias.dtype is not spec.x.dtype:
         return f"the kernels compute in one dtype of {DTYPES}"
     if spec.weight.dtype not in (torch.int8, torch.uint8) or spec.bits == 4 and spec.weight.dtype is torch.int8:
