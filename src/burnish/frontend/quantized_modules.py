@@ -115,22 +115,24 @@ def quantize_(
             "quantize_: the model is itself an nn.Linear, which cannot be replaced in place. "
             "Put it into a module, for example nn.Sequential(linear)."
         )
-    places: list[tuple[nn.Module, str, str]] = []
+    places: list[tuple[nn.Module, str, nn.Linear]] = []
     found: dict[nn.Linear, str] = {}
     for path, parent in model.named_modules():
-        for name, child in parent.named_children():
+        for name, child in parent._modules.items():  # `named_children` leaves out a second place of a layer
+            if child is None:
+                continue
             place = f"{path}.{name}" if path else name
             if child in found or is_wanted(child, place, filter):
                 assert isinstance(child, nn.Linear)
-                places.append((parent, name, place))
+                places.append((parent, name, child))
                 found.setdefault(child, place)
     for layer, place in found.items():
         check(layer, place, format, group_size)
     if not found:
         raise UserError("quantize_: the model has no nn.Linear to quantize, or the filter accepts none.")
     made = {layer: quantized(layer, format, group_size) for layer in found}
-    for parent, name, _ in places:
-        setattr(parent, name, made[getattr(parent, name)])
+    for parent, name, layer in places:
+        setattr(parent, name, made[layer])
     return model
 
 

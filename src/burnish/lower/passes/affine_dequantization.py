@@ -12,6 +12,7 @@ multiplication depends on is the axes of its dimensions that are not broadcast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -115,37 +116,49 @@ def affine_of(weight: Value) -> Affine | None:
 
 def walk(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
     node = value.node
-    if value.dtype in BYTES and (node is None or not is_step(node)):
-        return integers(value, dims, rows, columns)
-    if node is None or value.dtype not in (*WIDER, *BYTES):
+    if value.dtype not in (*WIDER, *BYTES):
         return None
-    if node.op.name in ARITHMETIC:
-        return arithmetic(node, dims, rows, columns)
-    if is_conversion(node):
-        return walk(node.args[0], dims, rows, columns) if value.dtype in WIDER else None
-    if node.op is VIEW:
+    found = None
+    if node is not None and node.op.name in ARITHMETIC:
+        found = arithmetic(node, dims, rows, columns)
+    elif node is not None and is_conversion(node):
+        found = walk(node.args[0], dims, rows, columns)
+        if found is not None and value.dtype not in WIDER and not is_small(found):
+            found = None
+    elif node is not None and node.op is VIEW:
         below = through_views(node, dims, is_coefficient=False)
-        return None if below is None else walk(node.args[0], below, rows, columns)
-    return None
+        found = None if below is None else walk(node.args[0], below, rows, columns)
+    if found is None and value.dtype in BYTES:
+        found = integers(value, dims, rows, columns)
+    return found
 
 
-def is_step(node: Node) -> bool:
-    return node.op is VIEW or node.op.name in ARITHMETIC
+def is_small(found: Affine) -> bool:
+    """Whether a signed byte holds the numbers: of 4 bits, with little added."""
+    added = sum(abs(operand) if isinstance(operand, (int, float)) else math.inf for _, operand in found.steps)
+    return found.bits == 4 and added <= 100 and all(kind != "mul" for kind, _ in found.steps)
 
 
 def is_conversion(node: Node) -> bool:
-    return node.op is CONVERT or node.op.name == "aten._to_copy.default"
+    """A copy, or a conversion that does not round to integers."""
+    if node.op.name == "aten.clone.default":
+        return True
+    is_cast = node.op is CONVERT or node.op.name == "aten._to_copy.default"
+    return is_cast and (node.results[0].dtype.is_floating_point or not node.args[0].dtype.is_floating_point)  # type: ignore
 
 
 def is_widening(node: Node) -> bool:
     """A conversion that loses nothing, and that the kernel makes as well."""
-    return is_conversion(node) and node.results[0].dtype is torch.float32 and node.args[0].dtype in FLOATS  # type: ignore
+    if not is_conversion(node):
+        return False
+    source, target = node.args[0].dtype, node.results[0].dtype  # type: ignore[union-attr]
+    return source is target or target is torch.float32 and source in FLOATS
 
 
 def arithmetic(node: Node, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
     result, kind = node.results[0], ARITHMETIC[node.op.name]
-    if node.kwargs.get("alpha", 1) != 1 or len(node.args) > 2 or result is None or result.dtype not in WIDER:
-        return None  # in bytes, the result may wrap around
+    if node.kwargs.get("alpha", 1) != 1 or len(node.args) > 2 or result is None or result.dtype is torch.uint8:
+        return None
     a, b = node.args[:2]
     for inner, operand in ((a, b), (b, a))[: 1 if kind == "sub" else 2]:
         if not isinstance(inner, Value) or inner.shape != result.shape:
@@ -157,7 +170,7 @@ def arithmetic(node: Node, dims: Dims, rows: Axis, columns: Axis) -> Affine | No
         if step is None or isinstance(step, (bool, complex)):
             return None
         found.steps.append((kind, step))
-        return found
+        return found if result.dtype in WIDER or is_small(found) else None  # in bytes, the result may wrap around
     return None
 
 
