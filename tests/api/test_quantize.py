@@ -275,6 +275,26 @@ def test_dequantization_of_other_layers_is_fused(kind, dtype):
     assert distance(out, right) <= max(2 * distance(model(x), right), torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_torchs_own_products_of_integers_are_part_of_a_graph(dtype):
+    torch.manual_seed(0)
+    x, q, s = torch.randn(2, 64, dtype=dtype), torch.randint(-128, 128, (64, 64), dtype=torch.int8), torch.rand(64)
+    out, calls = compiled_calls(lambda x: torch.ops.aten._weight_int8pack_mm(x, q, s.to(dtype)), x)
+    assert calls == ["run <own quantized>"]
+    right = x.double() @ (q.double() * s.to(dtype).double()[:, None]).T
+    assert distance(out, right) <= torch.finfo(dtype).eps
+    numbers = torch.randint(0, 16, (64, 64), dtype=torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers, 1)
+    groups = torch.rand(2, 64, 2, dtype=torch.bfloat16)
+
+    def grouped(x):
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, 32, groups) + 1
+
+    out, calls = compiled_calls(grouped, x.bfloat16())
+    assert calls == ["aten._weight_int4pack_mm_for_cpu.default"]
+    assert distance(out, grouped(x.bfloat16())) < 0.01
+
+
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_weights_that_are_arguments_are_fused_too(kind):
     model = kind(torch.float32)

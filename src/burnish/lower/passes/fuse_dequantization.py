@@ -30,6 +30,14 @@ SMALLEST_GROUP = 8
 LARGEST_OFFSET = 128
 
 
+PACKED_BYTES = "aten._weight_int8pack_mm.default"
+"""torch's own product with a weight of int8 [N, K] and scales [N]."""
+
+
+def is_taken(x: Value) -> bool:
+    return x.dtype in DTYPES and x.type.device.type == "cpu" and x.ndim == 2 and 0 not in x.shape
+
+
 def fuse_dequantization(graph: Graph) -> Graph:
     """The same graph where there is nothing to fuse: most have no integers."""
     if not any(value.dtype in (torch.int8, torch.uint8) for node in graph.nodes for value in node.operands):
@@ -50,12 +58,14 @@ class DequantizationFuser(Rewriter):
             return self.product(*args[:3])
         if node.op.name == "aten.mul.Tensor":
             return self.scaled(node, args)
+        if node.op.name == PACKED_BYTES and is_taken(args[0]):
+            x, weight, scales = args
+            column = self.build.reshape(scales, (weight.shape[0], 1))
+            return self.build.apply(QUANTIZED_LINEAR, (x, weight, column, None, None, 8, x.shape[1], 0))
         return None
 
     def product(self, x: Value, weight: Value, bias: Value | None) -> Value | None:
-        if x.dtype not in DTYPES or x.type.device.type != "cpu":
-            return None
-        found = affine_of(weight)
+        found = affine_of(weight) if is_taken(x) else None
         if found is None or found.group < SMALLEST_GROUP:
             return None
         made = self.scale_and_shift(found)
