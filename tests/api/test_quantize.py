@@ -178,6 +178,15 @@ def test_few_rows_read_integers_in_one_kernel(format, rows):
     assert distance(out, model(x)) < 0.01
 
 
+def test_rounded_inputs_are_multiplied_as_integers():
+    model = burnish.quantize_(Block(torch.bfloat16), "int8_dynamic")
+    for rows, wanted in ((2, "run <own integers>"), (30, "aten._int_mm.default")):
+        x = torch.randn(rows, 64, dtype=torch.bfloat16)
+        out, calls = compiled_calls(model, x)
+        assert calls == [wanted] * 2
+        assert distance(out, model(x)) < 0.01
+
+
 def test_many_rows_keep_no_floats_between_calls():
     model = burnish.quantize_(Block(), "int4", group_size=32)
     x = torch.randn(200, 64)

@@ -7,11 +7,11 @@ import torch
 
 from burnish.codegen.llvm import target_machine
 from burnish.codegen.llvm.compile_to_machine_code import emitted
-from burnish.codegen.llvm.functions import quantized_product
+from burnish.codegen.llvm.functions import integer_product, quantized_product
 from burnish.codegen.llvm.target_machine import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import candidates, choose
-from burnish.schedule.library.call_specs import QuantizedSpec
+from burnish.schedule.library.call_specs import IntegerSpec, QuantizedSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
@@ -19,7 +19,9 @@ from burnish.schedule.library.own_kernels.quantized_product import (
     MOST_BLOCKS,
     NAME,
     most_rows,
+    own_integers,
     own_quantized,
+    why_not_integers,
     why_not_quantized,
 )
 from burnish.tensors.quantized_weights import dequantized
@@ -202,3 +204,63 @@ def test_the_meaning_of_the_primitive_in_eager():
     weight = dequantized(inputs["weight"], inputs["scales"], inputs["shifts"], 4, 32, 8, F32)
     assert weight.shape == (20, 64)
     assert error(inputs["x"] @ weight.t(), exact(spec, inputs)) < 1e-4
+
+
+# ---- products of integers
+
+
+def integers(m, n, k, **layouts):
+    types = {"x": (m, k), "weight": (n, k)}
+    return IntegerSpec(
+        **{name: TensorType(shape, layouts.get(name, (k, 1)), torch.int8) for name, shape in types.items()}
+    )
+
+
+def check_integers(spec):
+    candidate = own_integers(spec)
+    assert candidate is not None, why_not_integers(spec)
+    inputs = random_inputs(spec)
+    memory = torch.full((candidate.output.numel + 128,), -7, dtype=torch.int32)
+    bound(candidate, [memory[64:-64].view(candidate.output.shape)], bind(candidate, inputs))()
+    assert torch.equal(memory[64:-64].view(candidate.output.shape), inputs["x"].int() @ inputs["weight"].int().t())
+    assert (memory[:64] == -7).all() and (memory[-64:] == -7).all()
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_products_of_integers_are_exact(m):
+    for n, k in [(1, 1), (2, 63), (33, 64), (17, 65), (40, 1000), (700, 256)]:
+        check_integers(integers(m, n, k))
+    check_integers(integers(m, 20, 70, x=(99, 1), weight=(83, 1)))
+
+
+def test_the_largest_integers_do_not_saturate():
+    spec = integers(1, 4, 4096)
+    for a, b in itertools.product([-128, 127], repeat=2):
+        x, weight = torch.full((1, 4096), a, dtype=torch.int8), torch.full((4, 4096), b, dtype=torch.int8)
+        assert torch.equal(own_integers(spec).run(x, weight), torch.full((1, 4), 4096 * a * b, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_products_of_integers_on_machines_without_the_instruction(machine, monkeypatch):
+    if target_machine.why_not_runnable(machine) is not None:
+        pytest.skip("this processor cannot run it")
+    there = preset(machine)
+
+    def function(form):
+        text = integer_product.print_integers(form, there)
+        assert "vpdpbusd" not in text
+        return load(emitted(text, there), "quantized", integer_product.shared_symbols())
+
+    monkeypatch.setattr(integer_product, "host", lambda: there)
+    monkeypatch.setattr(integer_product, "function", function)
+    for m in (1, 6):
+        check_integers(integers(m, 35, 75))
+        check_integers(integers(m, 35, 256))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [integers(9, 8, 64), integers(1, 8, 64, weight=(1, 8)), integers(2, 8, 64, x=(1, 2)), integers(8, 8, 50_000)],
+)
+def test_other_products_of_integers_are_torchs(spec):
+    assert why_not_integers(spec) is not None and [c.name for c in candidates(spec)] == ["_int_mm"]

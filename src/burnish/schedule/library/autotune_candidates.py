@@ -26,14 +26,15 @@ from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
 from .call_candidates.matmul import matmul_candidates
-from .call_candidates.quantized import quantized_candidates
+from .call_candidates.quantized import integer_candidates, quantized_candidates
 from .call_candidates.recurrent import recurrent_candidates
-from .call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
+from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
 from .candidate import Candidate
 from .measure_candidates import Measured, measure
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
 from .own_kernels.thin_product import MOST_ROWS
 from .own_kernels.thin_product import NAME as OWN_THIN
@@ -92,6 +93,7 @@ A candidate that writes into a given tensor does not."""
 _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
     LinearSpec: linear_candidates,
     QuantizedSpec: quantized_candidates,
+    IntegerSpec: integer_candidates,
     ConvSpec: convolution_candidates,
     MatmulSpec: matmul_candidates,
     AttentionSpec: attention_candidates,
@@ -229,7 +231,8 @@ def choose(
     if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
-    if isinstance(spec, QuantizedSpec) and spec.x.shape[0] <= MOST_ROWS and accepted[-1].name == OWN_QUANTIZED:
+    is_quantized = isinstance(spec, (QuantizedSpec, IntegerSpec)) and spec.x.shape[0] <= MOST_ROWS
+    if is_quantized and accepted[-1].name in (OWN_QUANTIZED, OWN_INTEGERS):
         return Choice(accepted[-1], None, {})
     is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
     if len(offered) == 1 or offered[0].output.device.type != "cpu":

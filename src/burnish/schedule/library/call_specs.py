@@ -151,6 +151,29 @@ class QuantizedSpec:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class IntegerSpec:
+    """`x @ weight.T` of int8: x is [M, K], weight [N, K], the sums are int32."""
+
+    x: TensorType
+    weight: TensorType
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {"x": self.x, "weight": self.weight}
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.x.shape[0], self.weight.shape[0]
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.x.shape) * self.weight.shape[0]
+
+    def __repr__(self) -> str:
+        return _sentence("integer linear", self.inputs, [])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ConvSpec:
     """`activation(convolution(x, weight) + bias + residual)` of 1, 2 or 3 dimensions, batched; `transposed` too."""
 
@@ -333,7 +356,7 @@ class RecurrentSpec:
         return _sentence(f"lstm {self.size}", {"x": self.x}, words + ["biases"] * self.has_biases)
 
 
-Spec = LinearSpec | QuantizedSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
+Spec = LinearSpec | QuantizedSpec | IntegerSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
 
 
 def _present(**types: TensorType | None) -> dict[str, TensorType]:

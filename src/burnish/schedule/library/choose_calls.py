@@ -25,7 +25,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ...tensors.view_maps import Reshape, Slice
+from ...tensors.view_maps import Permute, Reshape, Slice
 from ..fusion.epilogue_fusion import Epilogue, epilogue_of
 from ..layouts.convolution_layout import Layouts
 from ..layouts.pad_matmul_operands import pad_matmul_operands
@@ -34,13 +34,14 @@ from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
 from ..partition.shared_attention_heads import before_repeating
 from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
-from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
+from .call_specs import Activation, AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
 from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.attention_tiling import own_attention
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import own_candidate
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import of_one_row, own_dequantized
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
@@ -58,6 +59,7 @@ LAUNCH_SECONDS = 4e-6
 """Cost of launching one."""
 
 BATCHED = "aten.bmm.default"
+INTEGER_PRODUCT = "aten._int_mm.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 OPAQUE = TensorType((), (), torch.uint8)
@@ -160,6 +162,8 @@ class Chooser(Rewriter):
             return self.layer(self.layers[node])
         if node.op.name == BACKWARD:
             return self.layouts.gradients(node, args)
+        if node.op.name == INTEGER_PRODUCT:
+            return self.integers(node, *args)
         if node.op is QUANTIZED_LINEAR:
             return self.quantized(node, args)
         return self.call(node) if node.op in (LINEAR, CONV) else None
@@ -201,6 +205,15 @@ class Chooser(Rewriter):
         given["weight"] = self.run_of(weights, given)
         types = {name: given[name].type for name in ("x", "weight", "bias") if name in given}
         return self.run_of(self.chosen(LinearSpec(**types)).candidate, given)
+
+    def integers(self, node: Node, x: Value, weight: Value) -> Value | None:
+        rows = self.build.view(weight, Permute((1, 0)))
+        own = self.own_integers(IntegerSpec(x.type, rows.type), node)
+        return own and self.run_of(own, {"x": x, "weight": rows})
+
+    def own_integers(self, spec: IntegerSpec, node: Node) -> Candidate | None:
+        found = self.chosen(spec).candidate
+        return found if found.name == OWN_INTEGERS else None
 
     def run_of(self, candidate: Candidate, given: dict[str, Value]) -> Value:
         operands = tuple(given[name] for name in candidate.operands)

@@ -23,9 +23,10 @@ from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, RUN
 from ..partition.merge_recurrent_directions import Layer
 from .autotune_candidates import Choice, candidates, choose, is_read_once
 from .call_candidates.convolution import in_channels_last
-from .call_specs import ConvSpec, LinearSpec, QuantizedSpec, Spec
+from .call_specs import ConvSpec, IntegerSpec, LinearSpec, QuantizedSpec, Spec
 from .candidate import Candidate
-from .choose_calls import ATTENTION, SECONDS, Chooser, activation_of
+from .choose_calls import ATTENTION, INTEGER_PRODUCT, SECONDS, Chooser, activation_of
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
 from .own_kernels.thin_product import NAME as OWN_THIN
 from .own_kernels.token_attention import NAME as OWN_TOKEN
@@ -59,7 +60,7 @@ def fixed_calls(graphs: Sequence[Graph]) -> set[Node]:
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
         kinds = {(node.op.name, types_of(node)) for node in nodes}
         first = nodes[0]
-        is_product = first.op in (LINEAR, QUANTIZED_LINEAR)
+        is_product = first.op in (LINEAR, QUANTIZED_LINEAR) or first.op.name == INTEGER_PRODUCT
         if len(kinds) == 1 and (is_product or first.op.name == ATTENTION and first.args[0].shape[2] == 1):
             found.update(nodes)
     return found
@@ -117,7 +118,7 @@ class SymbolicChooser(Chooser):
         found = next((c for c in offered if c.name == name), every[0])
         return Choice(found, None, {})
 
-    def own(self, spec: LinearSpec | QuantizedSpec, ours: str) -> Candidate | None:
+    def own(self, spec: LinearSpec | QuantizedSpec | IntegerSpec, ours: str) -> Candidate | None:
         """Our kernel for a product of few rows, where it is the fastest."""
         every = self.offers.get(spec)
         if every is None:
@@ -126,6 +127,9 @@ class SymbolicChooser(Chooser):
         if found is None:
             return None
         return found if self.decided(lambda: self.faster(spec, ours)) == ours else None
+
+    def own_integers(self, spec: IntegerSpec, node: Node) -> Candidate | None:
+        return self.own(spec, OWN_INTEGERS) if node in self.fixed else None
 
     def own_quantized(self, spec: QuantizedSpec, node: Node) -> Candidate | None:
         return self.own(spec, OWN_QUANTIZED) if node in self.fixed else None

@@ -1,6 +1,8 @@
 """The candidates of a product with a quantized weight.
 
 dequantized     the weight in x's dtype, by our own kernel or in eager, and the library's product
+_int_mm         torch's product of int8
+own integers    ours, for a few rows
 own quantized   our own kernel, which converts in registers: see `own_kernels.quantized_product`
 """
 
@@ -12,14 +14,23 @@ import torch
 
 from ....tensors.quantized_weights import quantized_linear
 from ....tensors.tensor_types import TensorType
-from ..call_specs import QuantizedSpec
-from ..candidate import Candidate
-from ..own_kernels.quantized_product import of_one_row, own_dequantized, own_quantized
+from ..call_specs import IntegerSpec, QuantizedSpec
+from ..candidate import Call, Candidate, Operand, from_call
+from ..own_kernels.quantized_product import of_one_row, own_dequantized, own_integers, own_quantized
 
 
 def quantized_candidates(spec: QuantizedSpec) -> Iterator[Candidate]:
     yield dequantized(spec)
     own = own_quantized(spec)
+    if own is not None:
+        yield own
+
+
+def integer_candidates(spec: IntegerSpec) -> Iterator[Candidate]:
+    output = TensorType.contiguous(spec.output_shape, torch.int32, spec.x.device)
+    weight = Operand("weight", spec.weight.shape[::-1], spec.weight.stride[::-1])
+    yield from_call("_int_mm", spec, Call(torch.ops.aten._int_mm.default, (Operand("x"), weight)), output)
+    own = own_integers(spec)
     if own is not None:
         yield own
 

@@ -18,13 +18,13 @@ import torch
 
 from ....concurrency.compute_once import once
 from ....tensors.tensor_types import TensorType
-from ..call_specs import QuantizedSpec
+from ..call_specs import IntegerSpec, QuantizedSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .matmul_tiling_and_packing import Step, split_evenly
 from .thin_product import DTYPES, MOST_ROWS, has_contiguous_rows
 
-NAME, DEQUANTIZED = "own quantized", "own dequantized"
+NAME, DEQUANTIZED, INTEGERS = "own quantized", "own dequantized", "own integers"
 
 MOST_BLOCKS = 8
 """Times that a weight is read. With more rows, arithmetic decides, and the libraries' tiles are better."""
@@ -96,6 +96,35 @@ def own_dequantized(spec: QuantizedSpec) -> Candidate | None:
     return from_steps(
         DEQUANTIZED, spec, operands, output, lambda: [matmul_tiling_and_packing.maker().dequantized(product)]
     )
+
+
+def own_integers(spec: IntegerSpec) -> Candidate | None:
+    if why_not_integers(spec) is not None:
+        return None
+    (rows, depth), outputs = spec.x.shape, spec.weight.shape[0]
+    x_step = depth if rows == 1 else spec.x.stride[0]
+    weight_step = depth if outputs == 1 else spec.weight.stride[0]
+    product = QuantizedProduct(
+        *(rows, outputs, depth, torch.int8, 8, True, 0, depth, None, None, False, x_step, weight_step, 0, 0)
+    )
+    output = TensorType.contiguous(spec.output_shape, torch.int32, spec.x.device)
+    return from_steps(
+        INTEGERS, spec, ("x", "weight"), output, lambda: [matmul_tiling_and_packing.maker().integers(product)]
+    )
+
+
+def why_not_integers(spec: IntegerSpec) -> str | None:
+    if matmul_tiling_and_packing.shape_here() is None:
+        return "there are no kernels for this machine"
+    rows, depth = spec.x.shape
+    if rows > MOST_ROWS or rows * depth > STACK_BYTES:
+        return "x has many rows, or long ones"
+    for name, type in spec.inputs.items():
+        if type.dtype is not torch.int8 or type.device.type != "cpu" or type.numel == 0:
+            return f"{name} is {type}"
+        if not has_contiguous_rows(type):
+            return f"{name} has gaps between its numbers"
+    return None
 
 
 def of_one_row(spec: QuantizedSpec) -> QuantizedSpec:
