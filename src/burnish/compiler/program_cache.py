@@ -60,7 +60,8 @@ RECORDS: dict[str, str] = {
         "tensors.symbolic_sizes": "Formula",
         "tensors.tensor_types": "TensorType",
         "tensors.view_maps": "Reshape Permute Expand Slice Diagonal",
-        "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
+        "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation "
+        "QuantizedSpec IntegerSpec",
     }.items()
     for name in names.split()
 }
