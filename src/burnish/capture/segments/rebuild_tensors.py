@@ -41,6 +41,7 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
 
 def is_changed(value: torch.Tensor, made: torch.Tensor) -> bool:
     """Whether a wrapper has become something that its constructor does not make."""
+    made.__dict__.update(value.__dict__)  # rules may ask them for the size, device or layout
     return value.grad_fn is not None or facts_of(value)[:-1] != facts_of(made)[:-1]  # but for being a view
 
 
