@@ -30,9 +30,9 @@ from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
-from ..pytorch import torch_calls
+from ..pytorch import function_modes, torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
-from ..subclasses import interpret_rules
+from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .recorded_calls import Call, Handle, NotRecordable
@@ -89,6 +89,10 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
+        if self.tracer.modes:
+            if self.pending_break is None:
+                return mode_rules.call(self.tracer, func, kinds, args, kwargs)
+            return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
         ):

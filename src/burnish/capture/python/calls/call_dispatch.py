@@ -81,6 +81,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     """An operator that is implemented in Python."""
+    if m.modes:
+        return call_torch(m, operator, args, kwargs)
     library_operators.guard_registrations(m, operator)
     if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
