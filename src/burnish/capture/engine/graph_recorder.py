@@ -174,7 +174,7 @@ class Recorder(TorchFunctionMode):
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
-                is_source = unbacked.takes(torch_calls.name_of(func), args, kwargs)
+                is_source = unbacked.takes(func, args, kwargs, result)
                 role = torch_calls.RECORD if is_source else role
             if role == torch_calls.FACT:
                 if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):
