@@ -140,8 +140,8 @@ def compile(
 
 
 # What tools and readers see are the parameters; `unknown` only catches misspelt ones.
-SIGNATURE = inspect.signature(compile)
-SIGNATURE = SIGNATURE.replace(parameters=[*SIGNATURE.parameters.values()][:-1])
+_ALL = inspect.signature(compile)
+SIGNATURE = _ALL.replace(parameters=list(_ALL.parameters.values())[:-1])
 compile.__signature__ = SIGNATURE  # type: ignore[attr-defined]
 
 marks_of_dynamo.compile_in_place(compile)
