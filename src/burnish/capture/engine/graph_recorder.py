@@ -31,9 +31,9 @@ from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
-from ..pytorch import torch_calls
+from ..pytorch import function_modes, torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
-from ..subclasses import interpret_rules
+from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .recorded_calls import Call, Handle, NotRecordable
@@ -90,6 +90,10 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
+        if self.tracer.modes:
+            if self.pending_break is None:
+                return mode_rules.call(self.tracer, func, kinds, args, kwargs)
+            return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
         ):
@@ -171,7 +175,7 @@ class Recorder(TorchFunctionMode):
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
-                is_source = unbacked.takes(torch_calls.name_of(func), args, kwargs)
+                is_source = unbacked.takes(func, args, kwargs, result)
                 role = torch_calls.RECORD if is_source else role
             if role == torch_calls.FACT:
                 if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):

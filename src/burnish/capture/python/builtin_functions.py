@@ -45,6 +45,7 @@ from ..pytorch import (
     cond,
     constant_queries,
     cuda_calls,
+    function_modes,
     lazy_modules,
     module_hooks,
     optimizers,
@@ -225,6 +226,7 @@ def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    function_modes.refuse(m, f"{args[0].__qualname__}.apply")
     if getattr(m.region, "lowers", False):
         return m.region.apply_custom(args[0], args[1:], kwargs)
     if getattr(m.region, "runs_both", False):

@@ -221,6 +221,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(value, torch.Tensor):
         if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
             return m.plainly(cls, value)
+        if m.modes:
+            return m.perform(cls, value)
         if cls in (int, float) and graph_numbers.is_converted_in_graph(m, value):
             return graph_numbers.read_converted(m, cls, value)
         return m.perform(cls, value)
