@@ -171,7 +171,7 @@ class Recorder(TorchFunctionMode):
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
         known = torch_calls.known(func)
-        unbacked, is_source = self.tracer.unbacked_sizes, False
+        unbacked, is_source, changed = self.tracer.unbacked_sizes, False, None
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
@@ -185,10 +185,10 @@ class Recorder(TorchFunctionMode):
                     for value in args:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
-            if role != torch_calls.RECORD and not (
-                args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)
-            ):
-                return role, what
+            if role != torch_calls.RECORD:
+                if not (args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+                    return role, what
+                changed = result
         if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
             self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
         try:
@@ -198,6 +198,8 @@ class Recorder(TorchFunctionMode):
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
+        if changed is not None:  # from here on the object is what this call returns, with another shape
+            self.known[id(changed)] = (weakref.ref(changed), Handle(len(self.calls) - 1))
         if is_source:
             unbacked.note_call(len(self.calls) - 1, torch_calls.name_of(func), args, kwargs, result)
         elif unbacked.has_sizes:
@@ -212,7 +214,6 @@ class Recorder(TorchFunctionMode):
         return (
             (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
-            and self.tracer.symbolic_sizes is None
             and id(tensor) not in self.tracer.origins
             and self.handle_of(tensor) is not None
         )
