@@ -30,6 +30,7 @@ from .object_kinds import (
     SINGLETON_IDS,
     has_fixed_meaning,
     is_compared_by_value,
+    is_made_by_call,
     is_plain_kind,
 )
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
@@ -63,6 +64,7 @@ class Heap:
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
         self.live_numbers: dict[int, Any] = {}  # by source
+        self.readings: dict[int, Any] = {}  # of native iterators from outside: see outside_iterators
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
         self.has_decimals = False  # then the decimal context is guarded
@@ -119,7 +121,9 @@ class Heap:
                 else:
                     self.guard("same", source, origin.source)
             return value
-        if has_fixed_meaning(value):
+        if has_fixed_meaning(value) and not (
+            kind is types.FunctionType and is_made_by_call(value) and (is_slot or source.path() in self.tracer.changing)
+        ):
             self.add("is", source, value)
             if kind is not types.FunctionType:
                 return value

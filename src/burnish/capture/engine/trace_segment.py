@@ -105,6 +105,7 @@ def trace_on(
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), after
+    tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
     tracer.subclasses.native.update(program.native_rules)

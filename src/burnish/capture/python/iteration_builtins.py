@@ -175,8 +175,7 @@ def _sorted(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def wants_python(m: Any, args: tuple) -> bool:
     for value in args:
-        if m.heap.is_outside_iterator(value) and hasattr(type(value), "__next__"):
-            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(value).__qualname__}")
+        iteration.refuse_outside(m, value)
     return any(iteration.needs_interpreting(m, a) for a in args)
 
 
