@@ -182,7 +182,7 @@ def choose_symbolic_sizes(
     dynamic = program.options.dynamic
     said = requests_for(program.options.sizes, program.function, program.subject)
     tracer.size_requests = said or None
-    if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
+    if dynamic is False and not said:
         return None
     if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
         dynamic = True
