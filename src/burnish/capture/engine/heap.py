@@ -31,6 +31,7 @@ from .object_kinds import (
     has_fixed_meaning,
     is_compared_by_value,
     is_made_by_call,
+    is_named_tuple,
     is_plain_kind,
 )
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
@@ -313,21 +314,21 @@ class Heap:
             is_live = is_known_to or source.path() in changing
             is_live = is_live or said is not None and said.is_dynamic_number(value, source)
             return self.live_number(value, source) if is_live else None
-        if type(value) is not tuple:
+        kind = type(value)
+        if kind is not tuple and not is_named_tuple(kind):
             return None
         parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
         if all(part is None for part in parts):
             return None
         found = self.live_numbers.get(id(source))
         if found is None:
-            self.guard("type", source, tuple)
+            self.guard("type", source, kind)
             self.guard("length", source, len(value))
-            found = self.live_numbers[id(source)] = tuple(
-                [
-                    self.admit(part, source.item(i)) if number is None else number
-                    for i, (part, number) in enumerate(zip(value, parts, strict=True))
-                ]
-            )
+            items = [
+                self.admit(part, source.item(i)) if number is None else number
+                for i, (part, number) in enumerate(zip(value, parts, strict=True))
+            ]
+            found = self.live_numbers[id(source)] = tuple.__new__(kind, items)
         return found
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:

@@ -123,6 +123,11 @@ def is_plain_kind(kind: type) -> bool:
     return found
 
 
+def is_named_tuple(kind: type) -> bool:
+    """Whether it is a class of ``collections.namedtuple`` or ``typing.NamedTuple``, and no subclass of one."""
+    return kind.__bases__ == (tuple,) and "_fields" in kind.__dict__
+
+
 def has_fixed_meaning(value: Any) -> bool:
     kind = type(value)
     if is_plain_kind(kind):

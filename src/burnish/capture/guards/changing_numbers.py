@@ -38,8 +38,8 @@ READERS = {
 
 
 def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
-    """The paths (``Source.path``) of the numbers that differ now from what the guards expect, and of functions that
-    are others with the same code: calls make them."""
+    """The paths (``Source.path``) of the numbers that differ now from what the guards expect, of lists of another
+    length, and of functions that are others with the same code: calls make them."""
     found: set[tuple] = set()
     values: dict[int, Any] = {}
     types = guarded_types(guards)
@@ -54,6 +54,13 @@ def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
             except MISSING_ERRORS:
                 continue
             if type(now) is type(expected) and now != expected:
+                found.add(source.path())
+        elif kind == "length" and source is not None and types.get(id(source)) is list:
+            try:
+                items = value_at(source, slots, values, types)
+            except MISSING_ERRORS:
+                continue
+            if type(items) is list and len(items) != expected:
                 found.add(source.path())
         elif kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
             assert source is not None
