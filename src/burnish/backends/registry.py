@@ -35,7 +35,6 @@ from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
 from .check_first_outputs import FirstRun, count_outputs
-from .symbolic_compile import compile_symbolic, has_symbols
 from .tracing_context import tracing_context
 
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
@@ -80,6 +79,8 @@ class Backend:
         if self.runs_python:
             return self._compile(gm, example_inputs)
         show_source_lines(gm)
+        from .symbolic_compile import compile_symbolic, has_symbols  # other backends than ours, when they compile
+
         if has_symbols(gm, example_inputs):
             return compile_symbolic(self._compile, gm, example_inputs)
         if has_numbers(example_inputs):

@@ -46,9 +46,6 @@ from ..pytorch import (
     constant_queries,
     cuda_calls,
     function_modes,
-    lazy_modules,
-    module_hooks,
-    optimizers,
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
@@ -56,6 +53,7 @@ from ..pytorch import (
 )
 from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
+from ..pytorch.modules import lazy_modules, module_hooks, optimizers
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
 from .attributes import attribute_writes

@@ -22,7 +22,7 @@ from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import array_operations
-from ..pytorch import module_hooks
+from ..pytorch.modules import module_hooks
 from ..subclasses import make_tensors
 from . import random_objects
 from .attributes.class_lookup import lookup

@@ -25,7 +25,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING, Raised
 from ...numbers import numpy_kinds
 from ...numpy_calls import array_operations
-from ...pytorch import library_operators, opaque_nodes, scripted_functions
+from ...pytorch import library_operators, opaque_nodes
 from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
 from ..attributes.descriptor_binding import special_method
@@ -67,6 +67,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     if isinstance(function, torch.jit.ScriptFunction):
+        from ...pytorch import scripted_functions  # few programs call any
+
         return scripted_functions.call(m, function, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):

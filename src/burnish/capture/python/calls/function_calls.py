@@ -26,11 +26,11 @@ from ...pytorch import (
     function_modes,
     higher_order_functions,
     opaque_nodes,
-    optimizers,
     recorder_fast_path,
     torch_switches,
 )
 from ...pytorch.higher_order import inlined_operators
+from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
 from .native_calls import call_leaf
