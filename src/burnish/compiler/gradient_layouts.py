@@ -26,7 +26,7 @@ from ..schedule.partition.partition_joint_graph import Halves, partition_joint_g
 from ..schedule.partition.partition_pieces import PieceBackward, partition_pieces
 from ..settings import current
 from ..tensors.tensor_types import NumberType
-from ..tensors.view_maps import view_offset
+from ..tensors.views.view_maps import view_offset
 
 
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:

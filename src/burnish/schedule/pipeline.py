@@ -16,7 +16,7 @@ from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
-from ..tensors.view_maps import view_offset
+from ..tensors.views.view_maps import view_offset
 from .fusion.fuse_gathers import fuse_gathers
 from .fusion.fuse_loops import Fusion, Unit, fuse_loops
 from .fusion.fuse_scatters import fuse_scatters

@@ -24,7 +24,7 @@ from ...ops.shapes.index_functions import IndexFunction
 from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
-from ...tensors.view_maps import Expand
+from ...tensors.views.view_maps import Expand
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
