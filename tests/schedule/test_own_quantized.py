@@ -8,7 +8,7 @@ import torch
 
 from burnish.codegen.llvm import target_machine
 from burnish.codegen.llvm.compile_to_machine_code import emitted
-from burnish.codegen.llvm.functions import integer_product, quantized_fixed_point, quantized_product
+from burnish.codegen.llvm.functions.quantized import integer_product, quantized_fixed_point, quantized_product
 from burnish.codegen.llvm.target_machine import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import candidates, choose
@@ -86,9 +86,18 @@ def exact(spec, inputs):
     return product + inputs["bias"].double() if "bias" in inputs else product
 
 
+def magnitude(spec, inputs):
+    """The sums of the terms' magnitudes: what rounding errors of float32 are relative to."""
+    largest = {name: value.abs() if name != "weight" else value for name, value in inputs.items()}
+    scale = largest["scales"].double().max() if "scales" in inputs else 1.0
+    shift = largest["shifts"].double().max() if "shifts" in inputs else 0.0
+    number = (15 if spec.bits == 4 else 255) + spec.offset
+    return (largest["x"].double().sum(1) * (number * scale + shift)).max().item()
+
+
 def check(spec, inputs=None):
-    """Into memory full of NaN, with nothing beside it touched, and with at most twice eager's error, or three
-    times the typical one of such a sum where eager's is smaller by luck."""
+    """Into memory full of NaN, with nothing beside it touched, and with at most twice eager's error, or twice the
+    typical one of such a sum where eager's is smaller by luck."""
     candidate = own_quantized(spec)
     assert candidate is not None, why_not_quantized(spec)
     inputs = random_inputs(spec) if inputs is None else inputs
@@ -98,8 +107,9 @@ def check(spec, inputs=None):
     out = memory[64:-64].view(said.shape)
     bound(candidate, [out], bind(candidate, inputs))()
     eager = candidates(spec)[0]
-    # With an offset, the terms are larger than the result: a sum of two has three roundings.
-    allowed = max(2 * error(eager.run(*bind(eager, inputs)), right), 3 * typical(spec, right, said.dtype))
+    allowed = 2 * max(error(eager.run(*bind(eager, inputs)), right), typical(spec, right, said.dtype))
+    if spec.x.shape[1] < 16:  # few terms, whose roundings do not average out
+        allowed = max(allowed, torch.finfo(F32).eps / 2 * magnitude(spec, inputs))
     assert error(out, right) <= allowed
     assert memory[:64].isnan().all() and memory[-64:].isnan().all()
 
@@ -107,7 +117,7 @@ def check(spec, inputs=None):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 20])
 def test_one_scale_for_each_row_and_odd_sizes(m, dtype):
-    for (k, n), bits in itertools.product([(2, 33), (70, 40), (1026, 129), (2816, 17), (264, 1)], [8, 4]):
+    for (k, n), bits in itertools.product([(6, 33), (70, 40), (1026, 129), (2816, 17), (264, 1)], [8, 4]):
         check(quantized(m, n, k, dtype, bits, bias=n == 40, offset=8 if bits == 4 else 0))
     check(quantized(m, 65, 1025, dtype))
 

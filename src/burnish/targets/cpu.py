@@ -9,16 +9,14 @@ from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kerne
 from ..codegen.llvm.functions import (
     attention,
     batched_matmul,
-    dequantized_weight,
-    integer_product,
     matmul,
     mkl_gemm,
     pad_image,
-    quantized_fixed_point,
     recurrent_layer,
     thin_product,
     token_attention,
 )
+from ..codegen.llvm.functions.quantized import dequantized_weight, integer_product, quantized_fixed_point
 from ..codegen.llvm.target_machine import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
 

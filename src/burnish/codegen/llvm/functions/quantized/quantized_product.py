@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ....tensors.tensor_types import NAMES
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
-from ..llvm_types import memory, size
-from ..scalar_operations import Operations
-from ..target_machine import Host, host
-from .function_printer import FunctionPrinter
-from .matmul import SERIAL
-from .thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
-from .word_tables import words
+from .....concurrency.compute_once import once
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
+from .....tensors.tensor_types import NAMES
+from ...compile_to_machine_code import object_code
+from ...compile_to_machine_code import symbols as shared_symbols
+from ...llvm_types import memory, size
+from ...scalar_operations import Operations
+from ...target_machine import Host, host
+from ..function_printer import FunctionPrinter
+from ..matmul import SERIAL
+from ..thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
+from ..word_tables import words
 
 BLOCK_UNITS = 8
 """Units that are added up in one lane before the sum is added to the row's, where the row has one scale."""

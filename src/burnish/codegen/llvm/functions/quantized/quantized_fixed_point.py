@@ -12,14 +12,14 @@ become floats once for each chunk.
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, load
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ....tensors.tensor_types import NAMES
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
-from ..target_machine import Host, host
+from .....concurrency.compute_once import once
+from .....runtime.program.native_kernels import NativeFunction, load
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
+from .....tensors.tensor_types import NAMES
+from ...compile_to_machine_code import object_code
+from ...compile_to_machine_code import symbols as shared_symbols
+from ...target_machine import Host, host
 from . import quantized_product
 from .integer_product import FOUR_PAIRS, multiplies_bytes
 from .quantized_product import PLAN, Form, QuantizedPrinter, form_of, plan_of, step_of
