@@ -1,6 +1,6 @@
 """Burnish's own primitive operators, the targets of decompositions and rewrites.
 
-    view     x, maps              the view of x by `maps`; see tensors.view_maps
+    view     x, maps              the view of x by `maps`; see tensors.views.view_maps
     put      x, value, maps       x with the elements in the view by `maps` replaced by value
     convert  x, dtype             x in another dtype, element by element
     restride x, stride            a copy with these strides
@@ -30,7 +30,7 @@ import torch
 
 from ..tensors.eager_strides import preserved_stride
 from ..tensors.tensor_types import TensorType, contiguous_stride
-from ..tensors.view_maps import Maps, view_type
+from ..tensors.views.view_maps import Maps, view_type
 from .operator_record import Op, Pointwise, fresh, record, shape
 
 REDUCTIONS = "sum prod max min argmax argmin any all".split()

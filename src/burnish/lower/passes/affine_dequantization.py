@@ -21,7 +21,7 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import CONVERT, VIEW
-from ...tensors.view_maps import Expand, Map, Permute, Reshape
+from ...tensors.views.view_maps import Expand, Map, Permute, Reshape
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 BYTES = (torch.int8, torch.uint8)

@@ -19,7 +19,7 @@ import torch
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, VIEW
-from ...tensors.view_maps import Reshape
+from ...tensors.views.view_maps import Reshape
 from .affine_dequantization import Affine, Coefficient, affine_of
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

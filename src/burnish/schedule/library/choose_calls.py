@@ -25,7 +25,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ...tensors.view_maps import Permute, Reshape, Slice
+from ...tensors.views.view_maps import Permute, Reshape, Slice
 from ..fusion.epilogue_fusion import Epilogue, epilogue_of
 from ..layouts.convolution_layout import Layouts
 from ..layouts.pad_matmul_operands import pad_matmul_operands

@@ -16,7 +16,7 @@ from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction, load
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from .....tensors.tensor_types import NAMES
+from .....tensors.dtypes import NAMES
 from ...compile_to_machine_code import object_code
 from ...compile_to_machine_code import symbols as shared_symbols
 from ...target_machine import Host, host
