@@ -9,16 +9,14 @@ from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kerne
 from ..codegen.llvm.functions import (
     attention,
     batched_matmul,
-    dequantized_weight,
-    integer_product,
     matmul,
     mkl_gemm,
     pad_image,
-    quantized_product,
     recurrent_layer,
     thin_product,
     token_attention,
 )
+from ..codegen.llvm.functions.quantized import dequantized_weight, integer_product, quantized_fixed_point
 from ..codegen.llvm.target_machine import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
 
@@ -31,7 +29,7 @@ register_maker(
         token_attention=token_attention.make_token_attention,
         recurrence=recurrent_layer.make_recurrent,
         thin=thin_product.make_thin,
-        quantized=quantized_product.make_quantized,
+        quantized=quantized_fixed_point.make_quantized,
         dequantized=dequantized_weight.make_dequantized,
         integers=integer_product.make_integers,
         gemm=mkl_gemm.make_gemm,

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
-from ..llvm_types import memory, register
-from ..scalar_operations import Operations
-from ..target_machine import Host, host
+from .....concurrency.compute_once import once
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
+from ...compile_to_machine_code import object_code
+from ...compile_to_machine_code import symbols as shared_symbols
+from ...llvm_types import memory, register
+from ...scalar_operations import Operations
+from ...target_machine import Host, host
+from ..thin_product import BYTES_PER_CYCLE
+from ..word_tables import words
 from .quantized_product import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
-from .thin_product import BYTES_PER_CYCLE
-from .word_tables import words
 
 
 def make_dequantized(product: QuantizedProduct) -> Step:

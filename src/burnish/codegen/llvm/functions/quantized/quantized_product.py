@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ....tensors.dtypes import NAMES
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
-from ..llvm_types import memory, size
-from ..scalar_operations import Operations
-from ..target_machine import Host, host
-from .function_printer import FunctionPrinter
-from .matmul import SERIAL
-from .thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
-from .word_tables import words
+from .....concurrency.compute_once import once
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
+from .....tensors.dtypes import NAMES
+from ...compile_to_machine_code import object_code
+from ...compile_to_machine_code import symbols as shared_symbols
+from ...llvm_types import memory, size
+from ...scalar_operations import Operations
+from ...target_machine import Host, host
+from ..function_printer import FunctionPrinter
+from ..matmul import SERIAL
+from ..thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
+from ..word_tables import words
 
 BLOCK_UNITS = 8
 """Units that are added up in one lane before the sum is added to the row's, where the row has one scale."""
@@ -81,12 +81,16 @@ def form_of(product: QuantizedProduct) -> Form:
 
 
 def make_quantized(product: QuantizedProduct) -> Step:
-    machine, form = host(), form_of(product)
-    cycles = max(product.weight_bytes / BYTES_PER_CYCLE, product.flops * 16 / machine.vector_bits)
-    kernel = NativeKernel("quantized", function(form), len(TABLE), cycles)
+    form = form_of(product)
+    return step_of(product, form, function(form), plan_of(product, form, host()))
+
+
+def step_of(product: QuantizedProduct, form: Form, function: NativeFunction, plan: list[int]) -> Step:
+    cycles = max(product.weight_bytes / BYTES_PER_CYCLE, product.flops * 16 / host().vector_bits)
+    kernel = NativeKernel("quantized", function, len(TABLE), cycles)
     has = {"scales": form.scales, "shifts": form.shifts, "bias": form.has_bias}
     spots = [(name, 0) if has.get(name, True) else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, words(*plan_of(product, form, machine))))
+    return Step(kernel, (*spots, words(*plan)))
 
 
 def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
@@ -144,7 +148,7 @@ class QuantizedPrinter(FunctionPrinter):
         """Rows of the weight."""
         self.places = [(r, m) for r in range(self.together) for m in range(form.rows)]
         self.has_table = machine.vector_bits == 512 and machine.triple.startswith("x86_64")
-        self.has_raw_halves = form.bits == 4 and self.has_table
+        self.has_raw_halves = self.has_offset_term = form.bits == 4 and self.has_table
         """The high half of a byte is not shifted: x is a sixteenth there. The offset is subtracted after the sum, by
         a sum of x."""
         self.words: dict[str, str] = {}
@@ -318,7 +322,7 @@ class QuantizedPrinter(FunctionPrinter):
         at = self.words["sums_at"]
         if self.form.shifts is not None:
             made.append((shifts, self.form.shifts, at))
-        if self.has_raw_halves:
+        if self.has_offset_term:
             made.append((scales, self.form.scales, self.add(at, self.words["sums_step"])))
         return made
 

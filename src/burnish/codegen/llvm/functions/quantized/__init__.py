@@ -1,0 +1,1 @@
+"""Native functions of products whose weight is integers."""
