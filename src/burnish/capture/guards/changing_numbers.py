@@ -34,9 +34,9 @@ READERS = {
 }
 
 
-def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
-    """The paths (``Source.path``) of the numbers that differ now from what the guards expect."""
-    found: set[tuple] = set()
+def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, Any]]:
+    """The numbers that differ now from what the guards expect, by their paths (``Source.path``): before, and now."""
+    found: dict[tuple, tuple[Any, Any]] = {}
     values: dict[int, Any] = {}
     types = guarded_types(guards)
     for kind, source, expected in guards:
@@ -50,7 +50,7 @@ def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
             except MISSING_ERRORS:
                 continue
             if type(now) is type(expected) and now != expected:
-                found.add(source.path())
+                found[source.path()] = expected, now
     return found
 
 
