@@ -7,6 +7,7 @@ import inspect
 import pickle
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -271,15 +272,14 @@ def test_wrong_arguments_of_the_function_are_its_own_type_error():
 def test_warning_names_the_users_function_when_a_module_changes_too_often():
     class Changing(torch.nn.Module):
         def forward(self, x):
-            return x * len(self.parts)
+            return getattr(torch, self.function)(x)
 
     module = Changing()
     compiled = burnish.compile(module, backend="eager")
     with warnings.catch_warnings(record=True) as told, burnish.settings.patch(segment_limit=2):
         warnings.simplefilter("always")
-        for count in (1, 2, 3, 4):
-            module.parts = ["part"] * count
-            torch.testing.assert_close(compiled(X), X * count)
+        for module.function in ("sin", "cos", "tanh", "exp"):
+            torch.testing.assert_close(compiled(X), module(X))
     about = [str(w.message) for w in told if str(w.message).startswith("burnish")]
     assert len(about) == 1
     assert f"{__file__}:" in about[0] and "Changing.forward" in about[0]
@@ -409,3 +409,14 @@ def test_a_class_without_callable_objects_or_of_torch_is_an_error():
         with pytest.raises(UserError, match="the class"):
             burnish.compile(cls)
     assert torch.nn.Linear.__call__ is before
+
+
+def test_a_misspelt_parameter_is_named_beside_the_right_one():
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'fullgrph'. Did you mean \"fullgraph\"\?"):
+        burnish.compile(lambda x: x, fullgrph=True)
+
+
+def test_the_module_lists_what_users_call_and_is_typed():
+    assert set(dir(burnish)) == {*burnish.__all__, "__version__"}
+    assert all(hasattr(burnish, name) for name in dir(burnish))
+    assert Path(burnish.__file__).with_name("py.typed").is_file()

@@ -22,6 +22,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
@@ -30,9 +31,9 @@ from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
-from ..pytorch import torch_calls
+from ..pytorch import function_modes, torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
-from ..subclasses import interpret_rules
+from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .recorded_calls import Call, Handle, NotRecordable
@@ -90,6 +91,10 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
+        if self.tracer.modes:
+            if self.pending_break is None:
+                return mode_rules.call(self.tracer, func, kinds, args, kwargs)
+            return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
         ):
@@ -171,7 +176,7 @@ class Recorder(TorchFunctionMode):
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
-                is_source = unbacked.takes(torch_calls.name_of(func), args, kwargs)
+                is_source = unbacked.takes(func, args, kwargs, result)
                 role = torch_calls.RECORD if is_source else role
             if role == torch_calls.FACT:
                 if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):
@@ -245,6 +250,8 @@ class Recorder(TorchFunctionMode):
             if dim is not None:
                 self.grown[len(self.calls)] = dim
         self.calls.append(call)
+        if is_wait(target):
+            self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
         self.register(result, Handle(len(self.calls) - 1))
 
     def register(self, value: Any, handle: Handle) -> None:

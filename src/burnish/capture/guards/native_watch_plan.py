@@ -4,10 +4,10 @@
     made.check(slots)              what the check of these guards returns, or None
 
 A source is Fixed if it is found at an address that earlier words of the watch keep alive: an entry of a pinned object's
-dictionary, a global, a function's default. Each step from one Fixed object to the next enters in the watch the words
-that make it Fixed, and each guard on a Fixed object the words that make it hold. Everything else (a container made for
-the call, an attribute that code computes) is read in Python. If such an object is the same on every call, it is pinned
-and Fixed from there on. If it is a tensor, the watch checks its facts.
+dictionary, a global, a function's default. For each step from one Fixed object to the next, the watch records the words
+of memory that keep the second one Fixed; for each guard on a Fixed object, the words that keep the guard true.
+Everything else (a container made for the call, an attribute that code computes) is read in Python. If such an object is
+the same on every call, it is pinned and Fixed from there on. If it is a tensor, the watch checks its facts.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Expression
 from .changing_numbers import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
+from .iterator_contents import READABLE
 from .object_sources import Source
 from .tensor_metadata import WithoutRules, has_plain_facts, is_comparable
 
@@ -48,6 +49,7 @@ TABLES = (dict, collections.OrderedDict)
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 NEVER_PINNED = (
     *(tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS),
+    *READABLE,
     *((numpy_kinds.ARRAY,) if numpy_kinds.ARRAY is not None else ()),
 )
 FIELDS = {

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import InternalError
-from ...ops.scalar_ir import BITS, COMPARISONS, FLOATS
+from ...ops.scalar_ir import COMPARISONS
+from ...tensors.dtypes import BITS, FLOATS, INTEGERS, UNSIGNED, WIDE
 from .fast_math_intrinsics import PRINTED
-from .triton_types import TYPES, WIDE, literal
+from .triton_types import TYPES, literal
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -21,7 +22,7 @@ _BOOLEAN = {"add": "|", "mul": "&", "max": "|", "min": "&", "sub": "^", "and": "
 
 _ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast within".split())
 _OF_FLOATS = PRINTED.keys() | frozenset(
-    "add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split()
+    "add sub mul div rough_div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split()
 )
 _OF_INTEGERS = frozenset(
     "add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil trunc round fma".split()
@@ -73,6 +74,8 @@ class Operations:
             case "div":
                 # The operator `/` is approximate in f32.
                 return f"tl.div_rn({x}, {y})" if dtype == "f32" else f"({x} / {y})"
+            case "rough_div":
+                return f"({x} / {y})"
             case "fma":
                 return f"tl.fma({', '.join(args)})"
             case "neg":
@@ -97,8 +100,7 @@ class Operations:
                 x, y = (f"{operand(arg)}.to({integer}, bitcast=True)" for arg in (x, y))
                 return f"(({x} & ~{sign}) | ({y} & {sign})).to({TYPES[dtype]}, bitcast=True)"
             case "min" | "max":
-                x, y = self.emit(x), self.emit(y)
-                return f"tl.where(({x} {'<' if op == 'min' else '>'} {y}) | ({x} != {x}), {x}, {y})"
+                return f"tl.{op}imum({operand(x)}, {operand(y)}, propagate_nan=tl.PropagateNan.ALL)"
             case "is_nan":
                 x = self.emit(x)
                 return f"({x} != {x})"
@@ -127,7 +129,7 @@ class Operations:
                 return f"({zero} - {x})"
             case "abs":
                 x = self.emit(x)
-                return x if dtype == "u8" else f"tl.where({x} < 0, {zero} - {x}, {x})"
+                return x if dtype in UNSIGNED else f"tl.where({x} < 0, {zero} - {x}, {x})"
             case "floor" | "ceil" | "trunc" | "round":
                 return x
             case "not":
@@ -151,7 +153,7 @@ class Operations:
         """Division by zero gives 0. The least value by -1 wraps around, as -x does. Triton's `//` and `%` truncate."""
         zero, one = literal(0, dtype), literal(1, dtype)
         x, y = self.emit(x), self.emit(y)
-        is_signed = dtype != "u8"
+        is_signed = dtype not in UNSIGNED
         is_odd = f"({y} == 0) | ({y} == -1)" if is_signed else f"{y} == 0"
         divisor = self.emit(f"tl.where({is_odd}, {one}, {y})")
         if op in ("fmod", "remainder"):
@@ -179,7 +181,7 @@ class Operations:
         if fixed is not None and 0 <= fixed < bits:
             return f"({x} {sign} {y})"
         inside = self.emit(f"({y} >= 0) & ({y} < {bits})")
-        out = zero if op == "shl" or dtype == "u8" else f"{x} >> {literal(bits - 1, dtype)}"
+        out = zero if op == "shl" or dtype in UNSIGNED else f"{x} >> {literal(bits - 1, dtype)}"
         return f"tl.where({inside}, {x} {sign} tl.where({inside}, {y}, {zero}), {out})"
 
     def cast(self, x: str, source: str, target: str) -> str:
@@ -191,9 +193,9 @@ class Operations:
             return self.cast(self.cast(x, source, "f32"), "f32", target)
         if source in WIDE and target != "f32":
             return self.cast(self.cast(x, source, "f32"), "f32", target)
-        if source in FLOATS and target in ("u8", "i8", "i16"):
+        if source in FLOATS and target in INTEGERS and BITS[target] < 32:
             # Through a wider integer, as eager's casts are compiled.
-            way = "i64" if target == "u8" else "i32"
+            way = "i64" if target in UNSIGNED else "i32"
             return self.cast(self.cast(x, source, way), way, target)
         return f"{operand(x)}.to({TYPES[target]})"
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import torch
 
+from ....tensors import observed_results
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING, Raised
 from ...numbers import numpy_kinds
 from ...numpy_calls import array_operations
-from ...pytorch import library_operators, opaque_nodes, scripted_functions
+from ...pytorch import library_operators, opaque_nodes
 from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
 from ..attributes.descriptor_binding import special_method
@@ -52,9 +53,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
-        if is_collective_operator(function):
-            m.stop(breaks.COLLECTIVE_CALL, str(function))
-        if library_operators.runs_python(function):
+        if not is_collective_operator(function) and library_operators.runs_python(function):
             return call_registered(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
@@ -68,6 +67,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     if isinstance(function, torch.jit.ScriptFunction):
+        from ...pytorch import scripted_functions  # few programs call any
+
         return scripted_functions.call(m, function, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):
@@ -81,13 +82,17 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     """An operator that is implemented in Python."""
+    if m.modes:
+        return call_torch(m, operator, args, kwargs)
     library_operators.guard_registrations(m, operator)
     if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
     given = (*args, *kwargs.values())
     if m.options.runs_python and m.may_run_opaquely and library_operators.is_opaque(m, operator, given):
         return opaque_nodes.call_in_graph(m, OpaqueCall(operator, str(operator)), args, kwargs, reads=False)
-    return call_torch(m, operator, args, kwargs)
+    value = call_torch(m, operator, args, kwargs)
+    observed_results.note(operator, args, kwargs, value)
+    return value
 
 
 WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so
