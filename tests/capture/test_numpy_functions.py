@@ -125,3 +125,29 @@ def test_functions_return_what_numpy_returns(dtype):
         broken += [text] if found else []
     if dtype == "float32":
         assert set(broken) <= set(BREAKS)
+
+
+WRITES = """
+    np.multiply(a,3,a)  np.negative(a,a)  np.add(a,1,out=(a,))  np.clip(a,0.2,0.7,a)  a.clip(0.2,0.7,a)
+    np.cumsum(a,0,None,a)  a.cumsum(0,None,a)  np.sum(a,0,None,a[0])  a.max(0,a[1])  np.mean(a,0,None,a[2])
+    np.dot(a.copy(),a.copy(),a)  np.round(a,1,a)  np.modf(a,a,a.copy())  np.matmul(a.copy(),a.copy(),a)
+    np.take(a,[1,0,2,3],0,a)
+"""
+
+
+@pytest.mark.parametrize("text", WRITES.split())
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_array_that_is_written_to_by_position(text, ends):
+    """`ends`: what comes after it is a break, which sees the array."""
+    write = eval(f"lambda a: {text}")
+
+    def fn(a):
+        made = a * 1.5
+        write(made)
+        return (np.linalg.det(made) if ends else None), made
+
+    compiled = burnish.compile(fn, backend="eager")
+    for call in range(3):
+        a = np.random.default_rng(call).random((4, 4))
+        for want, got in zip(fn(a.copy()), compiled(a.copy()), strict=True):
+            assert want is got is None or np.allclose(want, got)

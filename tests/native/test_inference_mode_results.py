@@ -24,6 +24,14 @@ def left_inside(x):
     return x.clone(), trained.is_inference()
 
 
+TABLE = torch.arange(12.0).view(6, 2)
+
+
+@torch.inference_mode()
+def view_of_a_table(x):
+    return x * TABLE[1:2] + TABLE.select(0, 2), TABLE[:1].is_inference(), (x * 2)[:1]
+
+
 def kinds(found):
     return [
         value.is_inference()
@@ -32,7 +40,7 @@ def kinds(found):
     ]
 
 
-@pytest.mark.parametrize("fn", [inside, views, left_inside])
+@pytest.mark.parametrize("fn", [inside, views, left_inside, view_of_a_table])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_results_are_inference_tensors_where_eagers_are(fn, dynamic):
     compiled = burnish.compile(fn, dynamic=dynamic)

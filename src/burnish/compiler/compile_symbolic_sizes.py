@@ -43,7 +43,7 @@ from ..schedule.plan_steps import Plan, plan_of_calls
 from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
-from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffers
+from ..tensors.symbolic_sizes import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
@@ -52,6 +52,8 @@ from .gradient_layouts import divided, halved
 from .program_recipe import SymbolicDivided, SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]
+Numbers = Mapping[int, Sequence[int]]
+"""Inputs that are sizes themselves, by position, with their values at the points."""
 
 
 def compile_symbolic(
@@ -92,9 +94,9 @@ def compiled_at(
     if gpus_of(examples(space.points[0])):
         register_gpus()
     live_scalar_types = live_scalars_beside_sizes(examples(space.points[0]))
-    lowered = [
-        lowered_at(gm, examples(point), gradients, live_scalar_types) for point in fuel.same_for_each(space.points)
-    ]
+    given = [examples(point) for point in space.points]
+    numbers = {k: [each[k] for each in given] for k, number in enumerate(given[0]) if isinstance(number, GivenSize)}
+    lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
     if any(
         len(low.constants) != len(first.constants)
@@ -113,9 +115,9 @@ def compiled_at(
         return Check(gm, space, examples, gradients, live_scalar_types).reach([text_of(low.traced) for low in lowered])
 
     if first.gradients is not None and (first.gradients.flows or first.gradients.input_aliases):
-        parts = differentiable(lowered, space, reach)
+        parts = differentiable(lowered, space, numbers, reach)
     else:
-        parts = parts_of(lowered, space, reach)
+        parts = parts_of(lowered, space, numbers, reach)
     return SymbolicRecipe(
         parts,
         isinstance(parts, SymbolicPlain | SymbolicFrozen) and first.gradients is not None,
@@ -154,7 +156,9 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, live_scalar_
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
 
-def parts_of(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) -> SymbolicPlain | SymbolicFrozen:
+def parts_of(
+    lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_waiting: Callback
+) -> SymbolicPlain | SymbolicFrozen:
     """`while_waiting` is called while machine code is generated."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
@@ -164,9 +168,9 @@ def parts_of(lowered: Sequence[Lowered], space: Space, while_waiting: Callback) 
     if any((part is None) != (parts[0] is None) for part in parts):
         raise StructureDiffers("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return SymbolicPlain(build_driver(graphs, constants, space, while_waiting))
+        return SymbolicPlain(build_driver(graphs, constants, space, numbers, while_waiting))
     prologue = parts[0][0]
-    main = build_driver([part[1] for part in parts if part is not None], constants, space, while_waiting)
+    main = build_driver([part[1] for part in parts if part is not None], constants, space, numbers, while_waiting)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     return SymbolicFrozen(
@@ -182,7 +186,7 @@ def chosen(graphs: Sequence[Graph]) -> list[Graph]:
 
 
 def differentiable(
-    lowered: Sequence[Lowered], space: Space, while_waiting: Callback
+    lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_waiting: Callback
 ) -> SymbolicHalved | SymbolicDivided:
     """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
@@ -199,7 +203,12 @@ def differentiable(
     )
     forward, *backwards = (
         build_driver(
-            graphs, dict(enumerate(values, len(graphs[0].inputs) - len(values))), space, while_waiting, number > 0
+            graphs,
+            dict(enumerate(values, len(graphs[0].inputs) - len(values))),
+            space,
+            numbers,
+            while_waiting,
+            number > 0,
         )
         for number, graphs in enumerate(zip(*parts, strict=True))
     )
@@ -283,6 +292,7 @@ def build_driver(
     graphs: Sequence[Graph],
     constants: Mapping[int, torch.Tensor],
     space: Space,
+    numbers: Numbers,
     while_waiting: Callback,
     takes_list: bool = False,
 ) -> UnboundSymbolicDriver:
@@ -302,7 +312,7 @@ def build_driver(
         if takes_list
         else [[value for k, value in enumerate(graph.inputs) if k not in constants] for graph in graphs]
     )
-    return symbolic_draft(examples, slots, space, given)
+    return symbolic_draft(examples, slots, space, given, numbers)
 
 
 def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicKernel]:

@@ -106,7 +106,7 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
 
         def work(inputs: Sequence[Any]) -> float:
             # Not the product of all their sizes: with a cache of many tensors no two calls would have equal work.
-            return float(sum(inputs[k].numel() for k in positions))
+            return float(sum(inputs[k].numel() for k in positions)) or 1.0
 
         return adapted(
             compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients, work)
@@ -133,7 +133,7 @@ def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
 
 
 def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> str | None:
-    if not symbolic_inputs.shapes:
+    if not (symbolic_inputs.shapes or symbolic_inputs.numbers):
         return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, torch.Tensor) for x in symbolic_inputs.given):
         return "an input is lazily conjugated, or not a plain strided tensor"

@@ -63,7 +63,7 @@ class Program:
         self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by continuation
         self.specialized_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
-        self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
+        self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.keeps_assertions = True
         self.keeps_functions = True
         self.enters_modes = True  # see function_modes

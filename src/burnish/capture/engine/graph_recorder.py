@@ -79,6 +79,7 @@ class Recorder(TorchFunctionMode):
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
+        self.name = ""  # of the call that is being recorded
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
         self.seen = 0  # torch calls, recorded or not
         self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
@@ -233,6 +234,7 @@ class Recorder(TorchFunctionMode):
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
         name = torch_calls.name_of(target)
+        self.name = name
         self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
         self.takes_numbers = name not in torch_calls.BY_ELEMENT_TYPE
         if name in torch_calls.FILLED:
@@ -292,7 +294,9 @@ class Recorder(TorchFunctionMode):
                 self.tracer.unbacked_sizes.has_sizes = True
                 return self.live_input(value)
             symbolic_sizes = self.tracer.symbolic_sizes
-            if symbolic_sizes is not None and symbolic_sizes.symbols.takes(value):
+            if symbolic_sizes is not None and (
+                symbolic_sizes.symbols.takes(value) if live_allowed else symbolic_sizes.takes(value, self.name)
+            ):
                 return self.live_input(symbolic_sizes.symbols.one_of(value))
             return self.live_input(value) if live_allowed else value.settle()
         if kind is tuple or kind is list or kind is torch.Size:

@@ -302,6 +302,8 @@ class Heap:
             self.guard("type", source, type(value))
             found = live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
             self.live_numbers[id(source)] = found
+            if self.tracer.symbolic_sizes is not None and type(value) is int:
+                self.tracer.symbolic_sizes.offer(found, source)
         return found
 
     def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:

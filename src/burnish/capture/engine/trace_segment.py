@@ -206,10 +206,16 @@ def choose_symbolic_sizes(
         if program.first_call is not None and continuation is program.entry:
             changes = program.first_call.changed_sizes(Arguments(slots))
             known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
-    if not (known or dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in values_in(slots))):
+    moved = {}
+    if dynamic is not False and said.spec is None and torch_config.dynamo("automatic_dynamic_shapes", True):
+        moved = {path: values for path, values in program.changing.items() if type(values[1]) is int}
+    is_asked = dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in values_in(slots))
+    if not (known or moved or is_asked):
         return None
     specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
-    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, said))
+    return SymbolicSizes(
+        tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, moved, said, not (known or is_asked))
+    )
 
 
 def finish_trace(
@@ -231,8 +237,9 @@ def finish_trace(
     if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.written_inputs():
         program.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
         return
+    has_symbols = tracer.symbolic_sizes is not None and bool(tracer.symbolic_sizes.symbols.hints)
     # With symbolic sizes it serves a size that differs from those before, and the next call may be the last.
-    is_again = any(not segment.is_step or tracer.symbolic_sizes is not None for segment in continuation.segments)
+    is_again = any(not segment.is_step or has_symbols for segment in continuation.segments)
     try:
         segment = close(
             tracer,

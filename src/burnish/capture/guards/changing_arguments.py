@@ -44,10 +44,10 @@ class Arguments:
                     found[path, dim] = before, size
         return found
 
-    def changed_numbers(self, now: Arguments) -> set[tuple]:
-        """The paths of numbers that are others now, of the same type."""
+    def changed_numbers(self, now: Arguments) -> dict[tuple, tuple[Any, Any]]:
+        """The numbers that are others now, of the same type, by their paths: before, and now."""
         pairs = [(path, value, now.numbers.get(path)) for path, value in self.numbers.items()]
-        return {path for path, value, other in pairs if type(value) is type(other) and value != other}
+        return {path: (value, other) for path, value, other in pairs if type(value) is type(other) and value != other}
 
 
 def arguments(slots: list) -> Iterator[tuple[Source, Any]]:

@@ -37,10 +37,10 @@ READERS = {
 }
 
 
-def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
-    """The paths (``Source.path``) of the numbers that differ now from what the guards expect, of lists of another
-    length, and of functions that are others with the same code: calls make them."""
-    found: set[tuple] = set()
+def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, Any]]:
+    """The numbers that differ now from what the guards expect, by their paths (``Source.path``): before, and now. Also,
+    without values, lists of another length, and functions that are others with the same code: calls make them."""
+    found: dict[tuple, tuple[Any, Any]] = {}
     values: dict[int, Any] = {}
     types = guarded_types(guards)
     for kind, source, expected in guards:
@@ -54,14 +54,14 @@ def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
             except MISSING_ERRORS:
                 continue
             if type(now) is type(expected) and now != expected:
-                found.add(source.path())
+                found[source.path()] = expected, now
         elif kind == "length" and source is not None and types.get(id(source)) is list:
             try:
                 items = value_at(source, slots, values, types)
             except MISSING_ERRORS:
                 continue
             if type(items) is list and len(items) != expected:
-                found.add(source.path())
+                found[source.path()] = None, None
         elif kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
             assert source is not None
             try:
@@ -69,7 +69,7 @@ def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
             except MISSING_ERRORS:
                 continue
             if other is not expected and type(other) is FunctionType and other.__code__ is expected.__code__:
-                found.add(source.path())
+                found[source.path()] = None, None
     return found
 
 

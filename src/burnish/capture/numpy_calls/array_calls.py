@@ -78,6 +78,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         implementation = implementation_of(function)
     else:
         return MISSING
+    at = ufuncs.place_of_out(function)
+    if len(args) > at:  # np.multiply(a, b, a)
+        args, kwargs = (*args[:at], *args[at + 1 :]), {**kwargs, "out": args[at]}
     target = kwargs.get("out")
     if target is None:
         return computed(m, function, implementation, args, kwargs)
@@ -110,6 +113,8 @@ def call_method(m: Any, value: Any, name: str, args: tuple, kwargs: dict) -> Any
     if name in ("item", "tolist") and not args and not kwargs:
         return read(m, value, name)
     if implementation is None or "out" in kwargs or not is_data(m, (value, *args, *kwargs.values())):
+        return MISSING
+    if len(args) + 1 > ufuncs.place_of_out(getattr(sys.modules["numpy"], name, None)):
         return MISSING
     real = getattr(type(value), name)
     return computed(m, real, implementation, (value, *args), kwargs)

@@ -10,6 +10,8 @@ torch function computes in them.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -164,3 +166,16 @@ DTYPES = {
     "F": torch.complex64,
     "D": torch.complex128,
 }
+
+
+@functools.cache
+def place_of_out(function: Any) -> int:
+    """The position of the argument that a function of NumPy, or the method of this name, writes to."""
+    if function in UFUNCS:
+        return function.nin
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return sys.maxsize
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return names.index("out") if "out" in names else sys.maxsize

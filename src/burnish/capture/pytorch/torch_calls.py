@@ -112,6 +112,17 @@ VALUE_CALLS = frozenset(
 """.split()
 ) - {"layer_norm"}
 
+# Calls that take an integer of the program as a size or an index. The compiler knows how their results depend on it.
+SIZED = frozenset(
+    """
+    zeros ones full empty rand randn arange linspace eye new_zeros new_ones new_full new_empty view reshape expand
+    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril
+""".split()
+)
+
+# Calls with results that are no one formula of the number: a shift by more than the size begins again.
+PIECEWISE = frozenset(["roll"])
+
 # Calls with a size and a number that fills the result, by the position of the number.
 FILLED = {"full": 1, "new_full": 2}
 

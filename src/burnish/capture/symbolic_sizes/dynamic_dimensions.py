@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
+NUMBER = -1
+"""In place of a dimension: the symbol is a number by itself."""
+
 OTHER = 1
 """The index of a point with sizes other than those that were seen."""
 
@@ -55,8 +58,13 @@ class SymbolicSizeRequest:
     """Every dimension of every tensor that is neither parameter nor buffer."""
     specialized: frozenset[SymbolPlace] = frozenset()
     """Except these: their size decided something before."""
+    moved: Mapping[tuple, tuple[int, int]] = field(default_factory=dict)
+    """Numbers of the program that had another value before, by their paths, with both values."""
     said: SizeRequests = NO_REQUESTS
     """What the program says about sizes, besides marks on tensors."""
+
+    is_of_numbers: bool = False
+    """Whether no dimension of an input can become symbolic."""
 
     @property
     def is_expected(self) -> bool:
@@ -122,6 +130,35 @@ class SymbolicSizes:
     def largest(self) -> int:
         """The number of elements of the largest input with symbolic sizes."""
         return max((tensor.numel() for tensor, *_ in self.given.values()), default=1)
+
+    # ---- numbers
+
+    def offer(self, number: live_scalars.LiveInt, source: Source) -> None:
+        """An integer of the program that changed between calls: it becomes a symbol if a call takes it as a size."""
+        place = SymbolPlace(source.path(), NUMBER)
+        if number.plain() >= LEAST and place not in self.request.specialized:
+            self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
+
+    def takes(self, value: Any, name: str) -> bool:
+        """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
+        if type(value) is not live_scalars.LiveInt or name in torch_calls.PIECEWISE:
+            return False
+        symbols = self.symbols.symbols_of(value.expression)
+        if self.symbols.takes(value):
+            return name in torch_calls.SIZED or symbols.isdisjoint(self.symbols.numbers)
+        if name not in torch_calls.SIZED or self.tracer.region is not None:
+            return False
+        leaves = leaves_of(value.expression)
+        if not leaves or not all(
+            id(leaf) in self.symbols.offered or id(leaf) in self.symbols.of_leaf for leaf in leaves
+        ):
+            return False
+        for leaf in leaves:
+            if id(leaf) not in self.symbols.of_leaf:
+                expression, hint, place = self.symbols.offered[id(leaf)]
+                self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
+                self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)][0])
+        return self.symbols.takes(value)
 
     # ---- shapes
 
@@ -258,6 +295,8 @@ class SymbolicSizes:
             at += 1
 
     def check_part(self, part: Any, size: Any) -> None:
+        if type(part) is live_scalars.LiveInt and self.takes(part, "__getitem__") and part < size and type(size) is int:
+            self.symbols.note_end(part, size - 1)
         if type(part) is not slice or any(map(graph_numbers.is_graph_number, (part.start, part.stop, part.step, size))):
             return
         if (
@@ -270,6 +309,7 @@ class SymbolicSizes:
         for bound in (part.start, part.stop):
             if bound is None or not (isinstance(bound, live_scalars.Live) or isinstance(size, live_scalars.Live)):
                 continue
+            self.takes(bound, "__getitem__")
             if bound < 0:
                 bound = bound + size
                 bound < 0  # noqa: B015  # asking is what guards
@@ -281,6 +321,15 @@ class SymbolicSizes:
             and (isinstance(part.start, live_scalars.Live) or isinstance(part.stop, live_scalars.Live))
         ):
             part.start <= part.stop  # noqa: B015
+
+
+def leaves_of(expression: Any) -> list[live_scalars.Expression]:
+    """The numbers from outside that a formula is made of; none if it is made of a tensor's data."""
+    if not isinstance(expression, live_scalars.Expression) or expression.in_graph:
+        return []
+    if expression.operation is None:
+        return [expression]
+    return [leaf for operand in expression.operands for leaf in leaves_of(operand)]
 
 
 def succeeds(function: Callable, *args: Any) -> bool:

@@ -63,6 +63,10 @@ class Symbols:
         """The limit of symbols that the program compares with the end of something, such as a position table."""
         self.settled: set[int] = set()
         """Symbols that are guarded by value."""
+        self.offered: dict[int, tuple[live_scalars.Expression, int, SymbolPlace]] = {}
+        """Numbers that changed between calls, by the expression's id: with the value, and where it was read."""
+        self.numbers: set[int] = set()
+        """Symbols that are numbers of the program, such as a position in a cache, and no dimension of an input."""
         self.of_leaf: dict[int, tuple[int, int]] = {}
         """By the expression's id: the symbol, and the constant added to it."""
         self.canonical: dict[tuple[int, ...], live_scalars.Expression] = {}
@@ -281,22 +285,25 @@ class Symbols:
         """Of several symbolic sizes, specialize one if that alone makes it possible. Example: the batch size is
         symbolic for the tokens, but fixed by the cache that they are written to."""
         left = [k for k in range(len(self.hints)) if k not in self.settled]
-        if len(left) < 2:
-            return False
-        for number in left:
-            self.settled.add(number)
+        numbers = [k for k in left if k in self.numbers]
+        for some in (*([k] for k in left), numbers):  # numbers are more often no sizes at all, like a dimension
+            if not 0 < len(some) < len(left):
+                continue
+            self.settled.update(some)
             self.forget()
             is_found = is_possible()
-            self.settled.discard(number)
+            self.settled.difference_update(some)
             self.forget()
             if is_found:
-                events.emit("guards.sizes", text=f"one size is a constant: {why}")
-                self.tracer.guard_value(self.leaves[number], self.hints[number])
+                events.emit("guards.sizes", text=f"{len(some)} of the sizes are constants: {why}")
+                for number in some:
+                    self.tracer.guard_value(self.leaves[number], self.hints[number])
                 return True
         return False
 
     def settle_all(self, why: str) -> None:
         """Specialize every size from here on."""
+        self.offered.clear()
         if self.is_any:
             events.emit("guards.sizes", text=f"compiled for one size: {why}")
         for number, leaf in enumerate(self.leaves):

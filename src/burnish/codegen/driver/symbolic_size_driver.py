@@ -99,10 +99,15 @@ class Example:
 
 
 def symbolic_draft(
-    examples: Sequence[Example], slots: Slots, space: Space, parameters: Sequence[Sequence[Value]]
+    examples: Sequence[Example],
+    slots: Slots,
+    space: Space,
+    parameters: Sequence[Sequence[Value]],
+    numbers: Mapping[int, Sequence[int]],
 ) -> UnboundSymbolicDriver:
-    """`parameters`: the inputs of each example, by position."""
-    draft = Joiner(examples, slots, space).draft(parameters)
+    """`parameters`: the inputs of each example, by position. `numbers`: those that are sizes themselves, by position,
+    with their values for each example."""
+    draft = Joiner(examples, slots, space).draft(parameters, numbers)
     if events.is_watched("kernels.driver"):
         events.emit("kernels.driver", text=draft.source, draft=draft)
     return draft
@@ -117,13 +122,15 @@ class Joiner:
     def number(self, values: Sequence[int]) -> int | Formula:
         return self.space.fit(values)
 
-    def draft(self, parameters: Sequence[Sequence[Value]]) -> UnboundSymbolicDriver:
+    def draft(
+        self, parameters: Sequence[Sequence[Value]], numbers: Mapping[int, Sequence[int]]
+    ) -> UnboundSymbolicDriver:
         first = self.examples[0]
         source, views = self.source(), self.views()
         if any(example.launches.keys() != first.launches.keys() for example in self.examples):
             raise NoFormula("the driver calls something else for other sizes")
         launches = {name: self.launch([example.launches[name] for example in self.examples]) for name in first.launches}
-        sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters), self.things()
+        sizes, readers, things = list(map(str, self.slots.sizes)), self.readers(parameters, numbers), self.things()
         return UnboundSymbolicDriver(
             source,
             things,
@@ -216,20 +223,27 @@ class Joiner:
                     raise NoFormula(f"the driver uses {first[name]!r:.60}, and {thing!r:.60} for other sizes")
         return first
 
-    def readers(self, parameters: Sequence[Sequence[Value]]) -> list[str]:
-        """The input size that each symbol is read from. Empty if no inputs are given."""
+    def readers(self, parameters: Sequence[Sequence[Value]], numbers: Mapping[int, Sequence[int]]) -> list[str]:
+        """The input that each symbol is read from: a size of a tensor, or a number. It may differ from the symbol by a
+        constant. Empty if no inputs are given."""
         if not parameters:
             return []
-        found: dict[int, str] = {}
-        symbols = [self.space.symbol(k) for k in range(len(self.space.names))]
-        for k, values in enumerate(zip(*parameters, strict=True)):
-            for dim, sizes in enumerate(zip(*(value.shape for value in values), strict=True)):
-                fit = self.space.fit(sizes)
-                if fit in symbols:
-                    found.setdefault(symbols.index(fit), f"inputs[{k}].shape[{dim}]")
-        if len(found) < len(symbols):
+        sources = {
+            f"inputs[{k}].shape[{dim}]": sizes
+            for k, values in enumerate(zip(*parameters, strict=True))
+            for dim, sizes in enumerate(zip(*(value.shape for value in values), strict=True))
+        }
+        sources |= {f"inputs[{k}]": values for k, values in numbers.items()}
+        return [self.reader(symbol, sources) for symbol in zip(*self.space.points, strict=True)]
+
+    def reader(self, symbol: Sequence[int], sources: Mapping[str, Sequence[int]]) -> str:
+        """`symbol`: its values at the points."""
+        shifts = {source: {a - b for a, b in zip(values, symbol, strict=True)} for source, values in sources.items()}
+        found = [(abs(shift), shift, source) for source, (shift, *others) in shifts.items() if not others]
+        if not found:
             raise NoFormula("a size is that of no input")
-        return [found[k] for k in range(len(symbols))]
+        _, shift, source = min(found, key=lambda each: each[0])
+        return f"{source} - {shift}" if shift else source
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -58,11 +58,15 @@ def written_with_gradients(gm: GraphModule, inputs: Sequence[Node], example_inpu
     flows = {x for x, given in zip(inputs, example_inputs, strict=True) if is_floating(given) and given.requires_grad}
     leaves = {x for x in flows if example_inputs[inputs.index(x)].is_leaf}
     base = {x: x for x in inputs}
-    is_on, found = torch.is_grad_enabled(), set[Node]()
+    is_on, found, modes = torch.is_grad_enabled(), set[Node](), set[Any]()
     for node in gm.graph.nodes:
         if node.target in GRAD_MODES:
             is_on = node.args[0] is True
-        if node.op not in ("call_function", "call_method") or not is_on:
+        if node.target is torch._C._InferenceMode and node.args == (True,):
+            modes.add(node)
+        elif node.target == "__exit__":
+            modes.discard(node.args[0])
+        if node.op not in ("call_function", "call_method") or not is_on or modes:
             continue
         name = name_of(node)
         given = node.all_input_nodes

@@ -22,6 +22,7 @@ from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .operator_signature import declared, signature_of
 from .storage_offsets import AS_STRIDED, beginnings, check_offset
+from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
 
@@ -182,14 +183,15 @@ class AtenTracer:
             result = tuple(None if k in lengths else type for k, type in enumerate(result))
         made = self.graph.add(op, graph_args, graph_kwargs, result, self.line)
         offsets = self.offsets(made if isinstance(made, Value) else made[0], args)
-        if isinstance(made, Value):
-            return lazily(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
-        results = [
-            lengths.get(k)
-            if value is None
-            else lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
-            for k, value in enumerate(made)
-        ]
+        with inference_mode_of_result(func, args):
+            if isinstance(made, Value):
+                return lazily(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
+            results = [
+                lengths.get(k)
+                if value is None
+                else lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
+                for k, value in enumerate(made)
+            ]
         return results if signature.returns_list else tuple(results)
 
     def offsets(self, made: Value | None, args: tuple) -> Sequence[int] | None:

@@ -26,6 +26,14 @@ def plain_tensors() -> Iterator[None]:
         yield
 
 
+def inference_mode_of_result(func: Any, args: tuple) -> Any:
+    """In inference mode, which the graph itself may enter, a view of a tensor from outside is no inference tensor."""
+    if not (torch.is_inference_mode_enabled() and func._schema.returns[0].alias_info and args):
+        return contextlib.nullcontext()
+    base = args[0]
+    return torch.inference_mode(not isinstance(base, torch.Tensor) or base.is_inference())
+
+
 def dispatcher_kept() -> Any:
     """Restores dispatch keys. An error inside torch's C++ code may leave some disabled, autograd's among them."""
     return torch._C._ForceDispatchKeyGuard(

@@ -46,7 +46,9 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if LiveInt in map(type, args):
         takes_sizes = m.symbolic_sizes is not None and function.__module__ == "torch.nn.functional"
         args = tuple(
-            a.settle() if type(a) is LiveInt and not (takes_sizes and m.symbolic_sizes.symbols.takes(a)) else a
+            a.settle()
+            if type(a) is LiveInt and not (takes_sizes and m.symbolic_sizes.takes(a, function.__name__))
+            else a
             for a in args
         )
     args, kwargs = constant_tensors.with_numbers(m, function, function.__name__, args, kwargs)

@@ -46,7 +46,7 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if not torch_calls.takes_live_numbers(function) and not torch_calls.is_filled_by_number(name, given, kwargs):
-        args = settle_arguments(m, args, kwargs, takes_sizes(m, name))
+        args = settle_arguments(m, name, args, kwargs, takes_sizes(m, name))
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
     if name in torch_calls.STATE and not m.recorder.changes_its_own(
         name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
@@ -103,14 +103,14 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
     return MISSING
 
 
-def settle_arguments(m: Any, args: tuple, kwargs: dict, takes_graph_numbers: bool) -> tuple:
+def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_numbers: bool) -> tuple:
     """The arguments of a call that may depend on the value of a number: live scalars are guarded, but for sizes."""
     if any([issubclass(type(a), Live) for a in args]):
         args = tuple(
             [
                 a
                 if m.symbolic_sizes is not None
-                and m.symbolic_sizes.symbols.takes(a)
+                and m.symbolic_sizes.takes(a, name)
                 or takes_graph_numbers
                 and graph_numbers.is_graph_number(a)
                 else native_reads.settled(a)

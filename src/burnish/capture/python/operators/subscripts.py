@@ -43,7 +43,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         key = constant_tensors.with_limits(m, key)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
-            if m.symbolic_sizes.symbols.takes(key):
+            if m.symbolic_sizes.takes(key, "__getitem__"):
                 return m.perform(operator.getitem, container, key)
         if not takes_sizes(m, "__getitem__"):
             graph_numbers.settle_numbers(m, key)
@@ -171,6 +171,8 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         native_reads.expose(m, key)
         native_reads.expose(m, value)
         check_index(m, key)
+        if m.symbolic_sizes is not None:
+            m.symbolic_sizes.check_slices(container, key)
         m.perform(operator.setitem, container, key, graph_numbers.in_tensors_type(m, value, container))
         return None
     if type(container) is numpy_kinds.ARRAY:
