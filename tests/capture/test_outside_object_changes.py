@@ -1,6 +1,7 @@
 """Outside objects that change between two calls: every read is repeated or guarded."""
 
 import array
+import collections
 import ctypes
 import functools
 import itertools
@@ -126,3 +127,40 @@ def test_files_and_environment_are_read_on_every_run():
             os.remove(flag)
 
     return fn, [(torch.ones(2), Before(functools.partial(change, i))) for i in range(4)]
+
+
+@program
+def test_length_of_a_list_that_grows_is_no_constant():
+    seen = []
+
+    def fn(x):
+        before = len(seen)
+        seen.append(before)
+        return x * len(seen) + before, len(seen) > 3
+
+    return fn, [(torch.ones(2),)] * 6, seen
+
+
+@program
+def test_length_of_a_list_that_is_written_in_another_way():
+    seen = []
+
+    def fn(x):
+        seen.append(2)
+        if len(seen) > 2:
+            seen.pop(0)
+        seen.append(3)
+        return x * len(seen)
+
+    return fn, [(torch.ones(2),)] * 4, seen
+
+
+Scaled = collections.namedtuple("Scaled", "tensor factor")
+
+
+@program
+def test_number_in_a_named_tuple_is_no_constant():
+    def fn(scaled):
+        return scaled.tensor * scaled.factor, scaled, scaled._replace(factor=1), type(scaled)
+
+    return fn, [(Scaled(torch.ones(2), factor),) for factor in (1, 2, 3, 4, 2.5)]

@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 from ..errors import BackendError
 from ..runtime.segments import Holders
 
-OUTPUTS = (torch.Tensor, int, float, complex, type(None))
+OUTPUTS = (torch.Tensor, int, float, complex, type(None), torch._C._InferenceMode)
 
 
 class FirstRun:

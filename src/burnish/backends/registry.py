@@ -20,6 +20,8 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import linecache
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,13 +46,16 @@ OURS = {name: f"burnish.backends.{name}" for name in ("aot_eager", "burnish", "e
 """Our own backends: the modules that hold them as `BACKEND`, each imported when the backend is first used."""
 
 
+STACK_TRACE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A registered backend. Calling it compiles a graph.
 
     `runs_python`: the backend runs the graph by calling each node's Python target. It gets graphs with opaque Python
-    callables, and accepts any numbers. Other backends are assumed to treat numbers among the example inputs as
-    constants, like everything built on AOTAutograd. So they compile once for each combination of numbers.
+    callables, and accepts any numbers. Other backends get symbols for sizes and numbers that change, as from
+    `torch.compile` (`symbolic_compile`). A backend that does not take symbols compiles once for each combination.
 
     `perform(function, args, kwargs)`: makes the torch calls while a graph is recorded; None for a plain call.
     `ahead()`: called when a trace begins whose graph the backend will get.
@@ -73,6 +78,11 @@ class Backend:
         """Compile a graph. `gm` is not changed, unless the backend runs it directly."""
         if self.runs_python:
             return self._compile(gm, example_inputs)
+        show_source_lines(gm)
+        from .symbolic_compile import compile_symbolic, has_symbols  # other backends than ours, when they compile
+
+        if has_symbols(gm, example_inputs):
+            return compile_symbolic(self._compile, gm, example_inputs)
         if has_numbers(example_inputs):
             return compile_per_number(self._compile, gm, example_inputs)
         return self._compile(own_copy(gm), list(example_inputs))
@@ -110,6 +120,15 @@ class Backend:
     def is_ours(self) -> bool:
         fn: object = getattr(self.fn, "func", self.fn)  # of a partial with options
         return str(getattr(fn, "__module__", "")).startswith("burnish.")
+
+
+def show_source_lines(gm: GraphModule) -> None:
+    """Add to each node's `stack_trace` the line of source at its end, which `print_readable` shows."""
+    for node in gm.graph.nodes:
+        trace = node.meta.get("stack_trace")
+        found = STACK_TRACE.fullmatch(trace) if trace else None
+        if found is not None:
+            node.meta["stack_trace"] = f"{trace}\n    {linecache.getline(found[1], int(found[2])).strip()}\n"
 
 
 def suppresses_errors() -> bool:

@@ -17,15 +17,22 @@ from torch.fx import GraphModule
 
 
 def tracing_context(gm: GraphModule, example_inputs: list[Any]) -> contextlib.AbstractContextManager[Any]:
-    has_nested = any(isinstance(x, torch.Tensor) and x.is_nested and x.layout is torch.jagged for x in example_inputs)
-    if not (has_nested or any(map(has_loop, gm.modules()))):
+    if not needs_context(gm, example_inputs):
         return contextlib.nullcontext()
     # These imports are slow.
     from torch._guards import TracingContext, tracing
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=not has_nested)))
+    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=not has_nested(example_inputs))))
+
+
+def needs_context(gm: GraphModule, example_inputs: list[Any]) -> bool:
+    return has_nested(example_inputs) or any(map(has_loop, gm.modules()))
+
+
+def has_nested(inputs: list[Any]) -> bool:
+    return any(isinstance(x, torch.Tensor) and x.is_nested and x.layout is torch.jagged for x in inputs)
 
 
 def has_loop(module: torch.nn.Module) -> bool:

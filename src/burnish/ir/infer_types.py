@@ -13,8 +13,9 @@ import torch
 
 from ..ops import operator_families  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
+from ..tensors.dtypes import NAMES
 from ..tensors.observed_results import types_of_result
-from ..tensors.tensor_types import NAMES, NumberType, TensorType
+from ..tensors.tensor_types import NumberType, TensorType
 from .graph import map_values, types_of, values_in
 from .untraceable_graph import Untraceable
 

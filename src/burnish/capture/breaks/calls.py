@@ -135,7 +135,9 @@ FOREIGN_COMPILED = kind(
     "foreign-compiled",
     title="code that another compiler has made is called",
     why="""A `torch.jit` module or a function that was compiled elsewhere is a finished program: there is no Python
-        left for capture to follow, so it is called as it is.""",
+        left for capture to follow, so it is called as it is. A function of `torch.jit.script` is part of the graph if
+        it only computes with tensors and numbers: it draws no random numbers, writes to no tensor and does not branch
+        on data.""",
     what_to_do="""Call the original module or function in place of the compiled one, and compile only the outermost
         function, once.""",
     broken="""
@@ -227,10 +229,12 @@ COLLECTIVE_CALL = kind(
     "B208",
     "collective-call",
     title="a call that other processes take part in",
-    why="""The function is one of `torch.distributed`: it waits for other processes, sends them tensors, or makes a
-        `DTensor`, of which each holds a part. A graph is what one process does, so it is called as it is.""",
-    what_to_do="""Nothing is wrong with it. Where the break costs, gather such calls at the beginning or the end of the
-        compiled function, or call them outside of it.""",
+    why="""The function is one of `torch.distributed` that has no form without side effects: it broadcasts, sends or
+        receives, returns a handle to wait for (`async_op=True`), writes into a tensor that requires gradients, or makes
+        a `DTensor`, of which each process holds a part. It is called as it is.""",
+    what_to_do="""`all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter_tensor` and `all_to_all_single`
+        without a handle, and `torch.distributed._functional_collectives`, stay in the graph. Where another call costs,
+        gather such calls at the beginning or the end of the compiled function, or call them outside of it.""",
     broken="""
         import torch
         from torch import distributed as dist
@@ -238,7 +242,7 @@ COLLECTIVE_CALL = kind(
 
         def fn(x):
             y = x * 2
-            dist.all_reduce(y)
+            dist.broadcast(y, src=0)
             return y
 
         fn(torch.ones(3))
@@ -252,7 +256,7 @@ COLLECTIVE_CALL = kind(
         def fn(x):
             return x * 2
 
-        dist.all_reduce(fn(torch.ones(3)))
+        dist.broadcast(fn(torch.ones(3)), src=0)
         dist.destroy_process_group()
         """,
 )

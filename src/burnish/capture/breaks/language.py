@@ -41,14 +41,16 @@ OUTSIDE_ITERATOR = kind(
     "B302",
     "outside-iterator",
     title="an iterator from outside the function is advanced",
-    why="""The iterator or generator existed before the call and hands out the next item on each call. How far it has
-        come cannot be checked beforehand, and a step once taken cannot be taken back, so Python takes it.""",
+    why="""The iterator existed before the call or the last break, and what it hands out next cannot be read without
+        advancing it: it is not one over a list, tuple, dictionary, set, range or string (or `enumerate` or `zip` of
+        these), the container has just been changed, or the loop is long. So Python takes the step.""",
     what_to_do="""Take the item outside, `item = next(iterator)`, and pass it in as an argument. Or pass in the list
         and iterate inside the function.""",
     broken="""
+        import itertools
         import torch
 
-        scales = iter([1.0, 2.0, 3.0])
+        scales = itertools.cycle([1.0, 2.0, 3.0])
 
         def fn(x):
             return x * next(scales)

@@ -87,7 +87,11 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
 
 
 def hashes_in_python(key: Any) -> bool:
-    return isinstance(type(key).__hash__, types.FunctionType)
+    """Parameters have a hash in Python, too, but it is their address."""
+    found = type(key).__hash__
+    return isinstance(found, types.FunctionType) and not (
+        isinstance(key, torch.nn.Parameter) and found is torch.Tensor.__hash__
+    )
 
 
 def is_constant_key(key: Any) -> bool:

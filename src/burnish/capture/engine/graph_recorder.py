@@ -22,6 +22,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
@@ -170,7 +171,7 @@ class Recorder(TorchFunctionMode):
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
         known = torch_calls.known(func)
-        unbacked, is_source = self.tracer.unbacked_sizes, False
+        unbacked, is_source, changed = self.tracer.unbacked_sizes, False, None
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
@@ -184,10 +185,10 @@ class Recorder(TorchFunctionMode):
                     for value in args:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
-            if role != torch_calls.RECORD and not (
-                args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)
-            ):
-                return role, what
+            if role != torch_calls.RECORD:
+                if not (args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+                    return role, what
+                changed = result
         if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
             self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
         try:
@@ -197,6 +198,8 @@ class Recorder(TorchFunctionMode):
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
+        if changed is not None:  # from here on the object is what this call returns, with another shape
+            self.known[id(changed)] = (weakref.ref(changed), Handle(len(self.calls) - 1))
         if is_source:
             unbacked.note_call(len(self.calls) - 1, torch_calls.name_of(func), args, kwargs, result)
         elif unbacked.has_sizes:
@@ -211,7 +214,6 @@ class Recorder(TorchFunctionMode):
         return (
             (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
-            and self.tracer.symbolic_sizes is None
             and id(tensor) not in self.tracer.origins
             and self.handle_of(tensor) is not None
         )
@@ -246,6 +248,8 @@ class Recorder(TorchFunctionMode):
             if dim is not None:
                 self.grown[len(self.calls)] = dim
         self.calls.append(call)
+        if is_wait(target):
+            self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
         self.register(result, Handle(len(self.calls) - 1))
 
     def register(self, value: Any, handle: Handle) -> None:

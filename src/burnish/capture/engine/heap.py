@@ -30,6 +30,8 @@ from .object_kinds import (
     SINGLETON_IDS,
     has_fixed_meaning,
     is_compared_by_value,
+    is_made_by_call,
+    is_named_tuple,
     is_plain_kind,
 )
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
@@ -63,6 +65,7 @@ class Heap:
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
         self.live_numbers: dict[int, Any] = {}  # by source
+        self.readings: dict[int, Any] = {}  # of native iterators from outside: see outside_iterators
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
         self.has_decimals = False  # then the decimal context is guarded
@@ -119,7 +122,9 @@ class Heap:
                 else:
                     self.guard("same", source, origin.source)
             return value
-        if has_fixed_meaning(value):
+        if has_fixed_meaning(value) and not (
+            kind is types.FunctionType and is_made_by_call(value) and (is_slot or source.path() in self.tracer.changing)
+        ):
             self.add("is", source, value)
             if kind is not types.FunctionType:
                 return value
@@ -309,21 +314,21 @@ class Heap:
             is_live = is_known_to or source.path() in changing
             is_live = is_live or said is not None and said.is_dynamic_number(value, source)
             return self.live_number(value, source) if is_live else None
-        if type(value) is not tuple:
+        kind = type(value)
+        if kind is not tuple and not is_named_tuple(kind):
             return None
         parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
         if all(part is None for part in parts):
             return None
         found = self.live_numbers.get(id(source))
         if found is None:
-            self.guard("type", source, tuple)
+            self.guard("type", source, kind)
             self.guard("length", source, len(value))
-            found = self.live_numbers[id(source)] = tuple(
-                [
-                    self.admit(part, source.item(i)) if number is None else number
-                    for i, (part, number) in enumerate(zip(value, parts, strict=True))
-                ]
-            )
+            items = [
+                self.admit(part, source.item(i)) if number is None else number
+                for i, (part, number) in enumerate(zip(value, parts, strict=True))
+            ]
+            found = self.live_numbers[id(source)] = tuple.__new__(kind, items)
         return found
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:

@@ -13,7 +13,7 @@ import torch
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..numbers import numpy_kinds
-from .interpreted_or_native import is_trusted
+from .interpreted_or_native import is_pure_module, is_trusted
 from .object_lifetimes import store_class_fact
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
@@ -123,6 +123,11 @@ def is_plain_kind(kind: type) -> bool:
     return found
 
 
+def is_named_tuple(kind: type) -> bool:
+    """Whether it is a class of ``collections.namedtuple`` or ``typing.NamedTuple``, and no subclass of one."""
+    return kind.__bases__ == (tuple,) and "_fields" in kind.__dict__
+
+
 def has_fixed_meaning(value: Any) -> bool:
     kind = type(value)
     if is_plain_kind(kind):
@@ -136,3 +141,13 @@ def has_fixed_meaning(value: Any) -> bool:
     if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
         return True
     return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper
+
+
+def is_made_by_call(value: types.FunctionType) -> bool:
+    """Whether each call may make such a function again, and it is interpreted, or its code is all that matters."""
+    if "<locals>" not in value.__qualname__ or "__burnish_original__" in value.__dict__:
+        return False
+    if value.__closure__ is None and value.__defaults__ is None and value.__kwdefaults__ is None:
+        return True
+    module = value.__module__ or "torch"
+    return module.partition(".")[0] != "torch" and not is_pure_module(module)

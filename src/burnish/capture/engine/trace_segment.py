@@ -107,6 +107,7 @@ def trace_on(
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), after
+    tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
     tracer.enters_modes = program.enters_modes
@@ -186,7 +187,7 @@ def choose_symbolic_sizes(
     dynamic = program.options.dynamic
     said = requests_for(program.options.sizes, program.function, program.subject)
     tracer.size_requests = said or None
-    if (dynamic is False and not said) or not getattr(program.options.backend, "runs_python", False):
+    if dynamic is False and not said:
         return None
     if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
         dynamic = True

@@ -147,6 +147,7 @@ class Tracer(Machine):
         self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
+        self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], str] = {}

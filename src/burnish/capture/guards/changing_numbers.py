@@ -10,9 +10,11 @@ looked up, and the next trace takes them as live scalars (``live_scalars``), wit
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from ..numbers import numpy_kinds
+from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .guards import MISSING_ERRORS, Guard, entry_of
 from .object_sources import Source
@@ -31,11 +33,13 @@ READERS = {
     "array": lambda base, key: tensor_of_array(base),
     "keys": lambda base, key: list(base),
     "values": lambda base, key: list(base.values()),
+    **{kind: lambda base, key, read=read: read(base) for kind, read in iterator_contents.READERS.items()},
 }
 
 
 def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
-    """The paths (``Source.path``) of the numbers that differ now from what the guards expect."""
+    """The paths (``Source.path``) of the numbers that differ now from what the guards expect, of lists of another
+    length, and of functions that are others with the same code: calls make them."""
     found: set[tuple] = set()
     values: dict[int, Any] = {}
     types = guarded_types(guards)
@@ -50,6 +54,21 @@ def changed_numbers(guards: list[Guard], slots: list) -> set[tuple]:
             except MISSING_ERRORS:
                 continue
             if type(now) is type(expected) and now != expected:
+                found.add(source.path())
+        elif kind == "length" and source is not None and types.get(id(source)) is list:
+            try:
+                items = value_at(source, slots, values, types)
+            except MISSING_ERRORS:
+                continue
+            if type(items) is list and len(items) != expected:
+                found.add(source.path())
+        elif kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
+            assert source is not None
+            try:
+                other = value_at(source, slots, values, types)
+            except MISSING_ERRORS:
+                continue
+            if other is not expected and type(other) is FunctionType and other.__code__ is expected.__code__:
                 found.add(source.path())
     return found
 

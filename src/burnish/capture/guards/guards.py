@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .container_bases import base_of, elements_of, length_of
 from .object_sources import Source
@@ -138,6 +139,8 @@ class CheckWriter:
             return f"{self.constant(tensor_of_array)}({base})"
         if source.kind == "keys":
             return f"list({base})"
+        if source.kind in iterator_contents.READERS:
+            return f"{self.constant(iterator_contents.READERS[source.kind])}({base})"
         if source.kind == "values":
             return f"list({base}.values())"
         raise AssertionError(source.kind)

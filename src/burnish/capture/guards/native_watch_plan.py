@@ -36,6 +36,7 @@ from ..numbers import numpy_kinds
 from ..numbers.live_scalars import Expression
 from .changing_numbers import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
+from .iterator_contents import READABLE
 from .object_sources import Source
 from .tensor_metadata import WithoutRules, has_plain_facts, is_comparable
 
@@ -48,6 +49,7 @@ TABLES = (dict, collections.OrderedDict)
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 NEVER_PINNED = (
     *(tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS),
+    *READABLE,
     *((numpy_kinds.ARRAY,) if numpy_kinds.ARRAY is not None else ()),
 )
 FIELDS = {

@@ -97,6 +97,8 @@ class Source:
             return f"list({base}.values())"
         if self.kind == "plain":
             return f"{base}.as_subclass(torch.Tensor)"
+        if self.kind in ("rest", "parts", "container"):
+            return f"{self.kind} of {base}"
         if self.kind == "array":
             return f"torch.from_numpy({base})"
         assert base is not None

@@ -41,13 +41,11 @@ from ..numpy_calls import array_operations
 from ..pytorch import (
     activation_checkpointing,
     backward_and_grad,
+    collectives,
     cond,
     constant_queries,
     cuda_calls,
     function_modes,
-    lazy_modules,
-    module_hooks,
-    optimizers,
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
@@ -55,6 +53,7 @@ from ..pytorch import (
 )
 from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
+from ..pytorch.modules import lazy_modules, module_hooks, optimizers
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
 from .attributes import attribute_writes
@@ -238,6 +237,7 @@ BUILTINS: dict[Any, Callable] = {
     **object_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
+    **collectives.BUILTINS,
     id: _id,
     hash: _hash,
     locals: _frame_locals,

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import collections
-import gc
 from typing import Any
-
-
-def table_of(iterator: Any) -> Any:
-    """The dictionary or set behind an iterator; None when it is exhausted."""
-    return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
 
 
 def keys_of(snapshot: list, table: Any) -> list:

@@ -22,7 +22,7 @@ from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import array_operations
-from ..pytorch import module_hooks
+from ..pytorch.modules import module_hooks
 from ..subclasses import make_tensors
 from . import random_objects
 from .attributes.class_lookup import lookup
@@ -186,8 +186,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
     if isinstance(items, Generator) or iteration.needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
-    if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
-        m.stop(breaks.OUTSIDE_ITERATOR, f"{cls.__name__}() of a {type(items).__qualname__}")
+    iteration.refuse_outside(m, items, f"{cls.__name__}()")
     for value in args:
         if cls is list or cls is tuple:
             m.heap.expose_items(value)
@@ -335,8 +334,7 @@ def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _is_safe(m: Any, iterables: tuple) -> bool:
     for items in iterables:
-        if m.heap.is_outside_iterator(items) and hasattr(type(items), "__next__"):
-            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(items).__qualname__}")
+        iteration.refuse_outside(m, items)
         if not (
             isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, torch.Tensor))
             or value_kinds.is_known_native(type(items))
@@ -462,10 +460,10 @@ CONSTRUCTORS: dict[type, Any] = {
 def _add_itertools() -> None:
     for name, place, always in (
         ("accumulate", (0, 1), True),
-        ("chain", (0,), False),
-        ("islice", (0, 1), False),
-        ("pairwise", (0, 1), False),
-        ("zip_longest", (0,), False),
+        ("chain", (0,), True),
+        ("islice", (0, 1), True),
+        ("pairwise", (0, 1), True),
+        ("zip_longest", (0,), True),
         ("groupby", (0, 1), True),
         ("compress", (0, 2), True),
         *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse")),

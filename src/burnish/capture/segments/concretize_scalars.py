@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
+from ..guards.iterator_contents import table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers import tensor_extremes
 from ..numbers.live_scalars import Live
-from ..python.dictionary_iterators import TABLE_ITERATORS, table_of
+from ..python.dictionary_iterators import TABLE_ITERATORS
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import VIEWS

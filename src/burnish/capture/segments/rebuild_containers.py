@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..guards.container_bases import elements_of, length_of
-from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view, table_of
+from ..guards.iterator_contents import table_of
+from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view
 from .rebuild_instances import build_attributes
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable

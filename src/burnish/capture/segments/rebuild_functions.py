@@ -47,8 +47,8 @@ def class_of_method(value: Any, owner: Any) -> type | None:
 
 def build_builtin(to: Rebuilder, value: Any) -> str:
     owner = value.__self__
-    if owner is None or isinstance(owner, (types.ModuleType, type)):
-        return to.constant(value)
+    if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
+        return to.constant(value)  # pybind11's functions hold their own record, the same for all objects of a class
     name = value.__name__
     if type(owner) in PLAIN_OWNERS:
         return to.name(value, f"({to.build(owner)}).{name}")

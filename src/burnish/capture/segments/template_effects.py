@@ -95,6 +95,10 @@ class Effects:
             else:
                 parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
                 self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
+        elif isinstance(obj, set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
+            before = set(map(id, origin.snapshot))
+            parts = ", ".join(self.to.build(v) for v in set.__iter__(obj) if id(v) not in before)
+            self.to.lines.append(f"{self.to.constant(set.update)}({target}, [{parts}])")
         elif isinstance(obj, (set, collections.deque)):
             kind = set if isinstance(obj, set) else collections.deque
             parts = ", ".join(self.to.build(v) for v in kind.__iter__(obj))

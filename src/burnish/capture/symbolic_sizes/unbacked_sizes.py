@@ -22,7 +22,6 @@ from ..engine.recorded_calls import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_calls
-from .library_operator_sizes import sizes_from_data
 from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
 
@@ -80,6 +79,8 @@ class UnbackedSizes:
         if not may_keep_sizes(self.tracer) or "out" in kwargs:
             return False
         if isinstance(func, torch_calls.OF_LIBRARIES):
+            from .library_operator_sizes import sizes_from_data  # few operators have such results
+
             self.dims = sizes_from_data(func, args, kwargs, result)
             return self.dims is not None
         self.dims, name = None, torch_calls.name_of(func)

@@ -75,9 +75,12 @@ def exactly(value: object) -> tuple[type, str]:
     return type(value), repr(value)
 
 
-def own_copy(gm: GraphModule) -> GraphModule:
-    """A copy of the graph over the same tensors and submodules: a backend may rewrite the graph it is given."""
+def own_copy(gm: GraphModule, first: Sequence[str] = ()) -> GraphModule:
+    """A copy of the graph over the same tensors and submodules: a backend may rewrite the graph it is given. ``first``:
+    names of further inputs, before the others."""
     graph = Graph()
+    for name in first:
+        graph.placeholder(name)
     graph.output(graph.graph_copy(gm.graph, {}))
     copied = graph_module(gm, graph)
     copied.meta.update(gm.meta)

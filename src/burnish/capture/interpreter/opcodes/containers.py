@@ -100,7 +100,7 @@ def merge_keywords(m, f, arg: int, function):
     """A duplicate key is an error that names the function."""
     target, other = f.stack[-arg - 1], f.stack[-1]
     if type(other) is dict and target.keys().isdisjoint(other) and set(map(type, other)) <= {str}:
-        target.update(m.to_dict(other))
+        m.extend("dict_update", target, other)
         f.stack.pop()
         return None
     if not may_have_keys(other):
@@ -119,7 +119,7 @@ def merge_keywords(m, f, arg: int, function):
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(m, f, arg):
-    f.stack[-1] = tuple(f.stack[-1])
+    f.stack[-1] = m.to_tuple(f.stack[-1], None)
 
 
 @op("UNPACK_SEQUENCE")

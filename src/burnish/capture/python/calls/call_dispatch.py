@@ -53,9 +53,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
-        if is_collective_operator(function):
-            m.stop(breaks.COLLECTIVE_CALL, str(function))
-        if library_operators.runs_python(function):
+        if not is_collective_operator(function) and library_operators.runs_python(function):
             return call_registered(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
@@ -68,8 +66,10 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = array_operations.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
-        m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
+    if isinstance(function, torch.jit.ScriptFunction):
+        from ...pytorch import scripted_functions  # few programs call any
+
+        return scripted_functions.call(m, function, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):
         return call(m, method, args, kwargs)

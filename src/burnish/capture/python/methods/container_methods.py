@@ -170,8 +170,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
                 "extend": container_polyfills.list_extend,
             }.get(name, container_polyfills.list_extended)
             return m.call(polyfill, (items, other), {})
-        if m.heap.is_outside_iterator(other) and hasattr(type(other), "__next__"):
-            m.stop(breaks.OUTSIDE_ITERATOR, f"elements of a {type(other).__qualname__}")
+        iteration.refuse_outside(m, other)
         m.heap.expose(other)
         if origin is not None:
             if isinstance(items, list) and other is not items:

@@ -14,12 +14,12 @@ from typing import Any
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
-from ...interpreter.frames import MISSING, Generator
+from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
-from ..operators import native_reads, truth_and_identity, value_kinds
+from ..operators import iteration, native_reads, truth_and_identity, value_kinds
 from ..polyfills import object_polyfills, operator_polyfills
 from .container_methods import dict_of_keys
 
@@ -93,6 +93,11 @@ def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict
 
 def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if m.heap.is_outside_iterator(owner):
+        if name == "__next__" and not args and not kwargs:
+            value = iteration.advance(m, owner)
+            if value is EXHAUSTED:
+                raise fr.Raised(StopIteration())
+            return value
         m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {type(owner).__qualname__}")
     return native_calls.native(m, method, args, kwargs)
 

@@ -22,6 +22,7 @@ from ...interpreter.reads_past_overrides import may_have_keys
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
 from ...numpy_calls import array_operations
+from .. import outside_iterators
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
@@ -74,6 +75,8 @@ def needs_interpreting(m: Any, value: Any) -> bool:
         return False
     if kind is Generator or array_operations.is_number(m, value):
         return True
+    if kind in outside_iterators.READABLE:
+        return m.heap.is_outside_iterator(value)
     for name in ("__iter__", "__next__", "__getitem__", "keys"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
@@ -81,6 +84,13 @@ def needs_interpreting(m: Any, value: Any) -> bool:
         if found is not MISSING and name == "__iter__" and not issubclass(kind, collections.OrderedDict):
             return False
     return False
+
+
+def refuse_outside(m: Any, value: Any, what: str = "elements") -> None:
+    """Stop where C code would advance an iterator from outside that cannot be read ahead."""
+    kind = type(value)
+    if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__") and kind not in outside_iterators.READABLE:
+        m.stop(breaks.OUTSIDE_ITERATOR, f"{what} of a {kind.__qualname__}")
 
 
 def iterate(m: Any, value: Any) -> Any:
@@ -137,7 +147,7 @@ def advance(m: Any, iterator: Any) -> Any:
             m.frame.completion = fr.FOR_ITER
         return answer
     if m.heap.is_outside_iterator(iterator):
-        m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
+        return outside_iterators.advance(m, iterator)
     if kind in PLAIN_ITERATORS:
         return next(iterator, EXHAUSTED)
     if kind in KEYED_ITERATORS:

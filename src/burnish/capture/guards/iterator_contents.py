@@ -1,0 +1,93 @@
+"""Contents of native iterators: what an iterator over a builtin container will return, read without advancing it.
+
+    rest_of(iter([a, b, c]))          [a, b, c]; after one `next`: [b, c]
+    parts_of(enumerate(iterator, 1))  (iterator, 1)
+
+Both are read through ``__reduce__``. Sources of these kinds do not depend on the position of the iterator: the next
+element is element 0. So one segment serves all iterations of a loop that are alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+MOST = 128
+"""The most elements that are read ahead. If there are more, a segment takes one: a long loop is not unrolled."""
+
+BY_INDEX = frozenset(
+    map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"), iter(b"")))
+)
+BACKWARDS = frozenset((type(reversed([])), reversed))
+OF_TABLES = frozenset(
+    map(
+        type,
+        (*(step(view({})) for view in (dict.keys, dict.values, dict.items) for step in (iter, reversed)), iter(set())),
+    )
+)
+PAIRS = frozenset(map(type, (iter({}.items()), reversed({}.items()))))
+ENDLESS = frozenset((itertools.count, itertools.repeat))
+LEAVES = BY_INDEX | BACKWARDS | OF_TABLES | ENDLESS
+COMPOSITES = frozenset((enumerate, zip))
+READABLE = LEAVES | COMPOSITES
+SLICED = frozenset((list, tuple, range, str, bytes))
+
+
+def reduced(iterator: Any) -> tuple:
+    """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses."""
+    if sys.version_info < (3, 12) or type(iterator).__module__ != "itertools":
+        return iterator.__reduce__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return iterator.__reduce__()
+
+
+def container_of(iterator: Any) -> Any:
+    """The list, dictionary or set that an iterator reads."""
+    return table_of(iterator) if type(iterator) in OF_TABLES else iterator.__reduce__()[1][0]
+
+
+def parts_of(iterator: Any) -> tuple:
+    """What ``enumerate`` or ``zip`` was made of; its iterators are the ones it advances."""
+    return iterator.__reduce__()[1]
+
+
+def rest_of(iterator: Any) -> Any:
+    """The next elements, at most ``MOST``; None if they cannot be read."""
+    kind = type(iterator)
+    try:
+        _, given, *state = reduced(iterator)
+    except (RuntimeError, TypeError):  # a dictionary of another size
+        return None
+    if kind is itertools.count:
+        return _numbers(*given)
+    if kind is itertools.repeat:
+        return (given[0],) * min(given[1] if len(given) > 1 else MOST, MOST)
+    if not given:
+        return ()
+    (items,) = given
+    if kind in OF_TABLES:
+        return items if len(items) < MOST else None
+    if type(items) not in SLICED:
+        return None
+    at = state[0] if state and state[0] is not None else 0
+    if kind in BACKWARDS:
+        return items[at : at - MOST if at >= MOST else None : -1] if at >= 0 else ()
+    return items[at : at + MOST]
+
+
+def _numbers(start: Any, step: Any = 1) -> Any:
+    return range(start, start + step * MOST, step) if type(start) is type(step) is int and step else None
+
+
+def table_of(iterator: Any) -> Any:
+    """The dictionary or set behind an iterator; None when it is exhausted."""
+    return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
+
+
+READERS: dict[str, Callable[[Any], Any]] = {"rest": rest_of, "parts": parts_of, "container": container_of}
+"""By kind of source."""
