@@ -196,6 +196,20 @@ def test_rule_that_raises():
     return fn, [(torch.randn(3),) for _ in range(3)]
 
 
+@program
+def test_rule_that_raises_after_a_draw():
+    class Fills(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return out.fill_(0.5) if func is nn.init.kaiming_uniform_ else out
+
+    def fn(x):
+        with Fills():
+            return nn.Linear(3, 2)(x)
+
+    return fn, [(torch.randn(2, 3),) for _ in range(3)]
+
+
 @program_with_caller
 def test_mode_that_is_left_by_the_caller():
     mode = AddOne()
@@ -240,7 +254,8 @@ def test_device_of_a_block():
             a = torch.ones(3)
             with torch.device("cpu"):
                 b = torch.arange(3.0)
-        return x * a.shape[0] + b, a.device.type, device.type, torch.ones(2)
+            c = torch.get_default_device().type
+        return x * a.shape[0] + b, a.device.type, device.type, c, torch.ones(2), torch.get_default_device().type
 
     return fn, [(torch.randn(3),) for _ in range(3)]
 

@@ -119,6 +119,7 @@ def fail_call(
             recorder.undo_to(mark)
             if (
                 recorder.pending_break is None
+                and not tracer.modes  # whose rules may have raised it
                 and tracer.will_be_handled(error)
                 and fails_by_shape(function, args, kwargs)
             ):

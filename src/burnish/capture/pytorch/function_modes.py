@@ -31,6 +31,7 @@ from torch.overrides import (
 )
 
 from .. import breaks
+from ..interpreter.frames import MISSING
 
 
 def why_not_enter(m: Any, mode: Any) -> str | None:
@@ -99,6 +100,16 @@ def refuse(m: Any, what: str) -> None:
         m.stop(breaks.GLOBAL_SWITCH, f"{what} under a torch function mode")
 
 
+def default_device(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``torch.get_default_device()``, which asks torch's stack, and makes a tensor under the modes on it."""
+    if not m.modes:
+        return MISSING
+    if any(type(mode).__module__ != "torch.utils._device" for mode in m.modes):
+        refuse(m, "get_default_device()")
+    with entered_in_torch(m):
+        return m.plainly(torch.get_default_device)
+
+
 def asked_for(question: FunctionType) -> Any:
     """A query of the stack: on torch's is only the recorder."""
 
@@ -112,6 +123,7 @@ def asked_for(question: FunctionType) -> Any:
 HANDLERS = {
     _get_current_function_mode: asked_for(_get_current_function_mode),
     _get_current_function_mode_stack: asked_for(_get_current_function_mode_stack),
+    torch.get_default_device: default_device,
     TorchFunctionMode.__enter__: enter,
     TorchFunctionMode.__exit__: leave,
     _push_mode: push,
