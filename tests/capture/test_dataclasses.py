@@ -366,3 +366,18 @@ def test_enum_members_as_dict_keys():
 
     x = torch.randn(2)
     return fn, [(x, Mode.TRAIN), (x, Mode.EVAL), (x, Mode.TRAIN, Before(lambda: table.update({Mode.TRAIN: torch.sin})))]
+
+
+@program(breaks=0)
+def test_text_of_a_dataclass_that_holds_itself():
+    @dataclass
+    class Node:
+        value: int
+        below: list = field(default_factory=list)
+
+    def fn(x, n):
+        leaf, root = Node(n), Node(1)
+        root.below += [leaf, root]
+        return x + 1, f"{root}", str(leaf), repr([leaf])
+
+    return fn, [(torch.ones(2), n) for n in (2, 3, 2)]

@@ -26,6 +26,7 @@ from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
+from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.program_errors import internal
 from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
@@ -56,6 +57,10 @@ def _named(value: Any) -> Any:
     if kind is type:
         return DTYPE_OF.get(value, value)
     return list(value) if kind is range and len(value) <= MOST_NAMED else value
+
+
+GIVEN_BY_VALUE = frozenset((int, float, complex, str))
+"""Torch reads objects of classes that derive from these past the methods of the classes."""
 
 
 class Recorder(TorchFunctionMode):
@@ -314,6 +319,8 @@ class Recorder(TorchFunctionMode):
             return value.item()
         if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value
+        if base_of_value(kind) in GIVEN_BY_VALUE:
+            return value_of(value)
         raise NotRecordable(f"an argument of type {kind.__name__}")
 
     def tensor(self, value: torch.Tensor) -> Handle:

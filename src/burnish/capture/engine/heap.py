@@ -137,7 +137,7 @@ class Heap:
         self.origins[key] = (
             Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
         )
-        admit_parts = object_parts.admit_entries if issubclass(kind, tuple) else object_parts.PARTS.get(kind)
+        admit_parts = object_parts.parts_of(kind)
         if admit_parts is not None:
             admit_parts(self, value, source)
         return value

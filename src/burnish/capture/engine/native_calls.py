@@ -128,10 +128,19 @@ def fail_call(
             raise Late(kind, what, error=error)
         if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
             raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
+        note_consumed(tracer, error, args)
         raise Raised(error)
     finally:
         tracer.program_error = None
         del error
+
+
+def note_consumed(tracer: Tracer, error: BaseException, args: tuple) -> None:
+    """A failed call has advanced these iterators. If nothing handles the error, each run repeats the call as plain
+    Python, for iterators as they were before it, which cannot be made again."""
+    iterators = [value for value in args if hasattr(type(value), "__next__")]
+    if iterators and not tracer.will_be_handled(error):
+        tracer.consumed += iterators
 
 
 def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
@@ -171,6 +180,7 @@ def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
     except BaseException as error:
         trouble = error
     try:
+        note_consumed(tracer, trouble, args)
         raise Raised(trouble)
     finally:
         del trouble

@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import operator
 import types
 from typing import Any
 
 import torch
 
+from ..guards import value_bases
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..numbers import numpy_kinds
@@ -19,7 +21,9 @@ from .object_lifetimes import store_class_fact
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 # Compared by value: only value and type are observable.
-VALUES = frozenset((int, float, complex, str, bytes, torch.device, torch.Size, range, slice)) | numpy_kinds.VALUES
+VALUES = numpy_kinds.VALUES | frozenset(
+    (int, float, complex, str, bytes, torch.device, torch.Size, range, slice, torch.finfo, torch.iinfo)
+)
 # Immutable types of these modules are compared by value, too.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
@@ -55,6 +59,7 @@ FIXED_MODULES = ("torch._ops", "typing")
 DICTS = (dict, types.MappingProxyType)
 LISTS = (list, collections.deque)
 
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 METHOD_WRAPPER = type("".__add__)
 GUARDED_KINDS = (
     torch.Tensor,
@@ -63,12 +68,13 @@ GUARDED_KINDS = (
     tuple,
     dict,
     set,
-    frozenset,
+    *value_bases.BASES,
     collections.deque,
     types.FunctionType,
     types.MethodType,
     types.MappingProxyType,
     functools.partial,
+    *GETTERS,
     BaseException,
     types.BuiltinFunctionType,
     METHOD_WRAPPER,
@@ -91,9 +97,10 @@ def is_compared_by_value(kind: type) -> bool:
 PLAIN_KINDS: dict[type, bool] = {}
 SPECIAL_KINDS = (
     tuple,
-    frozenset,
+    *value_bases.BASES,
     functools.partial,
     functools._lru_cache_wrapper,
+    *GETTERS,
     types.FunctionType,
     METHOD_WRAPPER,
     types.BuiltinFunctionType,

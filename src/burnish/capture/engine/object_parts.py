@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..guards.object_sources import Source
+from ..guards.value_bases import base_of_value, has_value, value_of
+from ..numbers.live_scalars import Expression
 from .object_kinds import METHOD_WRAPPER
 
 if TYPE_CHECKING:
@@ -49,6 +52,30 @@ def admit_partial(heap: Heap, value: functools.partial, source: Source) -> None:
     heap.complete(heap.origin_of(heap.admit(value.keywords, source.attr("keywords"))))
 
 
+def guard_reduction(heap: Heap, value: Any, source: Source) -> None:
+    """An immutable object: by what would make it again."""
+    _, args = value.__reduce__()
+    if all(type(arg) in (str, int) for arg in args):
+        heap.guard("outcome", None, (Expression(is_made_of, (Expression(None, (source,)), args)), True))
+    else:
+        heap.guard("is", source, value)
+
+
+def is_made_of(value: Any, args: tuple) -> bool:
+    return value.__reduce__()[1] == args
+
+
+def guard_value(heap: Heap, value: Any, source: Source) -> None:
+    heap.guard("outcome", None, (Expression(has_value, (Expression(None, (source,)), value_of(value))), True))
+
+
+def parts_of(kind: type) -> Callable[[Any, Any, Source], None] | None:
+    """How the parts of objects of this class are admitted."""
+    if issubclass(kind, tuple):
+        return admit_entries
+    return PARTS.get(kind) or (None if base_of_value(kind) is None else guard_value)
+
+
 PARTS: dict[type, Callable[[Any, Any, Source], None]] = {
     frozenset: guard_elements,
     types.FunctionType: guard_code,
@@ -56,5 +83,8 @@ PARTS: dict[type, Callable[[Any, Any, Source], None]] = {
     METHOD_WRAPPER: admit_builtin_method,
     types.MethodType: admit_method,
     functools.partial: admit_partial,
+    operator.itemgetter: guard_reduction,
+    operator.attrgetter: guard_reduction,
+    operator.methodcaller: guard_reduction,
 }
-"""By exact type. Tuples and their subclasses: ``admit_entries``."""
+"""By exact type."""

@@ -8,6 +8,7 @@ from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
+from ..interpreter.generator_delegation import takes_errors
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars
 from ..python.operators import iteration
@@ -62,7 +63,7 @@ def resume(tracer: Tracer, generator: Generator, value: Any, completion: int) ->
 def throw(tracer: Tracer, generator: Generator, error: BaseException, completion: int) -> Any:
     waiting = tracer.frame
     delegate = delegate_of(generator.frame) if generator.frame is not None else None
-    while type(delegate) is Generator and delegate.frame is not None:
+    while takes_errors(delegate) and delegate.frame is not None:
         tracer.take_over(delegate)  # the error continues in it, and it may yield again
         delegate = delegate_of(delegate.frame)
     try:

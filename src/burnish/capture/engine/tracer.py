@@ -129,6 +129,7 @@ class Tracer(Machine):
         self.user_keys: dict[int, list[Any]] = {}  # keys with methods in Python, by hash: see user_keys
         self.known_codes: set[Any] = set()  # of these methods: C code calls them after they were interpreted
         self.module_hooks: list[Any] = []  # of modules called in this trace
+        self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
@@ -227,7 +228,7 @@ class Tracer(Machine):
             assert frame is not None
             if frame.code.handler_at(frame.pc - 1) is not None:
                 return True
-            if frame.generator is not None:
+            if frame.generator is not None and frame.generator.builtin is None:
                 error = stop_iteration_error(error)  # the error that leaves the generator
             if frame.caller is not None and isinstance(error, ENDS.get(frame.completion, ())):
                 return True

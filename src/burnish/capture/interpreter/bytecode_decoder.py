@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any
 
 from .decoded_code import Code, Handler
+from .frames import BY_CODE
 from .opcodes import instruction_table
 
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
@@ -167,7 +168,10 @@ def live_locals(code: Code) -> list[int]:
             nexts.append(handler.target)
         successors[i] = tuple(nexts)
     # Cells and free variables are also read by closures, the first argument by super(): always live.
+    # Parameters of a builtin iterator are its state.
     cells = 1 if "super" in code.co.co_names else 0
+    if code.co in BY_CODE:
+        cells = (1 << code.args_total) - 1
     for j, name in enumerate(code.names):
         if name in code.co.co_cellvars or name in code.co.co_freevars:
             cells |= 1 << j

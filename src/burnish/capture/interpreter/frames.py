@@ -7,11 +7,10 @@ into slots and rebuilt.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from types import CellType, CodeType, GeneratorType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from .decoded_code import Code
@@ -98,14 +97,37 @@ class Frame:
         return f"<Frame {self.code.co.co_qualname}:{self.line}>"
 
 
-STANDS_FOR: dict[CodeType, type] = {}
-"""Polyfills that are generators, and the builtin class each one replaces: ``map``, ``zip`` and so on."""
-MADE_BY: dict[CodeType, Callable] = {}
-"""For some of those: the callable that makes an equivalent object in plain Python."""
+class BuiltinIterator(NamedTuple):
+    """An iterator of a builtin class (``map``, ``zip`` and so on) that the interpreter steps through itself.
+
+    Such an iterator is a function that is called for each element. Its parameters are the iterator's state:
+
+        def enumerate_(iterator, at):
+            value = next(iterator)       # StopIteration is the end, as in C code
+            at += 1
+            yield at - 1, value
+
+    Each step starts at the top, and what it has assigned to its parameters stays for the next one. So an iterator goes
+    on after an error and after its end as C code does: the parameters say whether it can. ``yield`` gives the element,
+    and the object is one of our generators, with the class of the builtin iterator.
+    """
+
+    kind: type
+    sample: Any
+    """An iterator of that class, for the attributes and errors of C code."""
+    make: Callable[..., Any] | None = None
+    """Makes the equivalent object of plain Python from the parameters."""
+    is_makeable: Callable[..., bool] = lambda *state: True
+    """Whether C code can make an object in this state."""
+
+
+BY_CODE: dict[CodeType, BuiltinIterator] = {}
+"""By the code of the function: ``iterator_polyfills`` and ``itertools_polyfills``."""
 
 
 class Generator:
-    """A generator with one of our frames. Replaces ``types.GeneratorType`` inside and outside compiled code."""
+    """A generator with one of our frames. Replaces ``types.GeneratorType`` inside and outside compiled code, and the
+    classes of ``BuiltinIterator``."""
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "code", "frame", "noted_by", "running", "started")
 
@@ -124,7 +146,31 @@ class Generator:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The class for ``isinstance``, in plain Python too."""
-        return STANDS_FOR.get(self.code, GeneratorType)
+        builtin = BY_CODE.get(self.code)
+        return GeneratorType if builtin is None else builtin.kind
+
+    @property
+    def builtin(self) -> BuiltinIterator | None:
+        """What it is an iterator of, if its class is no generator."""
+        return BY_CODE.get(self.code)
+
+    def stop(self, frame: Frame) -> None:
+        """Its frame has returned or raised an error."""
+        self.running = False
+        if self.code in BY_CODE:
+            self.rewind(frame)
+        else:
+            self.frame = None
+
+    def rewind(self, frame: Frame) -> None:
+        """The next step of a builtin iterator starts at the top, with the parameters as this one has left them."""
+        code = frame.code
+        frame.pc = code.opnames.index("RETURN_GENERATOR") + 1
+        frame.stack = []
+        frame.locals[code.args_total :] = [UNBOUND] * (code.n_locals - code.args_total)
+        frame.caller = frame.generator = frame.handling = frame.spare = None
+        frame.completion = PUSH
+        self.frame = frame
 
     def __iter__(self) -> Generator:
         return self
@@ -158,21 +204,19 @@ class Generator:
 
     def __del__(self) -> None:
         # At interpreter shutdown, the modules needed to run the rest are gone.
-        if self.frame is not None and self.started and not self.running and not sys.is_finalizing():
+        if self.frame is not None and self.started and not (self.running or self.builtin) and not sys.is_finalizing():
             heap = None if self.noted_by is None else self.noted_by()
             if heap is not None:
                 heap.note_dropped(self)
             self.close()
 
-    def made_by(self) -> tuple[Callable, list, dict] | None:
-        """How plain Python makes an equivalent object, for a polyfill (of ``map``, say) that has not started."""
-        maker, frame, co = MADE_BY.get(self.code), self.frame, self.code
-        if maker is None or frame is None or self.started:
+    def parts(self) -> tuple[Callable[..., Any], list] | None:
+        """How plain Python makes the builtin iterator for which this object stands: a function and its arguments."""
+        builtin = BY_CODE.get(self.code)
+        if builtin is None or builtin.make is None or self.frame is None or self.running:
             return None
-        n, values = co.co_argcount, frame.locals
-        end = n + co.co_kwonlyargcount
-        more = values[end] if co.co_flags & 4 else ()
-        return maker, [*values[:n], *more], dict(zip(co.co_varnames[n:end], values[n:end], strict=True))
+        state = self.frame.locals[: self.frame.code.args_total]
+        return (builtin.make, state) if builtin.is_makeable(*state) else None
 
     @property
     def gi_frame(self) -> Any:
@@ -192,11 +236,10 @@ class Generator:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Used by copies, too: two objects sharing one frame would be one generator."""
-        made = self.made_by()
-        if made is None:
+        parts = self.parts()
+        if parts is None:
             raise TypeError(f"cannot pickle '{self.__class__.__name__}' object")
-        maker, args, options = made
-        return (functools.partial(maker, **options) if options else maker), tuple(args)
+        return parts[0](*parts[1]).__reduce_ex__(protocol)
 
     @property
     def gi_running(self) -> bool:

@@ -15,9 +15,16 @@ from .opcodes.generators import end_send
 def innermost_delegate(frame: Frame) -> Any:
     """The foreign delegate, if it has ``throw`` or ``close``, that an error thrown into the generator reaches."""
     delegate = delegate_of(frame)
-    while type(delegate) is Generator and delegate.frame is not None:
+    while takes_errors(delegate) and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
+    if type(delegate) is Generator and delegate.builtin is not None:
+        return None
     return delegate if hasattr(delegate, "throw") or hasattr(delegate, "close") else None
+
+
+def takes_errors(delegate: Any) -> bool:
+    """Whether it is a generator of ours. Builtin iterators have neither ``throw`` nor ``close``."""
+    return type(delegate) is Generator and delegate.builtin is None
 
 
 def runs_code_when_closed(generator: Generator) -> bool:
@@ -72,7 +79,7 @@ def throw_into_foreign(frame: Frame, delegate: Any, error: BaseException) -> Bas
     """Throw into a delegate that is not ours. Returns the error to raise in ``frame``, or None to continue."""
     try:
         if type(delegate) is Generator:
-            if delegate.frame is not None:
+            if delegate.frame is not None and delegate.builtin is None:
                 raise ValueError("generator already executing")
         elif isinstance(error, GeneratorExit):
             if hasattr(delegate, "close"):

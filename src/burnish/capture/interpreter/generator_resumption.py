@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import frames as fr
 from .exception_context import set_context
 from .frames import EXHAUSTED, PUSHED, Generator, Raised, delegate_of
-from .generator_delegation import innermost_delegate, throw_into_foreign
+from .generator_delegation import innermost_delegate, takes_errors, throw_into_foreign
 from .unwinding import leave_by_error
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def throw(machine: Machine, generator: Generator, error: BaseException, completi
         frame.generator = generator
         machine.push(frame, completion)
         delegate = delegate_of(frame)
-        if type(delegate) is not Generator or delegate.running or delegate.frame is None:
+        if not takes_errors(delegate) or delegate.running or delegate.frame is None:
             break
         frame.pc -= 1  # at the SEND that waits for the delegate
         completion = fr.SEND

@@ -118,10 +118,10 @@ class Machine:
             else:
                 caller.stack.append(value)
             return True
-        generator.frame, generator.running = None, False
+        completion = frame.completion
+        generator.stop(frame)
         if caller is None:
             raise self.trail.attach(StopIteration(value) if value is not None else StopIteration())
-        completion = frame.completion
         if completion == fr.FOR_ITER:
             leave_loop(caller, caller.instructions[caller.pc - 1][1])
         elif completion == fr.SEND:
@@ -151,6 +151,8 @@ class Machine:
         else:
             caller.stack.append(value)
         frame.completion, frame.spare = fr.PUSH, None  # the next resume sets it: all suspended frames have the same
+        if generator.builtin is not None:
+            generator.rewind(frame)
         return True
 
     def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:

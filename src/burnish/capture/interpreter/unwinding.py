@@ -52,23 +52,26 @@ def leave_by_error(machine: Machine, frame: Frame, error: BaseException) -> Any:
     caller = machine.frame = frame.caller
     frame.caller = None
     generator = frame.generator
+    completion = frame.completion
     if generator is not None:
-        generator.frame, generator.running = None, False
-        if isinstance(error, StopIteration):
+        generator.stop(frame)
+        if generator.builtin is not None:
+            generator = None  # its StopIteration is its end
+        elif isinstance(error, StopIteration):
             error = stop_iteration_error(error)
     if caller is None:
         return error
-    if frame.completion == fr.SEND and generator is not None:
+    if completion == fr.SEND and generator is not None:
         extend_context(error, caller.handling)  # an error thrown into it goes to the generator that delegated to it
-    if frame.completion == fr.FOR_ITER and isinstance(error, StopIteration):
+    if completion == fr.FOR_ITER and isinstance(error, StopIteration):
         leave_loop(caller, caller.instructions[caller.pc - 1][1])
         return None
-    if frame.completion == fr.SEND and generator is None and isinstance(error, StopIteration):
+    if completion == fr.SEND and generator is None and isinstance(error, StopIteration):
         end_send(caller, caller.instructions[caller.pc - 1][1], error.value)
         return None
-    if frame.completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
+    if completion == fr.CLOSE and isinstance(error, (GeneratorExit, StopIteration)):
         caller.stack.append(None)
         return None
-    if frame.completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
+    if completion == fr.CLOSE_DELEGATE and isinstance(error, (GeneratorExit, StopIteration)):
         return delegate_closed(caller)
     return error

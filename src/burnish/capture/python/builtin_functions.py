@@ -11,12 +11,14 @@ import builtins
 import collections
 import copy
 import functools
+import heapq
 import importlib
 import importlib.util
 import itertools
 import math
 import operator
 import os
+import re
 import sys
 import time
 import types
@@ -32,6 +34,8 @@ from torch.autograd.profiler import record_function
 from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
+from ..guards import value_bases
+from ..guards.container_bases import elements_of
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import exc_info, namespace_of
 from ..interpreter.frames import MISSING, Generator
@@ -62,7 +66,14 @@ from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import object_methods
 from .operators import native_reads, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
+from .polyfills import (
+    container_polyfills,
+    iterator_polyfills,
+    itertools_polyfills,
+    operator_polyfills,
+    reduction_polyfills,
+    sort_polyfills,
+)
 
 PURE = frozenset(
     (
@@ -79,6 +90,8 @@ PURE = frozenset(
         issubclass,
         math.prod,
         sys.intern,
+        str.maketrans,
+        bytes.maketrans,
         sys.getsizeof,
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
@@ -158,10 +171,12 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _hashes_by_value(m: Any, value: Any) -> bool:
-    if type(value) is tuple:
-        return all(_hashes_by_value(m, part) for part in value)
+    if isinstance(value, (tuple, frozenset)):
+        return all(_hashes_by_value(m, part) for part in elements_of(value))
     if isinstance(value, Live):
         return True  # it is settled
+    if value_bases.base_of_value(type(value)) is not None:
+        return _hashes_by_value(m, value_bases.value_of(value))
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
@@ -190,7 +205,31 @@ def _dir(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(iterator_polyfills.chain_from_iterable, args, kwargs)
+    return m.call(itertools_polyfills.chain_from_iterable, args, kwargs)
+
+
+def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(polyfill, args, kwargs)
+
+
+def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of ``heapq`` on a list whose elements C code compares by itself."""
+    if kwargs or not args or type(args[0]) is not list or any(map(iteration_builtins.is_object, (*args[0], *args[1:]))):
+        return MISSING
+    if m.region is not None:
+        m.region.will_write(args[0])
+    native_reads.settle_all(m, args)
+    m.heap.expose(args)
+    m.heap.will_write(args[0])
+    return m.plainly(function, *map(native_reads.settled, args))
+
+
+def _set_item(m: Any, args: tuple, kwargs: dict) -> Any:
+    return object_builtins.without_result(m, m.store_subscript(*args))
+
+
+def _delete_item(m: Any, args: tuple, kwargs: dict) -> Any:
+    return object_builtins.without_result(m, m.delete_subscript(*args))
 
 
 def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -198,7 +237,7 @@ def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _tee(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(iterator_polyfills.tee, args, kwargs)
+    return m.call(itertools_polyfills.tee, args, kwargs)
 
 
 def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -255,7 +294,12 @@ BUILTINS: dict[Any, Callable] = {
     warnings.warn: warnings_warn.traced,
     torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
     builtins.__build_class__: _class_statement,
+    operator.setitem: _set_item,
+    operator.delitem: _delete_item,
+    operator.iadd: lambda m, args, kwargs: m.binary(operator.iadd, *args),
 }
+for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
+    BUILTINS[getattr(heapq, _name)] = functools.partial(_change_heap, getattr(heapq, _name))
 TAKE = {
     isinstance: (2, 2),
     len: (1, 1),
@@ -279,6 +323,9 @@ TAKE = {
     functools.reduce: (2, 3),
     itertools.chain.from_iterable: (1, 1),
     itertools.tee: (1, 2),
+    operator.setitem: (3, 3),
+    operator.delitem: (2, 2),
+    operator.iadd: (2, 2),
 }
 """For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {
@@ -304,9 +351,11 @@ for _function in LIVE_MATH - {min, max}:
 for _builtin, _polyfill in (
     (bisect.bisect_left, reduction_polyfills.bisect_left),
     (bisect.bisect_right, reduction_polyfills.bisect_right),
+    (bisect.insort_left, reduction_polyfills.insort_left),
+    (bisect.insort_right, reduction_polyfills.insort_right),
     (collections._count_elements, container_polyfills.count_elements),  # type: ignore[attr-defined]
 ):
-    BUILTINS[_builtin] = functools.partial(lambda polyfill, m, args, kwargs: m.call(polyfill, args, kwargs), _polyfill)
+    BUILTINS[_builtin] = functools.partial(_by_polyfill, _polyfill)
 
 
 def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -352,6 +401,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
     importlib.import_module: _import_module,
+    re.finditer: functools.partial(_by_polyfill, iterator_polyfills.find_matches),
 }
 
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
@@ -398,6 +448,7 @@ def _generator_method(name: str) -> Callable:
 
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+PYTHON_FUNCTIONS[Generator.__reduce_ex__] = object_methods.reduce_generator
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:

@@ -9,6 +9,7 @@ object then consists of the same reads and writes as a copy made by hand.
 from __future__ import annotations
 
 import copyreg
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from .attributes.class_lookup import lookup
 
 OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 HEAP_TYPE = 1 << 9
+OF_C_CODE = 1 << 8 | 1 << 7  # its attributes are fixed, or only C code makes objects of it
 
 
 def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Callable | None:
@@ -35,7 +37,13 @@ def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Ca
 
 def is_of_python_classes(kind: type) -> bool:
     """Whether all state of an object is in its `__dict__` and its slots."""
-    return all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
+    return all(
+        base is object
+        or base.__flags__ & HEAP_TYPE
+        and not base.__flags__ & OF_C_CODE
+        and not isinstance(base.__dict__.get("__new__"), types.BuiltinFunctionType)
+        for base in kind.__mro__
+    )
 
 
 def reduced(thing):

@@ -40,7 +40,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
             answer = m.symbolic_sizes.asked("__len__", value, ())
         return m.perform(len, value) if answer is None else answer
     if isinstance(value, Live):
-        return len(value.settle())
+        return m.plainly(len, value.settle())
     if type(value) is numpy_kinds.ARRAY:
         return array_operations.length(m, value)
     method = special_method(m, value, "__len__")

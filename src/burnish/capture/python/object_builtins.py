@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import abc
-import itertools
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
+from ..guards import value_bases
 from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
-from ..interpreter.frames import MISSING, PUSHED, Generator, Raised
+from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live, settled
 from . import object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.class_lookup import guard_order, lookup
 from .iteration_builtins import wants_python
-from .polyfills import iterator_polyfills, object_polyfills
+from .polyfills import object_polyfills
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -57,10 +57,10 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
 def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if not isinstance(args[1], str):
         return m.plainly(setattr, *args)
-    return _none(m, attribute_writes.store(m, args[0], settled(args[1]), args[2]))
+    return without_result(m, attribute_writes.store(m, args[0], settled(args[1]), args[2]))
 
 
-def _none(m: Any, answer: Any) -> Any:
+def without_result(m: Any, answer: Any) -> Any:
     """A setter called as a function returns None."""
     if answer is PUSHED:
         m.frame.completion = fr.PUSH_NONE
@@ -71,13 +71,13 @@ def _none(m: Any, answer: Any) -> Any:
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if not isinstance(args[1], str):
         return m.plainly(delattr, *args)
-    return _none(m, attribute_writes.delete(m, args[0], settled(args[1])))
+    return without_result(m, attribute_writes.delete(m, args[0], settled(args[1])))
 
 
 def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     obj, kinds = args
     if type(obj) is Generator:
-        obj = SAMPLES[obj.__class__]
+        obj = SAMPLE if obj.builtin is None else obj.builtin.sample
     for kind in _flatten(kinds):
         check, owner = lookup(m, type(kind), "__instancecheck__")
         if isinstance(check, FunctionType) and not is_trusted_type(owner):
@@ -125,28 +125,6 @@ def guard_attributes(m: Any, obj: Any, kind: type) -> None:
         m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
 
 
-SAMPLES = {
-    kind: kind(*args)
-    for kind, *args in (  # the classes that ``Generator`` emulates
-        (map, int, ()),
-        (filter, None, ()),
-        (zip,),
-        (enumerate, ()),
-        (reversed, ()),
-        (itertools.accumulate, ()),
-        (itertools.chain,),
-        (itertools.islice, (), 0),
-        (itertools.starmap, int, ()),
-        (itertools.takewhile, int, ()),
-        (itertools.dropwhile, int, ()),
-        (itertools.filterfalse, int, ()),
-        (itertools.pairwise, ()),
-        (itertools.zip_longest,),
-        (itertools.groupby, ()),
-    )
-} | {type(sample): sample for sample in ((i for i in ()), iter(iterator_polyfills.Sequence()), iter(int, 0))}
-
-
 def _flatten(kinds: Any) -> list:
     if isinstance(kinds, tuple):
         return [k for part in kinds for k in _flatten(part)]
@@ -172,10 +150,10 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
     """``tuple.__new__(cls, items)`` and similar calls."""
     if owner is object:
         return _new(m, args, kwargs)
-    if owner in (tuple, dict, list, set, frozenset, str, int, float) or issubclass(owner, (BaseException, dict, list)):
+    if owner in (tuple, dict, list, set, *value_bases.BASES) or issubclass(owner, (BaseException, dict, list)):
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
             return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
-        if owner in (str, int, float):
+        if owner in value_bases.BASES:
             args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         m.heap.expose(args)
         return m.made(m.plainly(owner.__new__, *args, **kwargs))
@@ -191,11 +169,11 @@ def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return _none(m, attribute_writes.store_plainly(m, *args))
+    return without_result(m, attribute_writes.store_plainly(m, *args))
 
 
 def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    return _none(m, attribute_writes.delete_plainly(m, *args))
+    return without_result(m, attribute_writes.delete_plainly(m, *args))
 
 
 def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import enum
 import functools
-import itertools
 import random
 import types
 import weakref
@@ -17,6 +16,7 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..engine.recorded_calls import Handle, NotRecordable
+from ..guards import value_bases
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
 from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
@@ -24,7 +24,7 @@ from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import array_operations
 from ..pytorch.modules import module_hooks
 from ..subclasses import make_tensors
-from . import random_objects
+from . import iterator_creation, random_objects
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -118,7 +118,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
     if (
         issubclass(cls, BaseException)
-        or issubclass(cls, (dict, list, set, tuple, str, int, float))
+        or issubclass(cls, (dict, list, set, tuple, *value_bases.BASES))
         and is_user_type(cls)
         or new_owner is object
         and init_owner is object
@@ -195,8 +195,10 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(items, Live):
         args = (items.settle(),)
     if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
+        if cls is dict and not all([type(part) in (list, tuple) and len(part) == 2 for part in items]):
+            return m.call(container_polyfills.to_dict, args, kwargs)
         for part in items:
-            native_reads.check_key(m, part[0] if cls is dict and isinstance(part, tuple) and part else part)
+            native_reads.check_key(m, part[0] if cls is dict else part)
     if (
         not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
         and not value_kinds.is_known_native(type(items))
@@ -251,6 +253,13 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return native(m, cls, args, kwargs)
 
 
+def _bytes(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    items = args[0] if len(args) == 1 and not kwargs else None
+    if value_kinds.is_read_by_steps(m, items) and not value_kinds.python_method(m, items, "__bytes__"):
+        return m.call(container_polyfills.made_of, (cls, items), {})
+    return _convert(m, cls, args, kwargs) if cls is bytes else m.made(native(m, cls, args, kwargs))
+
+
 def bool_of(m: Any, value: Any) -> Any:
     found = truth_and_identity.truth_method(m, value)
     if found is not None:
@@ -284,66 +293,6 @@ def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.plainly(super, current_class(frame), first_argument(frame))
 
 
-def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, always: bool = False) -> Any:
-    """``first`` and ``last``: the positions of the iterables among the arguments."""
-
-    def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-        given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
-        if not always and not any(iteration.needs_interpreting(m, a) for a in given):
-            return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
-        _check_arguments(m, cls, args, kwargs, first, last)
-        if "iterable" in kwargs:
-            args, kwargs = given, {name: value for name, value in kwargs.items() if name != "iterable"}
-        if cls is itertools.chain or all(
-            type(a) is Generator
-            or isinstance(a, value_kinds.BUILTIN_CONTAINERS)
-            and not iteration.needs_interpreting(m, a)
-            for a in given
-        ):
-            return m.call(polyfill, args, kwargs)
-        after = () if last is None else args[last:]
-        return m.call(iterator_polyfills.begin, (polyfill, args[:first], given, after, kwargs), {})
-
-    return handler
-
-
-def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:
-    """Python checks the arguments when the iterator is made. Here empty iterables are used, so that nothing else
-    happens."""
-    args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
-    kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
-    for value in (*args, *kwargs.values()):
-        if value_kinds.python_method(m, value, "__index__"):
-            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
-    m.plainly(
-        cls,
-        *[a.plain() if isinstance(a, Live) else a for a in args],
-        **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()},
-    )
-
-
-def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """An iterator that passes on the elements of others without inspecting them."""
-    for value in (*args, *kwargs.values()):
-        m.heap.expose_items(value)
-        native_reads.settled(value)
-        m.check_readable(cls, value)
-    args, kwargs = tuple(map(native_reads.settled, args)), {k: native_reads.settled(v) for k, v in kwargs.items()}
-    return m.perform(cls, *args, **kwargs)
-
-
-def _is_safe(m: Any, iterables: tuple) -> bool:
-    for items in iterables:
-        iteration.refuse_outside(m, items)
-        if not (
-            isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, torch.Tensor))
-            or value_kinds.is_known_native(type(items))
-            or type(items) in iteration.ITERATORS
-        ):
-            m.stop(breaks.OPAQUE_CALL, f"iteration over a {type(items).__qualname__}")
-    return True
-
-
 def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs:
         return m.plainly(cls, *args, **kwargs)
@@ -371,6 +320,7 @@ def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
+        m.check_readable(cls, value)
     return m.made(m.perform(cls, *args, **kwargs))
 
 
@@ -424,14 +374,11 @@ CONSTRUCTORS: dict[type, Any] = {
     float: _convert,
     complex: _convert,
     bool: _convert,
-    bytes: _convert,
+    bytes: _bytes,
+    bytearray: _bytes,
     str: _str,
     type: _type,
     super: _super,
-    map: _polyfilled(iterator_polyfills.map_, 1, always=True),
-    filter: _polyfilled(iterator_polyfills.filter_, 1, 2, always=True),
-    zip: _polyfilled(iterator_polyfills.zip_, 0),
-    enumerate: _polyfilled(iterator_polyfills.enumerate_, 0, 1),
     reversed: _reversed,
     collections.deque: _deque,
     collections.OrderedDict: _dict_like,
@@ -457,31 +404,5 @@ CONSTRUCTORS: dict[type, Any] = {
 }
 
 
-def _add_itertools() -> None:
-    for name, place, always in (
-        ("accumulate", (0, 1), True),
-        ("chain", (0,), True),
-        ("islice", (0, 1), True),
-        ("pairwise", (0, 1), True),
-        ("zip_longest", (0,), True),
-        ("groupby", (0, 1), True),
-        ("compress", (0, 2), True),
-        *((n, (1, 2), True) for n in ("starmap", "takewhile", "dropwhile", "filterfalse")),
-    ):
-        CONSTRUCTORS[getattr(itertools, name)] = _polyfilled(getattr(iterator_polyfills, name), *place, always=always)
-    for name in "count cycle repeat product permutations combinations combinations_with_replacement".split():
-        CONSTRUCTORS[getattr(itertools, name)] = _itertool
-
-
-def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if any(iteration.needs_interpreting(m, a) for a in args):
-        if cls.__name__ in ("count", "repeat"):
-            return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
-        lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)
-        if None in lists:
-            return m.call(iterator_polyfills.itertool_of_lists, (cls, args, kwargs), {})
-    return m.made(native(m, cls, args, kwargs))
-
-
-_add_itertools()
+CONSTRUCTORS.update(iterator_creation.CONSTRUCTORS)
 CONSTRUCTORS.update(make_tensors.CONSTRUCTORS)

@@ -63,6 +63,7 @@ def close(
         rebuilder.active = _running_generators(frame)
         answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
     built = len(rebuilder.lines)
+    rebuilder.is_result = False
     Effects(rebuilder).write()
     has_effects = len(rebuilder.lines) > built
     if tracer.chosen:

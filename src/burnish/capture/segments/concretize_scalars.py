@@ -34,6 +34,7 @@ def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
     they return to plain Python, so iterators of ours become Python's own where possible."""
     concretizer = ScalarConcretizer(tracer, leaves)
     cleaned = [concretizer.clean(v) for v in roots]
+    concretizer.is_result = False
     for reference, _ in tracer.heap.taken_over:
         concretizer.clean(reference())
     for hook in tracer.hooks.values():
@@ -55,6 +56,7 @@ def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
 class ScalarConcretizer:
     def __init__(self, tracer: Any, leaves: bool = False):
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
+        self.is_result = True
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # the owners of the memo's ids
         for chosen in tracer.chosen:  # those of an operand come before
@@ -202,8 +204,8 @@ class ScalarConcretizer:
 
     def generator(self, value: Generator) -> Any:
         self.clean(value.frame)
-        parts = value.made_by() if self.leaves else None
-        return value if parts is None else parts[0](*parts[1], **parts[2])
+        parts = value.parts() if self.leaves and (self.is_result or not value.started) else None
+        return value if parts is None else parts[0](*parts[1])
 
     def exception(self, value: BaseException) -> BaseException:
         args, changed = self.parts(value.args)

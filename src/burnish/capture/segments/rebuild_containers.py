@@ -11,6 +11,7 @@ import torch
 
 from ..guards.container_bases import elements_of, length_of
 from ..guards.iterator_contents import table_of
+from ..guards.value_bases import base_of_value, value_of
 from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view
 from .rebuild_instances import build_attributes
 from .template_runtime import set_state
@@ -75,6 +76,16 @@ def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
     return name
 
 
+def build_value_of_class(to: Rebuilder, value: Any) -> str:
+    """An object whose class derives from an immutable builtin one."""
+    kind = type(value)
+    base = base_of_value(kind)
+    made = f"{to.constant(base.__new__)}({to.constant(kind)}, {to.build(value_of(value))})"  # type: ignore[union-attr]
+    name = to.name(value, made)
+    build_attributes(to, value, name)
+    return name
+
+
 def build_slice(to: Rebuilder, value: slice) -> str:
     return f"slice({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
 
@@ -102,6 +113,8 @@ def build_view(to: Rebuilder, value: Any) -> str:
 
 def build_iterator(to: Rebuilder, value: Any) -> str:
     """Builtin iterators are made again by their ``__reduce__``."""
+    if any(value is iterator for iterator in to.tracer.consumed):
+        raise Unrebuildable(value)
     if type(value) in TABLE_ITERATORS:
         return build_table_iterator(to, value)
     with warnings.catch_warnings():

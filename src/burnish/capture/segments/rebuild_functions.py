@@ -55,7 +55,9 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
     home = class_of_method(value, owner)
     if home is None:
         return to.name(value, f"({to.build(owner)}).{name}")  # of a number, too
-    return to.name(value, f"{to.constant(home.__dict__[name].__get__)}({to.build(owner)})")
+    # With the class: some methods in C are told it, and CPython looks at it without asking whether it is there.
+    bind, kind = to.constant(home.__dict__[name].__get__), to.constant(type(owner))
+    return to.name(value, f"{bind}({to.build(owner)}, {kind})")
 
 
 def build_function(to: Rebuilder, value: FunctionType) -> str:
@@ -114,9 +116,9 @@ def build_super(to: Rebuilder, value: Any) -> str:
 
 
 def build_generator(to: Rebuilder, value: Generator) -> str:
-    parts = value.made_by() if to.leaves else None
+    parts = value.parts() if to.leaves and (to.is_result or not value.started) else None
     if parts is not None:
-        args = [to.build(arg) for arg in parts[1]] + [f"{k}={to.build(arg)}" for k, arg in parts[2].items()]
+        args = [to.build(arg) for arg in parts[1]]
         return to.name(value, f"{to.constant(parts[0])}({', '.join(args)})")
     name = to.name(
         value,

@@ -44,17 +44,26 @@ def build_exception(to: Rebuilder, value: BaseException) -> str:
     passed = tracebacks.passed(value.__traceback__)
     if passed:
         to.lines.append(f"{name}.__traceback__ = {to.constant(tracebacks.of_passed)}({to.constant(passed)})")
-    for field in {
-        StopIteration: ("value",),
-        AttributeError: ("name", "obj"),
-        NameError: ("name",),
-        ImportError: ("name", "path"),
-        KeyError: (),
-    }.get(type(value), ()):
+    for field in (field for base, fields in FIELDS.items() if isinstance(value, base) for field in fields.split()):
         part = getattr(value, field, None)
-        if part is not None and field != "obj":
+        if part is not None:
             to.lines.append(f"{name}.{field} = {to.build(part)}")
     return name
+
+
+FIELDS: dict[type[BaseException], str] = {
+    StopIteration: "value",
+    AttributeError: "name",
+    NameError: "name",
+    ImportError: "name path msg",
+    SystemExit: "code",
+    OSError: "filename filename2",
+    SyntaxError: "msg filename lineno offset text end_lineno end_offset",
+    UnicodeDecodeError: "encoding object start end reason",
+    UnicodeEncodeError: "encoding object start end reason",
+    UnicodeTranslateError: "object start end reason",
+}
+"""What exceptions hold besides ``args``, as ``__init__`` has set it."""
 
 
 def build_instance(to: Rebuilder, value: Any) -> str:

@@ -34,6 +34,7 @@ from ..engine.recorded_calls import Handle
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
+from ..guards.value_bases import base_of_value
 from ..interpreter.frames import Generator
 from ..numbers import numpy_arrays, numpy_kinds, object_addresses, tensor_extremes
 from ..numbers.live_scalars import Live
@@ -63,7 +64,8 @@ class Rebuilder:
         """For each output, whether it was made in inference mode; None if it is not a tensor."""
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
-        self.leaves = False  # results go to plain Python, so generators among them are not advanced here
+        self.leaves = False  # they go to plain Python, which gets builtin iterators in place of ours
+        self.is_result = True  # not an effect: the next call may advance an iterator that it has begun
         self.own_gradients = tracer.gradients.without_views()
 
     # ---- pieces
@@ -168,6 +170,8 @@ class Rebuilder:
             return rebuild_instances.build_exception(self, value)
         if isinstance(value, tuple):
             return rebuild_containers.build_tuple_of_class(self, value)
+        if base_of_value(kind) is not None and id(value) in self.heap.fresh:
+            return rebuild_containers.build_value_of_class(self, value)
         if kind.__module__ == "operator":  # itemgetter and the like
             maker, parts = value.__reduce__()
             return self.name(value, f"{self.constant(maker)}({', '.join([self.build(part) for part in parts])})")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FunctionType
 
 from ..exception_context import stop_iteration_error
-from ..frames import NULL, PUSHED, UNBOUND
+from ..frames import BY_CODE, NULL, PUSHED, UNBOUND
 from ..opcodes import arithmetic
 from ..opcodes.exceptions import combine_groups
 from ..opcodes.handler_registry import op
@@ -83,6 +83,8 @@ def call_intrinsic_1(m, f, arg):
             return True
     elif name == "LIST_TO_TUPLE":
         value = tuple(value)
+    elif name == "STOPITERATION_ERROR" and f.code.co in BY_CODE:
+        pass  # the end of a builtin iterator
     elif name == "STOPITERATION_ERROR":
         value = stop_iteration_error(value)
     elif name in TYPE_PARAMETERS:

@@ -49,14 +49,10 @@ NATIVE_TYPES = (
             BuiltinFunctionType,
             MethodDescriptorType,
             WrapperDescriptorType,
-            type({}.keys()),
-            type({}.values()),
-            type({}.items()),
             Generator,
             torch.finfo,
             torch.iinfo,
             bytearray,
-            memoryview,
             functools.partial,
         )
     )
@@ -78,6 +74,8 @@ _loaders: dict[type, Any] = {}
 
 def _loader_for(kind: type) -> Any:
     """How attributes of this type's objects are read. ``isinstance`` is slow for tensors: it runs once a type."""
+    if kind is Generator:
+        return _load_from_generator
     if kind in NATIVE_TYPES:
         return _load_natively
     if issubclass(kind, torch.Tensor):
@@ -119,6 +117,12 @@ def _load_natively(m: Any, obj: Any, name: str) -> Any:
     except AttributeError:
         pass
     return m.plainly(getattr, obj, name)  # which raises it in the program, outside the handler: it has no context
+
+
+def _load_from_generator(m: Any, obj: Generator, name: str) -> Any:
+    if obj.builtin is not None and not hasattr(obj.builtin.sample, name):
+        return m.plainly(getattr, obj.builtin.sample, name)
+    return _load_natively(m, obj, name)
 
 
 def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:

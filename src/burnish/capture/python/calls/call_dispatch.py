@@ -22,7 +22,7 @@ from ....tensors import observed_results
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...interpreter.frames import MISSING, Raised
+from ...interpreter.frames import MISSING
 from ...numbers import numpy_kinds
 from ...numpy_calls import array_operations
 from ...pytorch import library_operators, opaque_nodes
@@ -57,7 +57,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return call_registered(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
-        return call_weakref(m, function)
+        return call_weakref(m, function) if not args and not kwargs else m.plainly(function, *args, **kwargs)
     if isinstance(function, (staticmethod,)):
         return call(m, function.__func__, args, kwargs)
     if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
@@ -74,8 +74,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(method, MethodType):
         return call(m, method, args, kwargs)
     if method is MISSING:
-        raise Raised(TypeError(f"'{kind.__name__}' object is not callable"))
+        return m.plainly(function, *args, **kwargs)  # which raises the error
     if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
+        m.check_readable(function, function)
         return native(m, function, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
 

@@ -32,6 +32,7 @@ from ...pytorch import (
 from ...pytorch.higher_order import inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
+from ..messages import recursive_text
 from ..polyfills import object_polyfills
 from .native_calls import call_leaf
 
@@ -165,6 +166,8 @@ BY_MODULE: dict[str | None, Any] = {
     **inlined_operators.BY_MODULE,
     **collectives.BY_MODULE,
     "functools": _dispatched,
+    "dataclasses": recursive_text.call,
+    "reprlib": recursive_text.call,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,
     "triton.runtime.autotuner": _triton_launch,

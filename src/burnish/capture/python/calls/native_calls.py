@@ -8,6 +8,7 @@ Cached functions and torch's Python leaves are called natively as well.
 from __future__ import annotations
 
 import enum
+import itertools
 import types
 from types import FunctionType, MethodType
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...engine.object_kinds import UNEXPOSED
-from ...interpreter.frames import MISSING, Generator
+from ...guards.container_bases import elements_of, items_of
+from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt
 from ...pytorch import torch_switches
@@ -105,16 +107,32 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function of its arguments alone. Its answer must be something that can be made again or shared."""
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Generator):
-            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads a generator")
+        if value_kinds.is_read_by_steps(m, value):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads the elements of a {type(value).__qualname__}")
+        if type(value) is FunctionType:
+            native_reads.settle_all(m, (value.__defaults__, value.__kwdefaults__))  # which a signature shows
+        if function.__module__ in CALL_BACK and holds_user_objects(value):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of objects with methods of their own")
         if (
             is_user_object(value)
+            and not value_kinds.computes_by_value(m, value)
             and not is_pure_module(getattr(function, "__module__", None))
             or isinstance(value, (FunctionType, MethodType))
             and function.__module__ in ("re", "_functools")
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+
+
+CALL_BACK = frozenset((None, "builtins", "_operator", "operator", "json", "json.encoder", "string", "textwrap"))
+"""Modules of functions that call methods of the objects in their arguments."""
+
+
+def holds_user_objects(value: Any, depth: int = 0) -> bool:
+    if not isinstance(value, value_kinds.BUILTIN_CONTAINERS) or depth > 10:
+        return depth > 0 and is_user_object(value) and not value_kinds.is_known(value)
+    parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
+    return any(holds_user_objects(part, depth + 1) for part in parts)
 
 
 def is_user_object(value: Any) -> bool:

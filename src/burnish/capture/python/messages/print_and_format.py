@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...guards import value_bases
 from ...interpreter.frames import MISSING
 from ...numbers import live_scalars, numpy_kinds
 from ...numbers.live_scalars import Live
@@ -55,6 +58,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
             return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
+    if value_bases.base_of_value(kind) not in (None, frozenset):
+        return m.plainly(convert, value)
     if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         if not _holds_printable_objects(value):
@@ -68,23 +73,45 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
             return m.call(text_polyfills.tuple_text, (value,), {})
         if kind is dict:
             return m.call(text_polyfills.dict_text, (value,), {})
-        return m.perform(convert, value)
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} that holds an object")
     if isinstance(value, BaseException):
-        m.heap.expose(m.heap.read_field(value, "args", lambda: value.args))
-        native_reads.check_numbers(m, value.args)
-        if len(value.args) == 1:
-            return (
-                text_of(m, convert, value.args[0])
-                if convert is str and kind not in (KeyError,) and isinstance(value.args[0], str)
-                else m.plainly(convert, value)
-            )
-        return m.plainly(convert, value)
+        return _text_of_exception(m, convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
+    if kind in SHOW_OTHERS and _shows_objects(m, value):
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
     if value_kinds.is_known_native(kind):
         m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
+
+
+def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
+    args = m.heap.read_field(value, "args", lambda: value.args)
+    m.heap.expose(args)
+    native_reads.check_numbers(m, args)
+    if convert is str and len(args) == 1 and lookup(m, type(value), "__str__")[1] is BaseException:
+        return text_of(m, str, args[0])
+    if convert is str and isinstance(value, BaseExceptionGroup):
+        args = args[:1]  # and how many there are
+    if _holds_printable_objects(args):
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} that holds an object")
+    native_reads.settle_all(m, args)
+    return m.plainly(convert, value)
+
+
+VIEWS = [getattr(table(), name)() for table in (dict, OrderedDict) for name in ("keys", "values", "items")]
+SHOW_OTHERS = frozenset(
+    (types.MethodType, types.MappingProxyType, types.SimpleNamespace, functools.partial, super, *map(type, VIEWS))
+)
+"""Their texts contain the texts of the objects that they hold."""
+
+
+def _shows_objects(m: Any, value: Any) -> bool:
+    held = gc.get_referents(value)
+    m.heap.expose([value, *held])
+    native_reads.settle_all(m, held)
+    return _holds_printable_objects(held)
 
 
 def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
@@ -121,6 +148,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             break
     if isinstance(value, torch.Tensor):
         return m.perform(format, value, spec)
+    m.check_readable(format, value)
     return m.plainly(format, value, spec) if spec else text_of(m, str, value)
 
 

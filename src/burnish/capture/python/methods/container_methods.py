@@ -172,6 +172,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             return m.call(polyfill, (items, other), {})
         iteration.refuse_outside(m, other)
         m.heap.expose(other)
+        m.check_readable(method, other)
         if origin is not None:
             if isinstance(items, list) and other is not items:
                 m.heap.will_append(items, origin)
@@ -191,6 +192,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
         subscripts.check_place(m, args[0])
         subscripts.check_slice(m, args[0])
+        native_reads.settle_all(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
@@ -213,11 +215,16 @@ def _is_object(value: Any) -> bool:
     return iteration_builtins.is_object(value)
 
 
+TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_polyfills.count_of}
+
+
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
     native_reads.check_numbers(m, args)
     if name in SEARCHES:
         native_reads.check_numbers(m, items)
+    if isinstance(items, tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
+        return m.call(TUPLE_SEARCHES[name], (items, *args), kwargs)
     answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
     return answer
 

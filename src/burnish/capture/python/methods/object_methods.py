@@ -7,6 +7,8 @@ What may show an address, or reads an object unseen, is a graph break.
 
 from __future__ import annotations
 
+import itertools
+import re
 import types
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +22,7 @@ from .. import copy_protocol, object_builtins
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
 from ..operators import iteration, native_reads, truth_and_identity, value_kinds
-from ..polyfills import object_polyfills, operator_polyfills
+from ..polyfills import iterator_polyfills, object_polyfills, operator_polyfills
 from .container_methods import dict_of_keys
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
@@ -39,8 +41,12 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     ):
         return NotImplemented  # without inspecting it
     native_reads.settle_all(m, owner)
+    m.check_readable(method, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
+    if name == "finditer" and isinstance(owner, re.Pattern):
+        found = tuple(native_calls.native(m, method, args, kwargs))
+        return m.call(iterator_polyfills.matches, (found, 0), {})
     if isinstance(owner, BaseException) and name not in (
         "__init__",
         "__str__",
@@ -77,6 +83,25 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
     raise AssertionError(name)
 
 
+REDUCED_TO_PARTS = frozenset(
+    (map, filter, zip, enumerate, itertools.starmap, itertools.filterfalse, itertools.compress)
+)
+
+
+def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
+    """For copies of builtin iterators that have no more state than what their classes are called with."""
+    if args[0].builtin is None:
+        return m.plainly(Generator.__reduce_ex__, *args, **kwargs)  # which refuses
+    m.take_over(args[0])
+    kind, parts = args[0].__class__, args[0].parts()
+    if kind not in REDUCED_TO_PARTS or parts is None:
+        m.stop(breaks.OPAQUE_CALL, f"a copy of a {kind.__name__}")
+    state = parts[1]
+    if kind is zip:
+        return (zip, state[0], True) if state[1] else (zip, state[0])
+    return kind, (state[0], *state[1]) if kind is map else tuple(state)
+
+
 def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "__new__":
         answer = object_builtins.new_of(m, owner, args, kwargs)
@@ -107,6 +132,7 @@ def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dic
 
 
 def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    m.check_readable(method, owner)
     return native_calls.native(m, method, args, kwargs)
 
 

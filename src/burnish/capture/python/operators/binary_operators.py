@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, KeysView
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from ..messages import print_and_format
 from ..polyfills import operator_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
-from .native_reads import expose, settle_all, settled
+from .native_reads import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
     BUILTIN_CONTAINERS,
@@ -156,11 +156,22 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     return None
 
 
+DICT_VIEWS = (KeysView, ItemsView)
+
+
 def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
     if operation in (operator.or_, operator.ior) and (has_own_rules(m, type(left)) or has_own_rules(m, type(right))):
         m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
+    if operation is operator.iadd and isinstance(left, list) and not isinstance(right, (list, tuple)):
+        return m.call(left.__iadd__, (right,), {})
+    for side, other in ((left, right), (right, left)):
+        if not isinstance(side, BUILTIN_CONTAINERS):
+            settle_all(m, side)
+            m.check_readable(operation, side)
+            for key in other if isinstance(side, DICT_VIEWS) and isinstance(other, (list, tuple)) else ():
+                check_key(m, key)
     if operation in IN_PLACE:
         if m.region is not None and isinstance(left, CHANGEABLE):
             m.region.will_write(left)

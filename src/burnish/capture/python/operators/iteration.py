@@ -103,7 +103,7 @@ def iterate(m: Any, value: Any) -> Any:
             m.symbolic_sizes.specialize_first(value)
         return m.perform(iter, value)
     if isinstance(value, Live):
-        return iter(value.settle())
+        return m.plainly(iter, value.settle())
     if kind is numpy_kinds.ARRAY:
         return m.plainly(iter, array_operations.elements(m, value))
     found, owner = lookup(m, kind, "__iter__")

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine.interpreted_or_native import is_user_type
 from ...engine.object_kinds import UNEXPOSED
 from ...guards.container_bases import elements_of, items_of
 from ...numbers import numpy_arrays, numpy_kinds
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
 from . import user_keys
-from .value_kinds import BUILTIN_CONTAINERS, SIMPLE
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
 
 def settle_all(m: Any, value: Any, depth: int = 0) -> None:
@@ -48,6 +49,11 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
             settle_all(m, v, depth + 1)
     elif kind is slice:
         settle_all(m, (value.start, value.stop, value.step))
+    elif is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):
+        m.stop(breaks.OPAQUE_CALL, f"native code that may convert a {kind.__qualname__} to a number by its own method")
+
+
+CONVERSIONS = ("__index__", "__float__", "__int__", "__complex__")
 
 
 def expose(m: Any, value: Any) -> None:

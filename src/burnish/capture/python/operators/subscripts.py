@@ -18,6 +18,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
+from ...guards.value_bases import base_of_value, value_of
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers, numpy_kinds
 from ...numbers.live_scalars import Live
@@ -83,6 +84,8 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
     if isinstance(container, IN_ORDER):
         return m.plainly(in_order(container).__getitem__, container, key)
+    if base_of_value(kind) is not None:
+        return m.plainly(operator.getitem, value_of(container), key)
     if isinstance(container, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
         m.check_readable(operator.getitem, container)
         return m.plainly(operator.getitem, container, key)

@@ -13,14 +13,16 @@ import collections
 import enum
 import itertools
 import types
+from collections.abc import ItemsView, KeysView, ValuesView
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.interpreted_or_native import is_trusted_type, is_user_type
 from ...guards.container_bases import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
+from ...guards.value_bases import base_of_value
 from ...interpreter.frames import Generator
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
@@ -84,8 +86,12 @@ def is_known_native(kind: type) -> bool:
 
 
 def is_known(value: Any) -> bool:
-    """Whether operators of C code see no more of a value than what is fixed: its type, or that it is this member."""
-    return is_known_native(type(value)) or isinstance(value, enum.Enum) and isinstance(value, ENUM_VALUES)
+    """Whether operators of C code see no more of a value than what is fixed: its type, its immutable value, or that it
+    is this member."""
+    kind = type(value)
+    if is_known_native(kind) or base_of_value(kind) is not None:
+        return True
+    return isinstance(value, enum.Enum) and isinstance(value, ENUM_VALUES)
 
 
 def python_method(m: Any, obj: Any, name: str) -> bool:
@@ -94,6 +100,31 @@ def python_method(m: Any, obj: Any, name: str) -> bool:
         return False
     value, owner = lookup(m, kind, name)
     return isinstance(value, FunctionType) and owner is not None
+
+
+OF_VALUES = """
+    abs round trunc floor ceil float int index complex bool pow rpow divmod rdivmod lt le eq ne gt ge hash len iter
+    getitem contains repr bytes
+""".split()
+
+
+def computes_by_value(m: Any, value: Any) -> bool:
+    """Whether C code sees no more of an object of a class than its immutable builtin value."""
+    return base_of_value(type(value)) is not None and not any(python_method(m, value, f"__{n}__") for n in OF_VALUES)
+
+
+VIEWS = (KeysView, ValuesView, ItemsView)
+
+
+def is_read_by_steps(m: Any, value: Any) -> bool:
+    """Whether nobody knows the elements of an iterable before they are read, one by one: live numbers may be among
+    them, and the user's code may make them."""
+    kind = type(value)
+    if kind is Generator or isinstance(value, VIEWS):
+        return True
+    if kind in SIMPLE or issubclass(kind, (enum.Enum, type)):
+        return False
+    return hasattr(kind, "__next__") or is_user_type(kind) and python_method(m, value, "__iter__")
 
 
 def makes_by_python(m: Any, cls: type) -> bool:

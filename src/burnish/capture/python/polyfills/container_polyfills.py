@@ -49,12 +49,25 @@ def to_frozenset(items=()):
 
 
 def to_dict(items=(), /, **kwargs):
-    if hasattr(items, "keys"):  # noqa: SIM108  # reads as the protocol does
-        made = {key: items[key] for key in items.keys()}  # noqa: SIM118  # the protocol asks for keys()
-    else:
-        made = {key: value for key, value in items}  # noqa: C416
+    made = {}
+    dict_update(made, items)
     made.update(kwargs)
     return made
+
+
+def pair_of(item, at):
+    """A key and its value, from what a dictionary is made of."""
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return item
+    try:
+        pair = tuple(item)
+    except TypeError:
+        pair = None
+    if pair is None:
+        raise TypeError(f"cannot convert dictionary update sequence element #{at} to a sequence")
+    if len(pair) != 2:
+        raise ValueError(f"dictionary update sequence element #{at} has length {len(pair)}; 2 is required")
+    return pair
 
 
 def dict_of_keys(kind, keys, value=None):
@@ -66,6 +79,10 @@ def dict_of_keys(kind, keys, value=None):
 
 def to_deque(kind, items, maxlen=None):
     return kind([value for value in items], maxlen)  # noqa: C416
+
+
+def made_of(kind, items):
+    return kind([value for value in items])  # noqa: C416
 
 
 def list_extend(target, items):
@@ -96,7 +113,8 @@ def dict_update(target, items=(), /, **kwargs):
         for key in items.keys():  # noqa: SIM118
             target[key] = items[key]
     else:
-        for key, value in items:
+        for at, item in enumerate(items):
+            key, value = pair_of(item, at)
             target[key] = value
     for key, value in kwargs.items():
         target[key] = value
@@ -117,6 +135,8 @@ def index_of(sequence, item, start=0, stop=None):
             break  # it shrinks while its elements are compared
         if sequence[at] is item or sequence[at] == item:
             return at
+    if isinstance(sequence, tuple):
+        raise ValueError("tuple.index(x): x not in tuple")
     raise ValueError(f"{item!r} is not in {'deque' if isinstance(sequence, deque) else 'list'}")
 
 

@@ -1,76 +1,96 @@
-"""Iterator polyfills: Python versions of iterators, for functions or iterables written by the user.
+"""Iterator polyfills: Python versions of builtin iterators, for functions or iterables written by the user.
 
     zip(batches(), labels)           # batches() is a generator: each next() runs user code
 
-The constructor of such an iterator calls ``iter`` on its iterables at once and rejects non-iterables, as C code does:
-``begin``. The rest runs when an element is requested. The rules of all polyfills: ``polyfills``.
+Each class has a constructor (``new_zip``), which calls ``iter`` on the iterables as C code does, and a step (``zip_``),
+whose parameters are the iterator's state: ``BuiltinIterator``. A step assigns to its parameters where C code changes
+the iterator, before or after what may raise. The rules of all polyfills: ``polyfills``.
 """
 
 from __future__ import annotations
 
-import itertools
+import re
 
-from ...interpreter.frames import MADE_BY, STANDS_FOR
-
-MISSING = object()
+from ...interpreter.frames import BY_CODE, BuiltinIterator
 
 
-def begin(polyfill, before, iterables, after, options):
-    """An iterator over ``iterables``. ``iter`` is called on each of them now."""
+def iterators_of(iterables):
     ready = []
     for items in iterables:
         ready.append(iter(items))
-    return polyfill(*before, *ready, *after, **options)
+    return tuple(ready)
 
 
-def map_(function, items, *others):
-    if not others:
-        for value in items:
-            yield function(value)
+def next_of_each(iterators):
+    """By number: an iterator of ours would be one more object to stop at."""
+    values = []
+    while len(values) < len(iterators):
+        values.append(next(iterators[len(values)]))
+    return values
+
+
+def map_(function, iterators):
+    if len(iterators) == 1:
+        yield function(next(iterators[0]))
     else:
-        for values in zip(items, *others, strict=False):
-            yield function(*values)
+        yield function(*next_of_each(iterators))
 
 
-def filter_(function, items):
-    for value in items:
-        if value if function is None else function(value):
+def new_map(function, *iterables):
+    return map_(function, iterators_of(iterables))
+
+
+def filter_(function, iterator):
+    while True:
+        value = next(iterator)
+        if value if function is None or function is bool else function(value):
             yield value
 
 
-def zip_(*iterables, strict=False):
-    iterators = [iter(items) for items in iterables]
+def new_filter(function, items):
+    return filter_(function, iter(items))
+
+
+def zip_(iterators, strict):
     if not iterators:
         return
-    while True:
-        values = []
-        while len(values) < len(iterators):  # by number: an iterator of ours would be one more object to stop at
-            i = len(values)
-            try:
-                value = next(iterators[i])
-            except StopIteration:
-                if not strict:
-                    return
-                if i > 0:
-                    plural = " " if i == 1 else "s 1-"
-                    raise ValueError(f"zip() argument {i + 1} is shorter than argument{plural}{i}") from None
-                for j in range(1, len(iterators)):
-                    try:
-                        next(iterators[j])
-                    except StopIteration:
-                        continue
-                    plural = " " if j == 1 else "s 1-"
-                    raise ValueError(f"zip() argument {j + 1} is longer than argument{plural}{j}") from None
-                return
-            values.append(value)
-        yield tuple(values)
+    if not strict:
+        yield tuple(next_of_each(iterators))
+    values = []
+    while len(values) < len(iterators):
+        i = len(values)
+        try:
+            value = next(iterators[i])
+        except StopIteration:
+            if i > 0:
+                plural = " " if i == 1 else "s 1-"
+                raise ValueError(f"zip() argument {i + 1} is shorter than argument{plural}{i}") from None
+            j = 1
+            while j < len(iterators):
+                try:
+                    next(iterators[j])
+                except StopIteration:
+                    j += 1
+                    continue
+                plural = " " if j == 1 else "s 1-"
+                raise ValueError(f"zip() argument {j + 1} is longer than argument{plural}{j}") from None
+            return
+        values.append(value)
+    yield tuple(values)
 
 
-def enumerate_(iterable, start=0):
-    at = start
-    for value in iterable:
-        yield at, value
-        at += 1
+def new_zip(*iterables, strict=False):
+    return zip_(iterators_of(iterables), strict)
+
+
+def enumerate_(iterator, at):
+    value = next(iterator)
+    at += 1
+    yield at - 1, value
+
+
+def new_enumerate(iterable, start=0):
+    return enumerate_(iter(iterable), start)
 
 
 class Sequence:
@@ -80,219 +100,99 @@ class Sequence:
         raise IndexError
 
 
-def iterate_by_index(sequence):
-    at = 0
-    while True:
-        try:
-            value = sequence[at]
-        except (IndexError, StopIteration):
-            return
-        yield value
-        at += 1
+def iterate_by_index(sequence, at=0):
+    if sequence is None:
+        return
+    try:
+        value = sequence[at]
+    except (IndexError, StopIteration):
+        sequence = None
+        return
+    at += 1
+    yield value
+
+
+def sequence_iterator(sequence, at):
+    made = iter(() if sequence is None else sequence)
+    if sequence is not None:
+        made.__setstate__(at)
+    return made
 
 
 def reversed_of(sequence):
-    return reversed_(sequence, len(sequence))
+    return reversed_(sequence, len(sequence) - 1)
 
 
-def reversed_(sequence, length):
-    for at in range(length - 1, -1, -1):
-        try:
-            value = sequence[at]
-        except (IndexError, StopIteration):
-            return
-        yield value
-
-
-def reversed_again(sequence, length):
-    return reversed(sequence)
-
-
-def iterate_until(function, sentinel):
-    while True:
-        try:
-            value = function()
-        except StopIteration:
-            return
-        if sentinel is value or sentinel == value:
-            return
-        yield value
-
-
-def accumulate(iterable, func=None, *, initial=None):
-    iterator = iter(iterable)
-    total = initial
-    if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
-            return
-    yield total
-    for value in iterator:
-        total = total + value if func is None else func(total, value)
-        yield total
-
-
-def chain(*iterables):
-    for items in iterables:
-        for value in items:  # noqa: UP028
-            yield value
-
-
-def chain_from_iterable(iterables):
-    for items in iterables:
-        for value in items:  # noqa: UP028
-            yield value
-
-
-def islice(items, *limits):
-    bounds = slice(*limits)
-    start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
-    if stop is not None and stop <= 0:
+def reversed_(sequence, at):
+    if at < 0:
         return
-    at, wanted = 0, start
-    for value in items:
-        if at == wanted:
-            yield value
-            wanted += step
-        at += 1  # noqa: SIM113
-        if stop is not None and at >= stop:
-            return
-
-
-def starmap(function, items):
-    for values in items:
-        yield function(*values)
-
-
-def takewhile(predicate, items):
-    for value in items:
-        if not predicate(value):
-            return
-        yield value
-
-
-def dropwhile(predicate, items):
-    iterator = iter(items)
-    for value in iterator:
-        if not predicate(value):
-            yield value
-            break
-    for value in iterator:  # noqa: UP028
-        yield value
-
-
-def filterfalse(predicate, items):
-    for value in items:
-        if not (value if predicate is None else predicate(value)):
-            yield value
-
-
-def pairwise(items):
-    iterator = iter(items)
+    before, at = at, -1
     try:
-        before = next(iterator)
+        value = sequence[before]
+    except (IndexError, StopIteration):
+        return
+    at = before - 1
+    yield value
+
+
+def reversed_iterator(sequence, at):
+    made = reversed(sequence if at >= 0 else ())
+    if at >= 0:
+        made.__setstate__(at)
+    return made
+
+
+def iterate_until(function, sentinel, is_done=False):
+    if is_done:
+        return
+    try:
+        value = function()
     except StopIteration:
+        is_done = True
         return
-    for value in iterator:
-        yield before, value
-        before = value
-
-
-def zip_longest(*iterables, fillvalue=None):
-    iterators = [iter(items) for items in iterables]
-    active = len(iterators)
-    if not active:
+    if sentinel is value or sentinel == value:
+        is_done = True
         return
-    done = [False] * active
-    while True:
-        values = []
-        while len(values) < len(iterators):
-            i = len(values)
-            value = fillvalue
-            if not done[i]:
-                try:
-                    value = next(iterators[i])
-                except StopIteration:
-                    done[i] = True
-                    active -= 1
-                    if not active:
-                        return
-            values.append(value)
-        yield tuple(values)
+    yield value
 
 
-def compress(data, selectors):
-    for value, selector in zip(data, selectors):  # noqa: B905
-        if selector:
-            yield value
-
-
-def groupby(iterable, key=None):
-    """Groups are list iterators: a loop over them sees the same elements."""
-    group, current = [], MISSING
-    for value in iterable:
-        value_key = value if key is None else key(value)
-        if current is not MISSING and (current is value_key or current == value_key):
-            group.append(value)
-            continue
-        if current is not MISSING:
-            yield current, iter(group)
-        group, current = [value], value_key
-    if current is not MISSING:
-        yield current, iter(group)
-
-
-def tee(items, n=2):
-    """Each copy advances by itself. They share the list of values read so far."""
-    if n < 0:
-        raise ValueError("n must be >= 0")
-    iterator = iter(items)
-    seen = [iterator, []]
-    return tuple([tee_copy(seen) for _ in range(n)])
-
-
-def tee_copy(seen):
-    iterator, values = seen
-    at = 0
-    while True:
-        if at == len(values):
-            try:
-                values.append(next(iterator))
-            except StopIteration:
-                return
-        yield values[at]
+def matches(found, at):
+    """What ``finditer`` returns: all matches are found at once, since texts do not change."""
+    if at < len(found):
         at += 1
+        yield found[at - 1]
 
 
-def itertool_of_lists(cls, args, kwargs):
-    return cls(*[list(a) if hasattr(a, "__iter__") else a for a in args], **kwargs)
+def find_matches(pattern, string, flags=0):
+    return re.compile(pattern, flags).finditer(string)
 
 
-for _polyfill, _kind in (
-    (map_, map),
-    (filter_, filter),
-    (zip_, zip),
-    (enumerate_, enumerate),
-    (accumulate, itertools.accumulate),
-    (chain, itertools.chain),
-    (islice, itertools.islice),
-    (starmap, itertools.starmap),
-    (takewhile, itertools.takewhile),
-    (dropwhile, itertools.dropwhile),
-    (filterfalse, itertools.filterfalse),
-    (pairwise, itertools.pairwise),
-    (zip_longest, itertools.zip_longest),
-    (groupby, itertools.groupby),
-    (compress, itertools.compress),
-):
-    STANDS_FOR[_polyfill.__code__] = MADE_BY[_polyfill.__code__] = _kind
-for _polyfill, _sample in (
-    (tee_copy, itertools.tee(())[0]),
-    (iterate_by_index, iter(Sequence())),
-    (iterate_until, iter(int, 0)),
-    (chain_from_iterable, itertools.chain()),
-    (reversed_, reversed(())),
-):
-    STANDS_FOR[_polyfill.__code__] = type(_sample)
-MADE_BY[reversed_.__code__] = reversed_again
+def iterator_over(found, at):
+    return iter(iter(found[at:]).__next__, None)
+
+
+def iterator_until(function, sentinel, is_done):
+    if not is_done:
+        return iter(function, sentinel)
+    made = iter(int, 0)
+    next(made, None)
+    return made
+
+
+def register(steps):
+    for step, sample, *made in steps:
+        BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
+
+
+register(
+    (
+        (map_, map(int, ()), lambda function, iterators: map(function, *iterators)),
+        (filter_, filter(None, ()), filter),
+        (zip_, zip(), lambda iterators, strict: zip(*iterators, strict=strict)),
+        (enumerate_, enumerate(()), enumerate),
+        (iterate_by_index, iter(Sequence()), sequence_iterator),
+        (reversed_, reversed(()), reversed_iterator),
+        (iterate_until, iter(int, 0), iterator_until),
+        (matches, iter(int, 0), iterator_over),
+    )
+)

@@ -54,7 +54,7 @@ has_method._burnish_constant = True
 
 def is_concatenation(kind, method):
     """Whether the ``+`` or ``*`` of a class is that of sequences, which Python asks last, after the other operand's."""
-    if method not in ("__add__", "__mul__", "__iadd__", "__imul__"):
+    if method not in ("__add__", "__mul__", "__rmul__", "__iadd__", "__imul__"):
         return False
     return next((base for base in kind.__mro__ if method in base.__dict__), None) in CONCATENATED
 
@@ -92,7 +92,7 @@ def _try_binary(left, right, method, reflected):
         value = mine(left, right)
         if value is not NotImplemented:
             return value
-    if theirs is not None and not (method == "__mul__" and isinstance(right, SEQUENCES)):
+    if theirs is not None and not is_concatenation(right_kind, reflected):
         return theirs(right, left)
     return NotImplemented
 

@@ -18,6 +18,14 @@ def bisect_left(a, x, lo=0, hi=None, *, key=None):
     return _bisect(a, x, lo, hi, key, True)
 
 
+def insort_left(a, x, lo=0, hi=None, *, key=None):
+    a.insert(_bisect(a, x if key is None else key(x), lo, hi, key, True), x)
+
+
+def insort_right(a, x, lo=0, hi=None, *, key=None):
+    a.insert(_bisect(a, x if key is None else key(x), lo, hi, key, False), x)
+
+
 def _bisect(items, x, low, high, key, is_left):
     if low < 0:
         raise ValueError("lo must be non-negative")

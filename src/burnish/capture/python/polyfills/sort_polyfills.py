@@ -54,15 +54,23 @@ def cmp_to_key(mycmp):
 
 
 def sort_list(target, key=None, reverse=False):
-    values = list(target)
-    keys = values if key is None else [key(value) for value in values]
-    order = list(range(len(values)))
-    if reverse:
-        order.reverse()
-    order = sort_order(order, keys)
-    if reverse:
-        order.reverse()
-    target[:] = [values[i] for i in order]
+    """The list is empty meanwhile, which a key function can see."""
+    values = made = list(target)
+    list.clear(target)
+    try:
+        keys = values if key is None else [key(value) for value in values]
+        order = list(range(len(values)))
+        if reverse:
+            order.reverse()
+        order = sort_order(order, keys)
+        if reverse:
+            order.reverse()
+        made = [values[i] for i in order]
+    finally:
+        is_changed = list.__len__(target) > 0
+        list.__setitem__(target, slice(None), made)
+    if is_changed:
+        raise ValueError("list modified during sort")
 
 
 def sort_order(order, keys):
