@@ -15,10 +15,12 @@ their words are compared. Where the result is ambiguous, there is no layout, and
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from ...concurrency.compute_once import once
 
@@ -110,12 +112,25 @@ class _Unclear(Exception):
 
 @once
 def tensor_layout() -> TensorLayout | None:
-    # Independent of the caller's modes: they would change the tensors made here.
+    # Independent of the caller's modes: they would change the tensors made here. Nor do its hooks see what is saved.
     try:
-        with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False), torch.enable_grad():
+        with (
+            torch._C.DisableTorchFunctionSubclass(),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            saved_tensors_hooks(_as_it_is, _as_it_is) if _saving_is_watched() else nullcontext(),
+        ):
             return _found()
     except (_Unclear, AttributeError, RuntimeError):
         return None
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+def _saving_is_watched() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def _only(found: Any) -> int:
