@@ -1,11 +1,14 @@
 """The command `burnish`: what it prints and the status it exits with."""
 
 import os
+import platform
 import subprocess
 import sys
 
 import pytest
+import torch
 
+import burnish
 from burnish.cli import command_line, doctor
 from burnish.cli.doctor import Finding, Missing
 
@@ -21,6 +24,16 @@ def test_doctor_tries_what_works_here_and_says_so(capsys, monkeypatch):
     assert found["LLVM"].startswith("ok ") and found["backend eager"].startswith("ok ")
     assert found["settings"] == "all at their defaults"
     assert "doctor --all" in found["backend inductor"]
+
+
+def test_version_names_what_a_bug_report_needs(capsys):
+    with pytest.raises(SystemExit) as exit:
+        command_line.main(["--version"])
+    assert exit.value.code == 0
+    assert (
+        capsys.readouterr().out
+        == f"burnish {burnish.__version__}, torch {torch.__version__}, Python {platform.python_version()}\n"
+    )
 
 
 def test_doctor_fails_where_something_is_broken(capsys, monkeypatch):

@@ -96,4 +96,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *ON_FIRST_USE})
+    """What users call, without the packages and names that this module imports."""
+    return sorted([*__all__, "__version__"])

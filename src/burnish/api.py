@@ -25,7 +25,7 @@ from .capture.engine.program_options import Options
 from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
-from .errors import UserError
+from .errors import UserError, did_you_mean
 from .frontend import compile_entry, marks, stance, torch_config
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
@@ -84,6 +84,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     dynamic_shapes: Any = None,
+    **unknown: Any,
 ) -> Any:
     """Compile a function, method, callable object or ``nn.Module``; as a call or as a decorator.
 
@@ -102,6 +103,9 @@ def compile(
     What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
     Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
     """
+    for argument in unknown:
+        near = did_you_mean(argument, SIGNATURE.parameters)
+        raise TypeError(f"compile() got an unexpected keyword argument {argument!r}.{near}")
     kwargs: dict[str, Any] = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
@@ -134,6 +138,11 @@ def compile(
         return CompiledModule(model, asked, kwargs)
     return _compiled_function(original_of(model), asked, kwargs)
 
+
+# What tools and readers see are the parameters; `unknown` only catches misspelt ones.
+_ALL = inspect.signature(compile)
+SIGNATURE = _ALL.replace(parameters=list(_ALL.parameters.values())[:-1])
+compile.__signature__ = SIGNATURE  # type: ignore[attr-defined]
 
 marks_of_dynamo.compile_in_place(compile)
 

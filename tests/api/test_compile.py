@@ -7,6 +7,7 @@ import inspect
 import pickle
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -409,3 +410,14 @@ def test_a_class_without_callable_objects_or_of_torch_is_an_error():
         with pytest.raises(UserError, match="the class"):
             burnish.compile(cls)
     assert torch.nn.Linear.__call__ is before
+
+
+def test_a_misspelt_parameter_is_named_beside_the_right_one():
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'fullgrph'. Did you mean \"fullgraph\"\?"):
+        burnish.compile(lambda x: x, fullgrph=True)
+
+
+def test_the_module_lists_what_users_call_and_is_typed():
+    assert set(dir(burnish)) == {*burnish.__all__, "__version__"}
+    assert all(hasattr(burnish, name) for name in dir(burnish))
+    assert Path(burnish.__file__).with_name("py.typed").is_file()

@@ -185,6 +185,8 @@ def test_options_without_effect_say_so_and_why():
     "asked, said",
     [
         ({"options": {"max_autotun": True}}, "no option called 'max_autotun'.*max_autotune.*The options are: cuda"),
+        ({"options": {"triton.cudagraph": True}}, "no option called 'triton.cudagraph'.*\"triton.cudagraphs\""),
+        ({"options": {"trace.enabld": True}}, "no option called 'trace.enabld'.*\"trace.enabled\""),
         ({"options": {3: True}}, "no option called 3"),
         ({"options": {"max_autotune": "yes"}}, "max_autotune .*cannot be 'yes'"),
         ({"options": ["max_autotune"]}, "a dictionary from option names"),

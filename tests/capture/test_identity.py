@@ -355,3 +355,13 @@ def test_addresses_of_made_objects_that_cannot_be_known():
         return y, first, id(y) % 1 == 0, isinstance(hash(id(y)), int), (id(y) < 0)
 
     return fn, ordinary
+
+
+@program(breaks=0)
+def test_objects_compared_with_numbers_and_strings():
+    """Neither knows the other's type as equal, so the answer is that they are not the same object."""
+
+    def fn(x, given):
+        return x + 1 if given == 3 or "a" == given or given != MISSING and MISSING == 5.0 else x - 1, given != None  # noqa: E711
+
+    return fn, lambda i: (torch.randn(2), [MISSING, Sentinel(), 3, "a", Sentinel()][i])

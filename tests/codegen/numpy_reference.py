@@ -13,8 +13,9 @@ import math
 
 import numpy as np
 
-from burnish.ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from burnish.ops.scalar_ir import Access, Scalar, walk
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Store
+from burnish.tensors.dtypes import BITS, FLOATS
 
 NUMPY = {
     "b8": np.bool_,

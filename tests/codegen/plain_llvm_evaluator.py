@@ -19,7 +19,8 @@ import llvmlite.binding as llvm
 import numpy
 
 from burnish.codegen.math.expand_operations import plain
-from burnish.ops.scalar_ir import BITS, COMPARISONS, FLOATS, INTEGERS, Scalar, walk
+from burnish.ops.scalar_ir import COMPARISONS, Scalar, walk
+from burnish.tensors.dtypes import BITS, FLOATS, INTEGERS
 
 TYPES = {"f16": "half", "f32": "float", "f64": "double", "b8": "i1"} | {t: f"i{BITS[t]}" for t in INTEGERS}
 NUMPY = {

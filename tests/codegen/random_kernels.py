@@ -9,8 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from burnish.ops.scalar_ir import (
-    FLOATS,
-    INTEGERS,
     Access,
     Scalar,
     binary,
@@ -28,6 +26,7 @@ from burnish.ops.scalar_ir import (
     unary,
 )
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
+from burnish.tensors.dtypes import FLOATS, INTEGERS
 
 from .run_kernel import random_buffer
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, native
 from burnish.codegen.llvm.target_machine import preset, why_not_runnable
-from burnish.ops.scalar_ir import FLOATS
 from burnish.schedule.loops.loop_ir import Kernel
+from burnish.tensors.dtypes import FLOATS
 
 from .numpy_reference import NUMPY, evaluate, rounded
 

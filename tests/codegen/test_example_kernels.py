@@ -5,7 +5,7 @@ import torch
 
 from burnish.ops.scalar_ir import Access, binary, cast, load, reduced, select
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
-from burnish.tensors.tensor_types import DTYPES
+from burnish.tensors.dtypes import DTYPES
 
 from . import example_kernels as examples
 from .run_kernel import MACHINES, compiled

@@ -11,32 +11,29 @@ from burnish.capture.interpreter.opcodes import handler_registry
 from burnish.capture.python import builtin_functions
 from burnish.codegen.llvm import llvm_types
 from burnish.lower import pipeline
-from burnish.ops import operator_families, scalar_ir
-from burnish.ops.elementwise import elementwise_record
+from burnish.ops import operator_families
 from burnish.ops.operator_record import RECORDS
 from burnish.schedule.library import autotune_candidates
 from burnish.targets import kernel_compilers
-from burnish.tensors import tensor_types
+from burnish.tensors import dtypes
 
 from . import pages
 
 PAGE = pages.DOCS / "dev" / "recipes.md"
 TEXT = PAGE.read_text("utf-8")
 RECIPES = re.findall(r"^## (Add .+)$", TEXT, re.MULTILINE)
+TABLES_OF_DTYPES = [table for name, table in vars(dtypes).items() if name.isupper() and isinstance(table, (dict, set))]
 TABLES = (
     CATALOG,
     RECORDS,
     autotune_candidates._WAYS,
     builtin_functions.PYTHON_FUNCTIONS,
-    elementwise_record.KINDS,
+    *TABLES_OF_DTYPES,
     kernel_compilers.COMPILERS,
     handler_registry.HANDLERS,
     handler_registry.REFUSED,
     handler_registry.RESOLVERS,
     llvm_types._REGISTER,
-    scalar_ir.BITS,
-    tensor_types.DTYPES,
-    tensor_types.NAMES,
 )
 """What recipes register in."""
 
@@ -47,7 +44,7 @@ assert operator_families  # its import fills RECORDS
 def taken_back(monkeypatch):
     monkeypatch.setattr(pipeline, "PASSES", pipeline.PASSES)
     monkeypatch.setattr(autotune_candidates.memory, "pinned", None)
-    before = [dict(table) for table in TABLES]
+    before = [table.copy() for table in TABLES]
     scope = {"__name__": "recipe"}
     yield scope
     if "library" in scope:

@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 from burnish.codegen.loops.coalesce_loops import accesses
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.kernel_function import print_kernel
-from burnish.ops.scalar_ir import FLOATS
 from burnish.schedule.loops.parse_loops import parse_kernel
+from burnish.tensors.dtypes import FLOATS
 
 from ..codegen.run_kernel import random_buffer, run
 

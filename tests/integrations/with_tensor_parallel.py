@@ -1,15 +1,14 @@
-"""Tensor parallelism and calls of torch.distributed in compiled code, in two processes: results are eager's, and breaks
-say which call other processes take part in."""
+"""Tensor parallelism in compiled code, in two processes: results are eager's, and breaks say which call other processes
+take part in."""
 
 import copy
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import nn
 
 import burnish
 from burnish import events
-from burnish.integrations.torch_compile import dynamo_backend
 
 from .with_distributed import RANKS, batch, in_two_processes
 
@@ -236,76 +235,3 @@ def check_dtensors(rank):
 @pytest.mark.slow
 def test_functions_of_dtensors_equal_eager_for_every_placement(tmp_path):
     in_two_processes(check_dtensors, tmp_path)
-
-
-# ---- collectives in functions
-
-
-def reduced(x):
-    y = x * 2
-    distributed.all_reduce(y)
-    return torch.sin(y) + 1
-
-
-def collected(x):
-    y = torch.relu(x)
-    found = [torch.empty_like(y) for _ in range(RANKS)]
-    distributed.all_gather(found, y)
-    return torch.cat(found) * 2
-
-
-def begun(x):
-    y = x * 2
-    work = distributed.all_reduce(y, async_op=True)
-    z = torch.cos(x)
-    work.wait()
-    return y + z
-
-
-def functional(x):
-    from torch.distributed import _functional_collectives
-
-    return _functional_collectives.all_reduce(x * 2, "sum", distributed.group.WORLD) + 1
-
-
-def operators(x):
-    y = torch.ops._c10d_functional.all_reduce(x * 2, "sum", distributed.group.WORLD.group_name)
-    return torch.ops._c10d_functional.wait_tensor.default(y) + 1
-
-
-COLLECTIVES = {
-    reduced: ["B208"],
-    collected: ["B208"],
-    begun: ["B208", "B201"],
-    functional: ["B208"],
-    operators: ["B201", "B208", "B208"],
-}
-
-
-def check_collectives(rank):
-    import torch.distributed._functional_collectives  # brings the operators along
-
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event) if event.kind in ("breaks", "lower.refused") else None)
-    for fn, expected in COLLECTIVES.items():
-        seen.clear()
-        compiled = burnish.compile(fn)
-        for turn in range(4):
-            x = torch.randn(5, generator=torch.Generator().manual_seed(10 * turn + rank))
-            torch.testing.assert_close(compiled(x), fn(x))
-        told = [event.data["text"] for event in seen if event.kind == "breaks"]
-        assert codes_of(told) == expected, (fn.__name__, told)
-    # Where another captures, the operators come in a graph: that one runs eagerly.
-    for fn in (functional, operators):
-        seen.clear()
-        behind_dynamo = torch.compile(fn, backend=dynamo_backend)
-        for turn in range(3):
-            x = torch.full((5,), rank + turn + 1.0)
-            torch.testing.assert_close(behind_dynamo(x), fn(x))
-        assert any("waits for other processes" in event.data["text"] for event in seen)
-    stop()
-
-
-@pytest.mark.slow
-def test_collectives_in_compiled_functions_are_breaks_that_name_them(tmp_path):
-    in_two_processes(check_collectives, tmp_path)

@@ -20,7 +20,8 @@ from burnish.ops import operator_families  # noqa: F401  (fills the records)
 from burnish.ops.elementwise.elementwise_record import element, rounded
 from burnish.ops.operator_record import RECORDS, NoRule, Op, Pointwise
 from burnish.ops.scalar_ir import Access, Scalar, load
-from burnish.tensors.tensor_types import NAMES, TensorType
+from burnish.tensors.dtypes import NAMES
+from burnish.tensors.tensor_types import TensorType
 
 from .scalar_ir_evaluator import evaluated
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from burnish.ops.scalar_ir import BITS, FLOATS, Scalar, walk
-from burnish.tensors.tensor_types import DTYPES
+from burnish.ops.scalar_ir import Scalar, walk
+from burnish.tensors.dtypes import BITS, DTYPES, FLOATS
 
 UNARY: dict[str, Callable] = {
     name: getattr(torch, name)

@@ -18,7 +18,7 @@ from burnish.ops.elementwise.activations import rounds_bound
 from burnish.ops.elementwise.elementwise_record import Site, converted, holds, rounded
 from burnish.ops.operator_record import RECORDS, NoRule, Pointwise
 from burnish.ops.scalar_ir import Access, load
-from burnish.tensors.tensor_types import DTYPES, NAMES
+from burnish.tensors.dtypes import DTYPES, NAMES
 from burnish.tensors.view_maps import Slice
 
 from .elementwise_arguments import (

@@ -14,10 +14,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
+from .. import __version__
 from ..errors import BurnishError, UserError, did_you_mean
 
 
@@ -122,6 +126,8 @@ def bench(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="burnish", description="A just-in-time compiler for PyTorch programs.")
+    version = f"burnish {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("doctor", help="what works on this machine")

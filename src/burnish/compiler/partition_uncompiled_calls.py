@@ -29,6 +29,7 @@ from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
 from . import CompiledFn
 from .adapters.eager_rng import draws_as_eager, may_draw, run_eagerly_with_compiled_rng, with_compiled_rng
+from .delay_collective_waits import delay_waits
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
 NUMBERS = (torch.Tensor, int, float, complex)
@@ -101,6 +102,7 @@ def has_unknown_size(node: Node) -> bool:
 
 def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     """The graph as steps: each call that stands alone, and each stretch of nodes between two of them."""
+    delay_waits(gm.graph)
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
     steps: list[Step] = []

@@ -196,10 +196,14 @@ def explained(path: str) -> Iterator[None]:
             f"it once more, or save the function again."
         ) from error
     except zipfile.BadZipFile as error:
-        raise UserError(f"{path} is not a file that Exported.save wrote: {error}.") from error
+        raise UserError(
+            f"{path} is damaged, or is not a file that Exported.save wrote: {error}. Get it once more, or save the "
+            f"function again."
+        ) from error
     except DAMAGED as error:
         raise UserError(
-            f"{path} is damaged, or was not written by Exported.save: {type(error).__name__}: {error}."
+            f"{path} is damaged, or was not written by Exported.save: {type(error).__name__}: {error}. Get it once "
+            f"more, or save the function again."
         ) from error
 
 

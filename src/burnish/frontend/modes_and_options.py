@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import events, settings
 from ..errors import UserError, did_you_mean, warn
-from ..integrations.inductor_options import is_inductor_option
+from ..integrations.inductor_options import inductor_option_names
 from . import torch_config
 
 OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower", "shape_padding")
@@ -184,7 +184,7 @@ def add(found: dict[str, Any], setting: str, value: Any) -> None:
 def say_why_nothing(name: str, value: Any) -> None:
     why = why_nothing(name)
     if why is None:
-        known = [*OURS, *COUNTERPARTS, *NOTHING_TO_DO]
+        known = [*OURS, *COUNTERPARTS, *NOTHING_TO_DO, *inductor_option_names()]
         raise UserError(
             f"There is no option called {name!r:.80}.{did_you_mean(str(name), known)} "
             f"The options are: {', '.join(OURS)}."
@@ -196,7 +196,8 @@ def say_why_nothing(name: str, value: Any) -> None:
 
 def why_nothing(name: str) -> str | None:
     """Why an option of torch has no effect, or None where it is unknown."""
-    known = NOTHING_TO_DO.get(name) or next(
-        (why for prefix, why in NOTHING_TO_DO_IN.items() if str(name).startswith(prefix)), None
-    )
-    return known or (ITS_OWN if is_inductor_option(name) else None)
+    if name in NOTHING_TO_DO:
+        return NOTHING_TO_DO[name]
+    if name not in inductor_option_names():
+        return None
+    return next((why for prefix, why in NOTHING_TO_DO_IN.items() if name.startswith(prefix)), ITS_OWN)

@@ -13,7 +13,8 @@ import torch
 
 from ..ops import operator_families  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
-from ..tensors.tensor_types import NAMES, NumberType, TensorType
+from ..tensors.dtypes import NAMES
+from ..tensors.tensor_types import NumberType, TensorType
 from .graph import map_values, types_of, values_in
 from .untraceable_graph import Untraceable
 

@@ -30,10 +30,11 @@ from typing import Any
 import torch
 
 from ..settings import current
-from ..tensors.tensor_types import CPU, NAMES, TensorType
+from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
+from ..tensors.tensor_types import CPU, TensorType
 from .elementwise.elementwise_record import holds
 from .operator_record import NoRule, Op, decomposition, pointwise, record, shape
-from .scalar_ir import BITS, Scalar, binary, cast, const, fma
+from .scalar_ir import Scalar, binary, cast, const, fma
 
 SEED: Op = record("random_seed")
 SEEDS: Op = record("random_seeds")
@@ -42,9 +43,6 @@ UNIFORM: Op = record("uniform")
 NORMAL: Op = record("normal")
 CHANCE: Op = record("chance")
 BELOW: Op = record("below")
-
-DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-"""The random bits of a fraction: as many as the dtype holds, so that none is rounded to 1."""
 
 WORD = (1 << 32) - 1
 LARGEST = (1 << 63) - 1
@@ -90,6 +88,7 @@ shape("random_bits")(bits_type)
 
 @pointwise("uniform", promotion="first", cost=4)
 def uniform(bits: Scalar, low: float, high: float, dtype: torch.dtype) -> Scalar:
+    # As many random bits as the dtype holds, so that none is rounded to 1.
     digits = DIGITS[NAMES[dtype]]
     computed = "f64" if dtype is torch.float64 else "f32"
     # Small integers are converted as i32, for which every machine has a vector instruction.
@@ -221,8 +220,8 @@ def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> An
 def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, generator: Any, device: Any) -> Any:
     name = NAMES.get(dtype, "c")
     # Floats hold only integers up to a limit; an integer dtype must hold the whole range.
-    room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name != "u8"))
-    least = 0 if name in ("u8", "b8") else -room
+    room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name not in UNSIGNED))
+    least = 0 if name in UNSIGNED or name == "b8" else -room
     if not low < high or low < least or high - 1 > room - (name not in DIGITS) or high - low > LARGEST or name == "b8":
         raise NoRule(f"integers from {low} to {high} in {dtype}")
     found = g.apply(BELOW, (draw(g, size, generator, device), high - low))

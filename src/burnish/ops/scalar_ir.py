@@ -8,7 +8,7 @@ common subexpressions are shared and `is` compares.
     >>> print(select(x > 0, x, x.exp() - 1))
     select(gt(b0[i0], 0.0.f32), b0[i0], sub(exp(b0[i0]), 1.0.f32))
 
-Types are the dtype names of `tensors.tensor_types`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both
+Types are the dtype names of `tensors.dtypes`: b8 (bool), u8, i8, i16, i32, i64, f16, bf16, f32, f64. Both
 operands of a binary operation have the same type; the operator rules insert the casts. Integer arithmetic wraps around.
 Floating point follows IEEE 754 as torch's eager kernels do: NaN propagates through min and max, and comparisons with
 NaN are false except `ne`.
@@ -22,9 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
-INTEGERS = frozenset(("u8", "i8", "i16", "i32", "i64"))
-BITS = {"b8": 8, "u8": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+from ..tensors.dtypes import BITS, FLOATS, UNSIGNED
 
 UNARY = frozenset(
     "neg abs sqrt rsqrt reciprocal floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
@@ -188,7 +186,7 @@ def const(value: bool | int | float, dtype: str) -> Scalar:
     elif dtype == "b8":
         value = bool(value)
     elif isinstance(value, float) and not math.isfinite(value):
-        value = -(1 << (BITS[dtype] - 1)) if dtype != "u8" else 0
+        value = -(1 << (BITS[dtype] - 1)) if dtype not in UNSIGNED else 0
     else:
         value = wrap(int(value), dtype)
     return make("const", dtype, (), value)
@@ -198,7 +196,7 @@ def wrap(value: int, dtype: str) -> int:
     """An integer wrapped around to the range of the type."""
     bits = BITS[dtype]
     value &= (1 << bits) - 1
-    return value if dtype == "u8" or value < 1 << (bits - 1) else value - (1 << bits)
+    return value if dtype in UNSIGNED or value < 1 << (bits - 1) else value - (1 << bits)
 
 
 def load(dtype: str, access: Access, *args: Scalar) -> Scalar:

@@ -19,5 +19,16 @@ NAMESPACES = frozenset(
 
 def is_collective_operator(operator: Any) -> bool:
     """Takes overloads and packets from ``torch.ops``."""
-    name = operator.name() if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
-    return name.partition("::")[0] in NAMESPACES
+    return _name_of(operator).partition("::")[0] in NAMESPACES
+
+
+def is_wait(target: Any) -> bool:
+    """Whether a node's target waits for a collective that was started before."""
+    return isinstance(target, OPERATORS) and _name_of(target).endswith("c10d_functional::wait_tensor")
+
+
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def _name_of(operator: Any) -> str:
+    return operator.name() if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import torch
 
+from .dtypes import HALVES
+
 
 def precision_on_gpus() -> str:
     """torch's setting for float32 products. Its older getters raise an error if the newer setters were used."""
@@ -22,7 +24,7 @@ def precision_of(dtype: torch.dtype) -> str:
 
 
 def multiplies_in_tensor_cores(dtype: torch.dtype) -> bool:
-    return dtype in (torch.float16, torch.bfloat16) or precision_of(dtype) == "tf32"
+    return dtype in HALVES or precision_of(dtype) == "tf32"
 
 
 __all__ = ["multiplies_in_tensor_cores", "precision_of", "precision_on_gpus"]

@@ -13,23 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-NAMES: dict[torch.dtype, str] = {
-    torch.bool: "b8",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.complex64: "c64",
-    torch.complex128: "c128",
-}
-"""The supported dtypes and their names. The compiler passes tensors of other dtypes through unchanged."""
-
-DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in NAMES.items()}
+from .dtypes import NAMES
 
 CPU = torch.device("cpu")
 

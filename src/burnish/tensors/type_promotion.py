@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .dtypes import DTYPES, HALVES, NAMES, WIDE
 from .tensor_types import TensorType
 
 COMPLEX_OF = {
@@ -77,4 +78,4 @@ def floating(dtype: torch.dtype) -> torch.dtype:
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that eager's kernels compute in: float32 for half precisions."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return DTYPES[WIDE[NAMES[dtype]]] if dtype in HALVES else dtype

@@ -227,10 +227,12 @@ COLLECTIVE_CALL = kind(
     "B208",
     "collective-call",
     title="a call that other processes take part in",
-    why="""The function is one of `torch.distributed`: it waits for other processes, sends them tensors, or makes a
-        `DTensor`, of which each holds a part. A graph is what one process does, so it is called as it is.""",
-    what_to_do="""Nothing is wrong with it. Where the break costs, gather such calls at the beginning or the end of the
-        compiled function, or call them outside of it.""",
+    why="""The function is one of `torch.distributed` that has no form without side effects: it broadcasts, sends or
+        receives, returns a handle to wait for (`async_op=True`), writes into a tensor that requires gradients, or makes
+        a `DTensor`, of which each process holds a part. It is called as it is.""",
+    what_to_do="""`all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter_tensor` and `all_to_all_single`
+        without a handle, and `torch.distributed._functional_collectives`, stay in the graph. Where another call costs,
+        gather such calls at the beginning or the end of the compiled function, or call them outside of it.""",
     broken="""
         import torch
         from torch import distributed as dist
@@ -238,7 +240,7 @@ COLLECTIVE_CALL = kind(
 
         def fn(x):
             y = x * 2
-            dist.all_reduce(y)
+            dist.broadcast(y, src=0)
             return y
 
         fn(torch.ones(3))
@@ -252,7 +254,7 @@ COLLECTIVE_CALL = kind(
         def fn(x):
             return x * 2
 
-        dist.all_reduce(fn(torch.ones(3)))
+        dist.broadcast(fn(torch.ones(3)), src=0)
         dist.destroy_process_group()
         """,
 )

@@ -22,6 +22,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.growing_state import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
@@ -242,6 +243,8 @@ class Recorder(TorchFunctionMode):
             if dim is not None:
                 self.grown[len(self.calls)] = dim
         self.calls.append(call)
+        if is_wait(target):
+            self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
         self.register(result, Handle(len(self.calls) - 1))
 
     def register(self, value: Any, handle: Handle) -> None:

@@ -143,18 +143,14 @@ def why_not_interpret(function: FunctionType) -> str | None:
     return None
 
 
-COLLECTIVES = ("torch.distributed.c10d_logger", "torch.distributed._functional_collectives")
-"""Modules of functions that communicate with other processes, or of the wrappers around them."""
-
 DTENSOR = "torch.distributed.tensor._api"
 LOCAL = frozenset(("to_local", "device_mesh", "placements"))
 """Members of a DTensor that are available without communication."""
 
 
-def is_collective(function: FunctionType) -> bool:
-    """Whether a function of torch.distributed communicates with other processes, or makes tensors shared with them."""
-    module = function.__globals__.get("__name__")
-    return module in COLLECTIVES or module == DTENSOR and function.__name__ not in LOCAL
+def is_of_dtensors(function: FunctionType) -> bool:
+    """Whether a function communicates with other processes, or makes tensors shared with them."""
+    return function.__globals__.get("__name__") == DTENSOR and function.__name__ not in LOCAL
 
 
 def is_module_of_ours(module: ModuleType) -> bool:

@@ -4,10 +4,10 @@
     made.check(slots)              what the check of these guards returns, or None
 
 A source is Fixed if it is found at an address that earlier words of the watch keep alive: an entry of a pinned object's
-dictionary, a global, a function's default. Each step from one Fixed object to the next enters in the watch the words
-that make it Fixed, and each guard on a Fixed object the words that make it hold. Everything else (a container made for
-the call, an attribute that code computes) is read in Python. If such an object is the same on every call, it is pinned
-and Fixed from there on. If it is a tensor, the watch checks its facts.
+dictionary, a global, a function's default. For each step from one Fixed object to the next, the watch records the words
+of memory that keep the second one Fixed; for each guard on a Fixed object, the words that keep the guard true.
+Everything else (a container made for the call, an attribute that code computes) is read in Python. If such an object is
+the same on every call, it is pinned and Fixed from there on. If it is a tensor, the watch checks its facts.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from ..numpy_calls import array_operations
 from ..pytorch import (
     activation_checkpointing,
     backward_and_grad,
+    collectives,
     cond,
     constant_queries,
     cuda_calls,
@@ -236,6 +237,7 @@ BUILTINS: dict[Any, Callable] = {
     **object_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
+    **collectives.BUILTINS,
     id: _id,
     hash: _hash,
     locals: _frame_locals,

@@ -115,8 +115,11 @@ def close(
 
 
 def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
-    """The request at which a graph is compiled, counted from 1; 0 means at once. With symbolic sizes it is at most the
-    first, which means a third size. If only expected to change, they have the second size: it may be the second."""
+    """The request at which a graph is compiled, counted from 1; 0 means at once.
+
+    With symbolic sizes the first request is the latest: three sizes have been seen by then. If the change of size was
+    only predicted, two have been seen, and the second request is allowed.
+    """
     times = 2 if is_again else int(is_step)
     return times if not is_open or tracer.symbolic_sizes.request.is_expected else min(times, 1)  # type: ignore[union-attr]
 

@@ -1,7 +1,8 @@
 """Symbolic shapes in a trace: the symbols of dynamic dimensions, and numbers computed from them.
 
 A symbol is identified by the expression that reads its size. A number is evaluated at a few *points*: sizes near the
-observed ones, and one set far away. The values determine its formula in the symbols (`Space`), and equal numbers.
+observed ones, and one set far away. The values determine its formula in the symbols (`Space`), and equal numbers. A
+symbol whose value decides what the program does is specialized: guarded by value.
 """
 
 from __future__ import annotations

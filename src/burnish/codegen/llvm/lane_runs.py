@@ -1,4 +1,4 @@
-"""Splits the lane variable of a loop into runs: blocks of vectors, single vectors, and a masked or scalar tail."""
+"""Splits a vectorized loop into runs: blocks of vectors, single vectors, and a tail loop, masked or scalar."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import struct
 
-from ...ops.scalar_ir import BITS, wrap
+from ...ops.scalar_ir import wrap
+from ...tensors.dtypes import BITS
 
 _REGISTER = {
     "b8": "i1",
@@ -38,9 +39,6 @@ _SUFFIX = {
     "double": "f64",
     "ptr": "p0",
 }
-
-WIDE = {"f16": "f32", "bf16": "f32"}
-"""The type used for arithmetic on these, as in eager; every result is rounded back."""
 
 
 def vector(scalar: str, width: int) -> str:

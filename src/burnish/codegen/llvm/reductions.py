@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from ...ops.scalar_ir import BITS, FLOATS
 from ...schedule.loops.loop_ir import Reduction
-from .llvm_types import WIDE, literal, register, vector
+from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
+from .llvm_types import literal, register, vector
 from .scalar_operations import Operations
 
 Accumulator = list[str]
@@ -62,7 +62,7 @@ def identity(reduction: Reduction, width: int) -> Accumulator:
 def least(dtype: str) -> bool | int | float:
     if dtype in FLOATS:
         return -math.inf
-    return 0 if dtype in ("u8", "b8") else -(1 << (BITS[dtype] - 1))
+    return 0 if dtype in UNSIGNED or dtype == "b8" else -(1 << (BITS[dtype] - 1))
 
 
 def greatest(dtype: str) -> bool | int | float:
@@ -70,7 +70,7 @@ def greatest(dtype: str) -> bool | int | float:
         return math.inf
     if dtype == "b8":
         return True
-    return 255 if dtype == "u8" else (1 << (BITS[dtype] - 1)) - 1
+    return (1 << (BITS[dtype] - (dtype not in UNSIGNED))) - 1
 
 
 def take(

@@ -9,10 +9,11 @@ casts of floats that fit no integer.
 from __future__ import annotations
 
 from ...errors import InternalError
-from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, load, walk, wrap
+from ...ops.scalar_ir import Access, Scalar, load, walk, wrap
 from ...runtime.linking import vector_math_symbols
+from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
 from ..math.expand_operations import PLAIN, expand
-from .llvm_types import WIDE, literal, register, suffix, vector
+from .llvm_types import literal, register, suffix, vector
 from .loop_invariant_scopes import Code, Scope
 
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -215,7 +216,7 @@ class Operations:
         type = self.type(dtype)
         if dtype in FLOATS:
             return self.emit(f"fcmp {_FLOAT_COMPARISONS[op]} {type} {x}, {y}")
-        signs = _UNSIGNED if dtype in ("u8", "b8") else _SIGNED
+        signs = _UNSIGNED if dtype in UNSIGNED or dtype == "b8" else _SIGNED
         return self.emit(f"icmp {signs[op]} {type} {x}, {y}")
 
     def _boolean(self, op: str, args: list[str]) -> str:
@@ -232,7 +233,7 @@ class Operations:
         type, scalar = self.type(dtype), register(dtype)
         x = args[0]
         y = args[1] if len(args) > 1 else ""
-        is_unsigned = dtype == "u8"
+        is_unsigned = dtype in UNSIGNED
         match op:
             case "neg":
                 return self.emit(f"sub {type} {self.constant(0, dtype)}, {x}")
@@ -259,7 +260,7 @@ class Operations:
     def _division(self, op: str, dtype: str, x: str, y: str) -> str:
         """Division by zero gives 0. The least value by -1 wraps around instead of trapping, as -x does."""
         type, zero = self.type(dtype), self.constant(0, dtype)
-        divide, rest = ("udiv", "urem") if dtype == "u8" else ("sdiv", "srem")
+        divide, rest = ("udiv", "urem") if dtype in UNSIGNED else ("sdiv", "srem")
         fixed = _constant_of(y)
         if fixed is not None and wrap(fixed, dtype) not in (0, -1):
             divisor, by_zero, by_minus_one = y, None, None
@@ -267,17 +268,17 @@ class Operations:
             by_zero = self.compare("eq", dtype, y, zero)
             divisor = self.select(by_zero, dtype, self.constant(1, dtype), y)
             by_minus_one = None
-            if dtype != "u8":
+            if dtype not in UNSIGNED:
                 by_minus_one = self.compare("eq", dtype, y, self.constant(-1, dtype))
                 divisor = self.select(by_minus_one, dtype, self.constant(1, dtype), divisor)
         if op in ("fmod", "remainder"):
             result = self.emit(f"{rest} {type} {x}, {divisor}")
-            if op == "remainder" and dtype != "u8":
+            if op == "remainder" and dtype not in UNSIGNED:
                 moved = self.emit(f"add {type} {result}, {divisor}")
                 result = self.select(self._differ(dtype, result, divisor), dtype, moved, result)
         else:
             result = self.emit(f"{divide} {type} {x}, {divisor}")
-            if op == "floor_div" and dtype != "u8":
+            if op == "floor_div" and dtype not in UNSIGNED:
                 product = self.emit(f"mul {type} {result}, {divisor}")
                 left = self.emit(f"sub {type} {x}, {product}")
                 lower = self.emit(f"sub {type} {result}, {self.constant(1, dtype)}")
@@ -295,7 +296,7 @@ class Operations:
         inside = self.emit(f"icmp ult {type} {y}, {self.constant(bits, dtype)}")
         amount = self.select(inside, dtype, y, self.constant(0, dtype))
         shifted = self.emit(f"{'shl' if op == 'shl' else 'lshr' if dtype == 'u8' else 'ashr'} {type} {x}, {amount}")
-        if op == "shl" or dtype == "u8":
+        if op == "shl" or dtype in UNSIGNED:
             out = self.constant(0, dtype)
         else:
             out = self.emit(f"ashr {type} {x}, {self.constant(bits - 1, dtype)}")
@@ -321,18 +322,19 @@ class Operations:
             return self.compare("ne", source, x, self.constant(0, source))
         if source in FLOATS:
             return self._truncate_to_integer(x, source, target)
+        is_unsigned = source == "b8" or source in UNSIGNED
         if target in FLOATS:
-            return self.emit(f"{'uitofp' if source in ('b8', 'u8') else 'sitofp'} {from_} {x} to {to}")
+            return self.emit(f"{'uitofp' if is_unsigned else 'sitofp'} {from_} {x} to {to}")
         if BITS[source] > BITS[target] and source != "b8":
             return self.emit(f"trunc {from_} {x} to {to}")
         if BITS[source] == BITS[target] and source != "b8":
             return x
-        return self.emit(f"{'zext' if source in ('b8', 'u8') else 'sext'} {from_} {x} to {to}")
+        return self.emit(f"{'zext' if is_unsigned else 'sext'} {from_} {x} to {to}")
 
     def _truncate_to_integer(self, x: str, source: str, target: str) -> str:
         # As C++ compiles eager's static_cast: small integers through a wider one. Out of range, the result is whatever
         # the processor's instruction returns; freeze turns LLVM's poison into a plain value.
-        way = {"u8": "i64", "i8": "i32", "i16": "i32"}.get(target, target)
+        way = target if BITS[target] >= 32 else "i64" if target in UNSIGNED else "i32"
         result = self.emit(f"fptosi {self.type(source)} {x} to {self.type(way)}")
         result = self.emit(f"freeze {self.type(way)} {result}")
         return self.cast(result, way, target)

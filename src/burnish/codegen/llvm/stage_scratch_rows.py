@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...ops.scalar_ir import BITS, Access, Scalar, load, walk
+from ...ops.scalar_ir import Access, Scalar, load, walk
 from ...schedule.loops.loop_ir import Stage, Store, mapped_stages
+from ...tensors.dtypes import BITS
 from ..loops.coalesce_loops import Box, expressions, remade
 from .vectorization_and_tiling import COST
 

@@ -14,8 +14,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.loops.loop_ir import Stage
+from ...tensors.dtypes import BITS, FLOATS
 from ..loops.coalesce_loops import Box, accesses, expressions, part
 from .target_machine import Host
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...ops.scalar_ir import FLOATS, Access, Scalar, const, make, walk
+from ...ops.scalar_ir import Access, Scalar, const, make, walk
 from ...schedule.loops.loop_ir import Loop, Reduction, Stage, mapped_stages
+from ...tensors.dtypes import FLOATS
 from ..math.expand_operations import expanded, why_not_expandable
 
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from ...ops.scalar_ir import FLOATS, Scalar, cast, const, make
+from ...ops.scalar_ir import Scalar, cast, const, make
 from ...schedule.loops.loop_ir import Kernel
+from ...tensors.dtypes import FLOATS
 from ...tensors.symbolic_sizes import Formula, NoFormula, Space, StructureDiffers
 from .coalesce_loops import Box, simplify_together
 

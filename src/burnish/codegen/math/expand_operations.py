@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ops.scalar_ir import COMPARISONS, INTEGERS, OTHERS, Scalar, cast, make, maximum, minimum, walk
+from ...ops.scalar_ir import COMPARISONS, OTHERS, Scalar, cast, make, maximum, minimum, walk
+from ...tensors.dtypes import INTEGERS, WIDE
 from . import (
     error_functions,
     exponentials,
@@ -109,7 +110,7 @@ def expansion(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
     if op not in EXPANSIONS or dtype in INTEGERS and op in INTEGER_DIVISION:
         return None
     rule = EXPANSIONS[op]
-    if dtype in ("f16", "bf16"):
+    if dtype in WIDE:
         value = rule(*(cast(arg, "f32") for arg in args))
         return value if value is None else cast(value, dtype)
     return rule(*args)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ...ops.scalar_ir import BITS, INTEGERS, Scalar, cast, compare, const, fma, select
+from ...ops.scalar_ir import Scalar, cast, compare, const, fma, select
+from ...tensors.dtypes import BITS, INTEGERS, UNSIGNED
 from .exponentials import wide_exp2
 from .float_bits import at_least, at_most, bits, magnitude, polynomial, shift_right
 from .logarithms import LOG2_WIDE, TABLES, split
@@ -83,12 +84,12 @@ def integer_power(x: Scalar, y: Scalar) -> Scalar:
         return value
     square, exponent, one = x, y, const(1, x.dtype)
     # The sign bit is handled below.
-    count = BITS[x.dtype] - (x.dtype != "u8")
+    count = BITS[x.dtype] - (x.dtype not in UNSIGNED)
     for step in range(count):
         value = select(compare("ne", exponent & one, 0), value * square, value)
         if step + 1 < count:
             square, exponent = square * square, shift_right(exponent, 1)
-    if x.dtype == "u8":
+    if x.dtype in UNSIGNED:
         return value
     is_odd = compare("ne", y & one, 0)
     negative = select(compare("eq", x, -1), select(is_odd, const(-1, x.dtype), 1), 0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from ...ops.scalar_ir import Scalar, cast, const, fma, make, select
+from ...tensors.dtypes import WIDE
 from ..math import error_functions, hyperbolic
 from ..math.exponentials import TABLES as EXPONENTIALS
 from ..math.float_bits import (
@@ -117,7 +118,7 @@ EXPANSIONS = {"exp": exp, "exp2": exp2, "sigmoid": sigmoid, "tanh": tanh, "erf":
 
 def expanded(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
     """The operation in GPU instructions, where that is shorter. f16 and bf16 are computed in f32."""
-    if op not in EXPANSIONS or dtype not in ("f32", "f16", "bf16"):
+    if op not in EXPANSIONS or dtype not in ("f32", *WIDE):
         return None
     return cast(EXPANSIONS[op](*(cast(arg, "f32") for arg in args)), dtype)
 

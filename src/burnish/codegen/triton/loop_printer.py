@@ -19,14 +19,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ...ops.scalar_ir import BITS, FLOATS, Access, Scalar, walk
+from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
+from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
 from ..loops.coalesce_loops import Box, expressions
 from .math_functions import operation_text
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
 from .tiling import Tile
-from .triton_types import TYPES, WIDE, literal
+from .triton_types import TYPES, literal
 
 ROWS, INNER = 1, 2
 """Bits for what an expression depends on."""
@@ -378,8 +379,10 @@ def range_of(dtype: str) -> tuple[int | float, int | float]:
     """The least and the greatest value."""
     if dtype in FLOATS:
         return float("-inf"), float("inf")
-    if dtype in ("b8", "u8"):
-        return 0, 1 if dtype == "b8" else 255
+    if dtype == "b8":
+        return 0, 1
+    if dtype in UNSIGNED:
+        return 0, (1 << BITS[dtype]) - 1
     return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
 
 

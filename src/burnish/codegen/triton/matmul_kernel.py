@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections import Counter
 
 from ...errors import InternalError
-from ...ops.scalar_ir import FLOATS, Access, Scalar, walk
+from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.library.gpu_matmul_spec import Tiles
 from ...schedule.loops.loop_ir import Kernel, Loop
+from ...tensors.dtypes import FLOATS, WIDE
 from ..loops.print_kernel import listing
 from .kernel_function import Printed
 from .math_functions import function_text, operation_text
@@ -83,7 +84,7 @@ class MatrixPrinter:
 
     def uncast(self, x: Scalar) -> Scalar:
         """An operand before its cast to f32, which tensor cores do themselves."""
-        return x.args[0] if x.op == "cast" and x.args[0].dtype in ("f16", "bf16") else x
+        return x.args[0] if x.op == "cast" and x.args[0].dtype in WIDE else x
 
     def body(self) -> list[str]:
         self.variables()

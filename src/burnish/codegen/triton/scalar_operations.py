@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import InternalError
-from ...ops.scalar_ir import BITS, COMPARISONS, FLOATS
+from ...ops.scalar_ir import COMPARISONS
+from ...tensors.dtypes import BITS, FLOATS, INTEGERS, UNSIGNED, WIDE
 from .fast_math_intrinsics import PRINTED
-from .triton_types import TYPES, WIDE, literal
+from .triton_types import TYPES, literal
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -127,7 +128,7 @@ class Operations:
                 return f"({zero} - {x})"
             case "abs":
                 x = self.emit(x)
-                return x if dtype == "u8" else f"tl.where({x} < 0, {zero} - {x}, {x})"
+                return x if dtype in UNSIGNED else f"tl.where({x} < 0, {zero} - {x}, {x})"
             case "floor" | "ceil" | "trunc" | "round":
                 return x
             case "not":
@@ -151,7 +152,7 @@ class Operations:
         """Division by zero gives 0. The least value by -1 wraps around, as -x does. Triton's `//` and `%` truncate."""
         zero, one = literal(0, dtype), literal(1, dtype)
         x, y = self.emit(x), self.emit(y)
-        is_signed = dtype != "u8"
+        is_signed = dtype not in UNSIGNED
         is_odd = f"({y} == 0) | ({y} == -1)" if is_signed else f"{y} == 0"
         divisor = self.emit(f"tl.where({is_odd}, {one}, {y})")
         if op in ("fmod", "remainder"):
@@ -179,7 +180,7 @@ class Operations:
         if fixed is not None and 0 <= fixed < bits:
             return f"({x} {sign} {y})"
         inside = self.emit(f"({y} >= 0) & ({y} < {bits})")
-        out = zero if op == "shl" or dtype == "u8" else f"{x} >> {literal(bits - 1, dtype)}"
+        out = zero if op == "shl" or dtype in UNSIGNED else f"{x} >> {literal(bits - 1, dtype)}"
         return f"tl.where({inside}, {x} {sign} tl.where({inside}, {y}, {zero}), {out})"
 
     def cast(self, x: str, source: str, target: str) -> str:
@@ -191,9 +192,9 @@ class Operations:
             return self.cast(self.cast(x, source, "f32"), "f32", target)
         if source in WIDE and target != "f32":
             return self.cast(self.cast(x, source, "f32"), "f32", target)
-        if source in FLOATS and target in ("u8", "i8", "i16"):
+        if source in FLOATS and target in INTEGERS and BITS[target] < 32:
             # Through a wider integer, as eager's casts are compiled.
-            way = "i64" if target == "u8" else "i32"
+            way = "i64" if target in UNSIGNED else "i32"
             return self.cast(self.cast(x, source, way), way, target)
         return f"{operand(x)}.to({TYPES[target]})"
 

@@ -42,9 +42,6 @@ POINTERS = {
 NUMBERS = {"f64": "fp64", "i64": "i64"}
 """The types of numbers passed by value in a kernel's signature."""
 
-WIDE = {"f16": "f32", "bf16": "f32"}
-"""Dtypes that are computed in a wider type and rounded after each operation, as eager does."""
-
 SMALLEST_NORMAL = 2.0**-126
 
 

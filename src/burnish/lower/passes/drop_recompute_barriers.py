@@ -10,8 +10,8 @@
 
 `again` keeps equal nodes from being merged (`lower.trace.checkpoint_recompute`). After this pass, no pass may merge
 them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of forward's kernels.
-So its memory is in use twice for a short while, not once for long. It waits for a library call, whose result is in
-memory anyway.
+So the value exists twice, each time briefly, instead of once throughout. It waits for a library call, whose result is
+in memory anyway.
 """
 
 from __future__ import annotations

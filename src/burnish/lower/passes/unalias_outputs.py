@@ -38,8 +38,11 @@ def owners(traced: Graph) -> list[Value | None]:
 
 
 def why_not_unaliased(graph: Graph, traced: Graph) -> str | None:
-    """Names outputs that share memory but do not in eager. One eager tensor may be one value, or two in separate
-    memory, but not two values in one memory: autograd takes over a gradient without other references."""
+    """Names outputs that share memory but do not in eager.
+
+    One eager tensor may become one value, or two values in separate memory. Two values must not share memory: autograd
+    takes over a gradient that has no other references, without a copy.
+    """
     first: dict[Value, tuple[Value, Value, Value | None]] = {}
     for out, eager, owner in zip(graph.outputs, traced.outputs, owners(traced), strict=True):
         if not isinstance(out, Value) or not isinstance(eager, Value):

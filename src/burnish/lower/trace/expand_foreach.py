@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from ...tensors.dtypes import HALVES
+
 aten = torch.ops.aten
 PREFIX = "_foreach_"
 NAMESAKES = {
@@ -199,7 +201,7 @@ def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
 
 def wide(x: Any) -> Any:
     """The dtype that the kernels compute in: half precisions are only for storage."""
-    return aten.to(x, torch.float32) if x.dtype in (torch.bfloat16, torch.float16) else x
+    return aten.to(x, torch.float32) if x.dtype in HALVES else x
 
 
 def left_to_come(beta: float, count: Any) -> Any:

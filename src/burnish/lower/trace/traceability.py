@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.tensor_types import NAMES
+from ...tensors.dtypes import NAMES
 
 
 def why_not_input(tensor: torch.Tensor) -> str | None:

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
+from ...tensors.dtypes import WIDE
 from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype
 from ...tensors.view_maps import Slice
 from ..operator_record import NoRule, decomposition, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, is_nan, minimum, select
-from .elementwise_record import HALF, Site, clamped, elementwise, operand, why_not_alike
+from .elementwise_record import Site, clamped, elementwise, operand, why_not_alike
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -144,7 +145,7 @@ def rounds_bound() -> bool:
 def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scalar:
     """NaN stays NaN."""
     bound = operand(lambd, x.dtype, site)
-    if site is not None and site.dtype in HALF and bound.payload != lambd and not rounds_bound():
+    if site is not None and site.dtype in WIDE and bound.payload != lambd and not rounds_bound():
         raise NoRule(f"{lambd} is no {site.dtype}")
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 

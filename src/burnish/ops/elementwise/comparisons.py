@@ -10,12 +10,13 @@ import math
 
 import torch
 
+from ...tensors.dtypes import BITS, KINDS, NAMES, UNSIGNED
 from ...tensors.eager_strides import elementwise_stride
-from ...tensors.tensor_types import NAMES, TensorType
+from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
 from ..operator_record import NoRule, shape
-from ..scalar_ir import BITS, Scalar, binary, bitcast, compare, const, is_inf, is_nan, select
-from .elementwise_record import KINDS, Site, elementwise, is_float, paired, truth
+from ..scalar_ir import Scalar, binary, bitcast, compare, const, is_inf, is_nan, select
+from .elementwise_record import Site, elementwise, is_float, paired, truth
 
 Operand = Scalar | bool | int | float
 
@@ -79,7 +80,7 @@ def isneginf(x: Scalar) -> Scalar:
 def signbit(x: Scalar) -> Scalar:
     """The sign bit, also of -0.0 and NaN."""
     if not is_float(x):
-        return const(False, "b8") if x.dtype in ("b8", "u8") else x < 0
+        return const(False, "b8") if x.dtype == "b8" or x.dtype in UNSIGNED else x < 0
     return bitcast(x, f"i{BITS[x.dtype]}") < 0
 
 
@@ -153,13 +154,13 @@ def right_shift(x: Operand, y: Operand) -> Scalar:
     x, y = paired(x, y)
     most = BITS[x.dtype] - 1
     shifted = binary("shr", x, bounded(y, most))
-    return select(in_range(y, most), shifted, 0) if x.dtype == "u8" else shifted
+    return select(in_range(y, most), shifted, 0) if x.dtype in UNSIGNED else shifted
 
 
 def in_range(y: Scalar, most: int) -> Scalar:
     if y.op == "const":
         return const(0 <= y.payload <= most, "b8")
-    return y <= most if y.dtype == "u8" else (y >= 0) & (y <= most)
+    return y <= most if y.dtype in UNSIGNED else (y >= 0) & (y <= most)
 
 
 def bounded(y: Scalar, most: int) -> Scalar:

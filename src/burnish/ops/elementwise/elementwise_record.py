@@ -23,8 +23,9 @@ from typing import Any
 
 import torch
 
+from ...tensors.dtypes import BITS, FLOATS, INTEGERS, KINDS, LARGEST, NAMES, UNSIGNED, WIDE
 from ...tensors.eager_strides import elementwise_stride, preserved_stride
-from ...tensors.tensor_types import NAMES, TensorType, contiguous_stride
+from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.type_promotion import common_dtype, compute_dtype
 from ..operator_record import (
     NoRule,
@@ -39,14 +40,7 @@ from ..operator_record import (
     result_device,
     shape,
 )
-from ..scalar_ir import BITS, FLOATS, INTEGERS, Scalar, cast, const, select
-
-KINDS = {"b8": "b", "c64": "c", "c128": "c"} | dict.fromkeys(INTEGERS, "i") | dict.fromkeys(FLOATS, "f")
-"""The letter for a dtype in `takes`: b bool, i integer, f floating, c complex."""
-
-HALF = frozenset(("f16", "bf16"))
-SMALL_INTEGERS = frozenset(("u8", "i8", "i16"))
-LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+from ..scalar_ir import Scalar, cast, const, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +180,7 @@ def element(
         elif isinstance(arg, Scalar) and k not in rule.apart:
             is_wide = k == wide and not types[k].shape
             operands[k] = converted(arg if is_wide else converted(arg, stored), computed)
-        elif rounds_first and k != wide and stored in HALF and isinstance(arg, (int, float)):
+        elif rounds_first and k != wide and stored in WIDE and isinstance(arg, (int, float)):
             operands[k] = rounded(arg, stored)
     if numbers:
         kwargs = kwargs | {name: converted(kwargs[name], computed) for name in numbers}
@@ -197,14 +191,15 @@ def element(
 def holds(dtype: str, number: float) -> bool:
     """Whether a number is in the range of a dtype. If not, some kernels wrap around and others raise.
 
-    Eager lets negative integers wrap around in u8, and accepts infinities for float dtypes.
+    Eager lets negative integers wrap around in unsigned dtypes, and accepts infinities for float dtypes.
     """
     if dtype in INTEGERS:
         if not math.isfinite(number):
             return False
         bits = BITS[dtype]
-        if dtype == "u8":
-            return (0 if isinstance(number, float) else -255) <= number <= 255
+        if dtype in UNSIGNED:
+            largest = (1 << bits) - 1
+            return (0 if isinstance(number, float) else -largest) <= number <= largest
         return -(1 << (bits - 1)) <= int(number) < 1 << (bits - 1)
     return dtype not in LARGEST or not math.isfinite(number) or abs(number) <= LARGEST[dtype]
 
@@ -218,21 +213,21 @@ def why_not_alike(*operands: Any, **options: Any) -> str | None:
 def why_not_half(*operands: Any) -> str | None:
     """For kernels that do not support half precisions."""
     dtype = common_dtype([operand for operand in operands if operand is not None])
-    return f"{dtype} operands" if NAMES.get(dtype) in HALF else None
+    return f"{dtype} operands" if NAMES.get(dtype) in WIDE else None
 
 
 def converted(x: Scalar, dtype: str) -> Scalar:
     """The cast as in eager: to half precisions through f32, from floats to small integers through i32, which wraps."""
-    if dtype in HALF and x.dtype not in (dtype, "f32"):
+    if dtype in WIDE and x.dtype not in (dtype, "f32"):
         x = cast(x, "f32")
-    elif dtype in SMALL_INTEGERS and x.dtype in FLOATS:
+    elif dtype in INTEGERS and BITS[dtype] < 32 and x.dtype in FLOATS:
         x = cast(x, "i32")
     return x.ne(0) if dtype == "b8" and x.dtype != "b8" else cast(x, dtype)
 
 
 def rounded(value: float, dtype: str) -> float:
     """A number rounded to the precision of the dtype."""
-    if dtype not in HALF and dtype != "f32":
+    if dtype not in WIDE and dtype != "f32":
         return value
     value = float(value)
     try:

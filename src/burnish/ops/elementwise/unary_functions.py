@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ...tensors.dtypes import UNSIGNED
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ..operator_record import record, shape
@@ -96,7 +97,7 @@ def neg(x: Scalar) -> Scalar:
 
 @elementwise("aten.abs.default", takes="if")
 def absolute(x: Scalar) -> Scalar:
-    return x if x.dtype == "u8" else x.abs()
+    return x if x.dtype in UNSIGNED else x.abs()
 
 
 @elementwise("aten.sign.default", cost=3)

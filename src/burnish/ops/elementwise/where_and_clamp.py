@@ -13,10 +13,11 @@ import math
 
 import torch
 
+from ...tensors.dtypes import LARGEST
 from ...tensors.tensor_types import TensorType
 from ..operator_record import NoRule
 from ..scalar_ir import Scalar, cast, is_nan, maximum, minimum, select
-from .elementwise_record import LARGEST, Site, clamped, elementwise, is_float, operand, paired, truth
+from .elementwise_record import Site, clamped, elementwise, is_float, operand, paired, truth
 
 Number = bool | int | float
 Operand = Scalar | Number

@@ -6,8 +6,8 @@
     g = nll_loss_backward(1, y, t)                       g = where(arange == t, -1 / n, 0)
     d = log_softmax_backward(g, y)                =>     d = g - exp(x - m - log(s)) * (-1 / n)      one pass
 
-The library reads one element of each row, and to have it the whole tensor is written, as is the gradient of zeros. Here
-the element of a computed row is computed by itself, from the elements of the operands.
+The library's kernel reads one element of each row, and needs the whole tensor in memory for it; its gradient, almost
+all zeros, is stored too. Here that element alone is computed, from the elements of the operands.
 """
 
 from __future__ import annotations

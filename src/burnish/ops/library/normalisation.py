@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import torch
 
+from ...tensors.dtypes import HALVES
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied, dense_format, formatted, is_contiguous_as, suggested
 from ..operator_record import NoRule, fresh, shape
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...tensors.tensor_types import NAMES, TensorType
+from ...tensors.dtypes import NAMES
+from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import common_dtype
 from ...tensors.view_maps import Map, Reshape, Slice
 from ..memory_format import CONTIGUOUS, copied, formatted, suggested

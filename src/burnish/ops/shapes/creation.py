@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from ...tensors.tensor_types import CPU, NAMES, NumberType, TensorType
+from ...tensors.dtypes import FLOATS, NAMES
+from ...tensors.tensor_types import CPU, NumberType, TensorType
 from ...tensors.type_promotion import number_dtype
 from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
 from ..operator_record import NoRule, decomposition, shape
-from ..scalar_ir import FLOATS, Scalar, const, select
+from ..scalar_ir import Scalar, const, select
 from .index_functions import ElementPosition, index_function
 
 Number = bool | int | float | complex

@@ -12,6 +12,8 @@ import math
 
 import torch
 
+from ...tensors.dtypes import DIGITS, NAMES
+
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 WORD = 0xFFFFFFFF
@@ -41,7 +43,7 @@ def random_bits(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 
 
 def uniform(bits: torch.Tensor, low: float, high: float, dtype: torch.dtype) -> torch.Tensor:
-    digits = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}[dtype]
+    digits = DIGITS[NAMES[dtype]]
     computed = torch.float64 if dtype is torch.float64 else torch.float32
     return ((bits & (1 << digits) - 1).to(computed) * 2.0**-digits * (high - low) + low).to(dtype)
 

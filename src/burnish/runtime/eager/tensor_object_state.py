@@ -67,7 +67,7 @@ def stands_alone(node: Node) -> bool:
         or node.target is torch.nn.Parameter
         or node.kwargs.get("requires_grad") is True
         or isinstance(node.target, OPERATORS)
-        and is_foreign_and_writes(node.target)
+        and (is_collective_operator(node.target) or is_foreign_and_writes(node.target))
     )
 
 

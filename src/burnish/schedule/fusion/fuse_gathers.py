@@ -28,7 +28,7 @@ from ...ops.data_dependent_errors import InRange
 from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule
-from ...tensors.tensor_types import NAMES
+from ...tensors.dtypes import NAMES
 from ..partition.loop_or_library_call import why_not_loop
 from ..target_machines import target_of
 

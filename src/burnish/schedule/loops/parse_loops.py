@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from ...ir.parse_graph import ParseError
 from ...ops.scalar_ir import (
     BINARY,
-    BITS,
     COMPARISONS,
     UNARY,
     Access,
@@ -42,6 +41,7 @@ from ...ops.scalar_ir import (
     unary,
     within,
 )
+from ...tensors.dtypes import BITS, FLOATS
 from .loop_ir import REDUCTIONS, Kernel, Loop, Reduction, Stage, Store
 
 TOKEN = re.compile(
@@ -320,6 +320,6 @@ def constant(text: str) -> Scalar:
     value, _, dtype = text.rpartition(".")
     if dtype == "b8":
         return make("const", dtype, (), value == "True")
-    number = float(value) if dtype in ("f16", "bf16", "f32", "f64") else int(value)
+    number = float(value) if dtype in FLOATS else int(value)
     # All NaNs are equal here: use one object, so that parsed kernels compare equal.
     return make("const", dtype, (), math.nan if number != number else number)

@@ -138,8 +138,8 @@ def with_rooms(
 ) -> tuple[list[int], int, dict[int, int]]:
     """The offset of each span, the total size of those in no room, and the room of each of the others.
 
-    `beside` is other memory. A room that is used early overlaps with it for longer: rooms are used only where the peak
-    of all memory falls.
+    `beside` are the live ranges of other memory. An output that is used as scratch memory is allocated earlier, beside
+    more of it: this is done only if the total peak falls.
     """
     starts, total = places(spans)
     best = starts, total, dict[int, int]()

@@ -22,7 +22,8 @@ from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
 from ...ops.shapes.index_functions import IndexFunction
 from ...settings import current
-from ...tensors.tensor_types import NAMES, NumberType
+from ...tensors.dtypes import NAMES
+from ...tensors.tensor_types import NumberType
 from ...tensors.view_maps import Expand
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
@@ -270,7 +271,7 @@ def is_cheap(node: Node) -> bool:
 
 
 def expression_cost(value: Value, classes: Classes) -> int:
-    """The cost of one element, down to the stored values."""
+    """The cost model of recomputation: what one element costs, down to the stored values."""
     node = value.node
     if node is None or node not in classes.loops:
         return 0

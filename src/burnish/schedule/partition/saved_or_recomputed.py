@@ -1,4 +1,5 @@
-"""Recomputation: which values that later nodes read are saved in memory, and which are computed again.
+"""Recomputation (rematerialization): which values that later nodes read are saved in memory, and which are computed
+again.
 
     chooser = RecomputeChooser(graph, given, constants, early, late, made_for)
     saved, again, instead = chooser.choose()

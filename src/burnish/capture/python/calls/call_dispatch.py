@@ -52,9 +52,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
-        if is_collective_operator(function):
-            m.stop(breaks.COLLECTIVE_CALL, str(function))
-        if library_operators.runs_python(function):
+        if not is_collective_operator(function) and library_operators.runs_python(function):
             return call_registered(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:

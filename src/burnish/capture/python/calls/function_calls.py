@@ -13,7 +13,7 @@ from typing import Any
 
 from ....concurrency.compute_once import once
 from ... import breaks
-from ...engine.interpreted_or_native import is_collective, is_leaf, is_pure_module, is_trusted, why_not_interpret
+from ...engine.interpreted_or_native import is_leaf, is_of_dtensors, is_pure_module, is_trusted, why_not_interpret
 from ...engine.object_lifetimes import Origin
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
@@ -21,7 +21,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
-from ...pytorch import higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from ...pytorch import collectives, higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
 from ...pytorch.higher_order import inlined_operators
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
@@ -72,7 +72,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
-    if module is not None and module.startswith("torch.distributed.") and is_collective(function):
+    if is_of_dtensors(function):
         m.stop(breaks.COLLECTIVE_CALL, f"{function.__qualname__}()")
     code = decode(function.__code__)
     why = why_not_interpret(function) if code.is_special else None
@@ -149,6 +149,7 @@ BY_MODULE: dict[str | None, Any] = {
     "torch.nn.functional": _functional,
     FLEX_ATTENTION: _flex_attention,
     **inlined_operators.BY_MODULE,
+    **collectives.BY_MODULE,
     "functools": _dispatched,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,

@@ -6,8 +6,8 @@
 
     torch.stack([Pair(), Pair()])        # calls Pair.__torch_function__(torch.stack, (Pair,), ([…],))
 
-Which calls ask the rules, in which order, and in which form they show the call, only torch knows: so the call is made
-once under a mode, which receives it before any rule and raises. Rules of tensor classes run in the graph
+Only torch knows which calls consult ``__torch_function__``, in which order and with which arguments. So the call runs
+once under a mode, which receives it before any rule does, and raises. Rules of tensor classes run in the graph
 (``graph_recorder``).
 """
 

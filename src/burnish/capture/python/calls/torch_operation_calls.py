@@ -49,7 +49,7 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in torch_calls.STATE and not m.recorder.changes_its_own(
         name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
     ):
-        # Before it runs: the graph so far is compiled for its inputs as they are, of which this changes one perhaps.
+        # A break before the call: it may change an input that the graph so far was recorded with.
         return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)

@@ -136,7 +136,7 @@ def has_own_method(m: Any, operation: Callable, left: Any, right: Any) -> bool:
 
 def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
-    if operation in (operator.eq, operator.ne) and identity_decides(left_kind) and identity_decides(right_kind):
+    if operation in (operator.eq, operator.ne) and identity_decides_between(left_kind, right_kind):
         return same(m, left, right) == (operation is operator.eq)
     if (
         has_own_method(m, operation, left, right)
@@ -188,6 +188,12 @@ def format_by_percent(m: Any, text: str, values: Any) -> Any:
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
     settle_all(m, values)
     return m.perform(operator.mod, text, values)
+
+
+def identity_decides_between(left: type, right: type) -> bool:
+    """Whether == of objects of these types is object identity. Numbers and strings know no other types as equal."""
+    decides = identity_decides(left), identity_decides(right)
+    return all(decides) or any(decides) and (left in SIMPLE or right in SIMPLE)
 
 
 def identity_decides(kind: type) -> bool:

@@ -25,6 +25,10 @@ def throw_made(generator, kind, value=None, traceback=None):
     return generator.throw(error if traceback is None else error.with_traceback(traceback))
 
 
+def call_for_effect(function, arguments):
+    function(**arguments)
+
+
 def get_attribute(obj, name):
     try:
         return type(obj).__getattribute__(obj, name)

@@ -165,8 +165,8 @@ class LoweredCalls(TorchDispatchMode):
         return handle or self.recorder.tensor(value)
 
     def constant(self, value: torch.Tensor) -> Handle:
-        """A tensor that torch has made during a call of the program, of Python numbers, or the tangent of a value that
-        does not vary: the graph makes it again."""
+        """Records a tensor that torch itself created: from Python numbers, or as the zero tangent of a constant. The
+        graph creates it again."""
         if type(value) is torch.Tensor and value._is_zerotensor():
             call = Call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
             return self.made_by(call, value)

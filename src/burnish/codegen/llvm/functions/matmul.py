@@ -48,8 +48,8 @@ PLAN = (
     "last_table",
     "x_step",
 )
-# `chunks` points to the index of each chunk's first place. A place is its tile's number, then byte offsets:
-# of its two groups in x, in the result and in the residual, and of its sum's words in the table. `full` and `last`
+# `chunks` points to the index of each chunk's first place. A place has the tile's number, then byte offsets:
+# of its two groups of pixels in x, result and residual, and of its sum's words in the table. `full` and `last`
 # point to the tiles' functions, for all panels and for the last one, which may be narrower.
 PLACE_WORDS = 8
 

@@ -20,7 +20,7 @@ from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....schedule.library.own_kernels.thin_product import ThinProduct
-from ....tensors.tensor_types import NAMES
+from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..llvm_types import register

@@ -10,7 +10,7 @@ The last task begins where it ends with the last output: what it shares with the
 from __future__ import annotations
 
 from ....schedule.library.own_kernels.thin_product import ThinProduct
-from ....tensors.tensor_types import NAMES
+from ....tensors.dtypes import NAMES
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_machine import Host

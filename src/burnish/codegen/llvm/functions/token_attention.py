@@ -20,7 +20,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....runtime.program.native_kernels import load as load_code
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....schedule.library.own_kernels.token_attention import TokenAttention
-from ....tensors.tensor_types import NAMES
+from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..llvm_types import memory, size
