@@ -62,7 +62,7 @@ def test_guards_detect_changes_and_compile_again():
     for factor in (2.0, 3.0, 2.0, 3.0):
         scale.factor = factor
         assert torch.equal(compiled(x), x * factor)
-    assert len(graphs) == 2, "for the first value, and once more for all others"
+    assert len(graphs) == 2, "for the first value, and for any: the graph of the second takes the number as an input"
 
 
 def branching(x):

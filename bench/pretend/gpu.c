@@ -37,6 +37,13 @@ static int devices(void) {
 
 struct area { char *begin; size_t bytes; int device, kind; struct area *next; };
 static struct area *areas;
+static size_t live, most; /* bytes of a GPU's memory */
+SHOWN size_t pretended_live(void) { return live; }
+SHOWN size_t pretended_most(int forget) { /* since it was last forgotten */
+  size_t found = most;
+  if (forget) most = live;
+  return found;
+}
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *area(size_t bytes, int kind) {
@@ -47,6 +54,7 @@ static void *area(size_t bytes, int kind) {
   made->bytes = bytes; made->device = device; made->kind = kind;
   pthread_mutex_lock(&lock);
   made->next = areas; areas = made;
+  if (kind == cudaMemoryTypeDevice && (live += bytes) > most) most = live;
   pthread_mutex_unlock(&lock);
   return made->begin;
 }
@@ -54,7 +62,11 @@ static void *area(size_t bytes, int kind) {
 static void forget(void *at) { /* its memory stays: a test is short, and a late reader shall not crash */
   pthread_mutex_lock(&lock);
   for (struct area **p = &areas; *p; p = &(*p)->next)
-    if ((*p)->begin == at) { struct area *gone = *p; *p = gone->next; free(gone); break; }
+    if ((*p)->begin == at) {
+      struct area *gone = *p;
+      if (gone->kind == cudaMemoryTypeDevice) live -= gone->bytes;
+      *p = gone->next; free(gone); break;
+    }
   pthread_mutex_unlock(&lock);
 }
 
@@ -492,6 +504,11 @@ SHOWN CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **gi
                         c->sharedMemBytes, c->hStream, given, extra);
 }
 SHOWN CUresult cuGetErrorString(CUresult e, const char **text) { *text = "an error of a GPU that is none"; return 0; }
+#undef cuPointerGetAttribute
+SHOWN CUresult cuPointerGetAttribute(void *found, CUpointer_attribute a, CUdeviceptr at) {
+  if (a == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) *(CUdeviceptr *)found = at; /* as Inductor asks for each argument */
+  return 0;
+}
 #undef cuDevicePrimaryCtxGetState
 SHOWN CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
   *flags = 0; *active = 1; return 0;

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map, tree_map_only
 
 from .tensor_subclasses import Course, Doubled, Pair, Quantized, Tagged, Unit, as_in_eager, pair
 
@@ -651,3 +652,32 @@ def test_state_of_an_optimizer_that_is_a_subclass(backend):
 
     course = as_in_eager(fn, make, see=lambda result, gradient: weight.clone(), backend=backend)
     assert course == Course(2) and course.refused == []
+
+
+@BACKENDS
+@pytest.mark.parametrize("corrects", [False, True])
+def test_results_of_an_operator_with_several_views(backend, corrects):
+    class Corrected(Pair):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            lefts, rights = (
+                func(*tree_map_only(Pair, lambda x, name=name: getattr(x, name), args), **(kwargs or {}))
+                for name in ("left", "right")
+            )
+            out = tree_map(Corrected, lefts, rights)
+            return return_and_correct_aliasing(func, args, kwargs or {}, out)
+
+    def fn(x):
+        first, *rest = x.split(1)
+        return first, rest, x.unbind(1), (x * 2).chunk(2)
+
+    def see(result, x):
+        parts = result[0], *result[1], *result[2]
+        shows = [part._is_view() and part._base is x for part in parts]
+        with torch.no_grad():
+            result[2][0].add_(10)
+        return shows, x.left, result[3][0]._is_view()
+
+    made = Corrected if corrects else Pair
+    make = lambda i: (made(torch.randn(2, 3), torch.randn(2, 3)),)  # noqa: E731
+    assert as_in_eager(fn, make, see=see, backend=backend) == Course(1)

@@ -262,6 +262,32 @@ def test_gradient_reversal_with_a_strength_that_changes():
 
 
 @program_with_caller
+def test_a_module_that_is_made_in_the_call_is_an_argument():
+    class Scale(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x):
+            return x * self.factor
+
+    class Through(Function):
+        @staticmethod
+        def forward(ctx, x, module):
+            ctx.module = module
+            return module(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return ctx.module(grad) * 10, None
+
+    def fn(x, factor):
+        return Through.apply(x * 2, Scale(factor)).sin()
+
+    return fn, backward_of, lambda i: (leaf(3), i + 1.0)
+
+
+@program_with_caller
 def test_numpy_inside_forward_and_backward():
     class Sinc(Function):
         @staticmethod

@@ -453,3 +453,27 @@ def test_compiled_graphs_with_operators_are_kept_on_disk(tmp_path):
     assert run(1.0) == (0, pytest.approx(expected.item(), abs=1e-3))
     assert run(1.0) == (1, pytest.approx(expected.item(), abs=1e-3))
     assert run(2.0) == (0, pytest.approx(2 * expected.item(), abs=1e-3))
+
+
+def test_operator_is_not_run_to_learn_the_type_of_its_result(capsys):
+    """It runs as often as in eager, also when it prints, and refuses the zeros of an example."""
+
+    @torch.library.custom_op("custom_ops::says", mutates_args=())
+    def says(x: torch.Tensor, factor: float = 2.0) -> list[torch.Tensor]:
+        print("operator")
+        if x.sum() == 0:
+            raise ValueError("zeros")
+        return [x * factor, x.t().sum(0)]
+
+    says.register_fake(lambda x, factor=2.0: [torch.empty_like(x), x.new_empty(x.shape[0])])
+
+    def fn(x, factor):
+        y, z = says(x + 1, factor)
+        return y * z
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    for factor in (2.0, 2.0, 3.0):
+        x = torch.rand(3, 3)
+        torch.testing.assert_close(compiled(x, factor), ((x + 1) * factor) * (x + 1).t().sum(0))
+        assert capsys.readouterr().out == "operator\n"
+    assert burnish.was_compiled(compiled)

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 import burnish
 
+from .harness import program
 from .operator_backend import operators
 
 on_cpus = pytest.mark.skipif(
@@ -304,3 +305,20 @@ def test_a_tensor_that_is_carried_and_closed_over(backend):
     for k in range(3):
         given = torch.tensor(k), torch.randn(3)
         torch.testing.assert_close(compiled(*given), fn(*given))
+
+
+@program(breaks=0)
+def test_while_loop_that_counts_in_python():
+    def fn(x, steps):
+        count, y = while_loop(lambda i, x: i < steps, lambda i, x: (i + 1, x * 2 + i), (0, x))
+        return count + 1, y
+
+    return fn, [(torch.randn(3), steps) for steps in (2, 0, 3, 1)]
+
+
+@program
+def test_while_loop_that_counts_in_python_and_asks_a_tensor():
+    def fn(x):
+        return while_loop(lambda i, x: x.sum() < 100, lambda i, x: (i + 1, x * 2), (0, x))
+
+    return fn, lambda i: (torch.rand(3) + 1,)

@@ -360,6 +360,32 @@ def test_what_the_graph_makes_is_seen_another_way():
 
 
 @in_one_graph
+def test_what_the_graph_makes_is_seen_another_way_at_all_sizes():
+    def fn(x):
+        y = x * 2
+        rows = y.view(-1, 1)
+        y.unsqueeze_(0)
+        rows.t_().add_(1)
+        column = torch.linspace(0, 1, x.shape[0]).unsqueeze_(-1)
+        return y, y.shape[1] * 3, rows, y + column, y.swapaxes_(0, 1).expand(-1, 2).reshape(-1)
+
+    return fn, plainly, lambda i: (torch.full((i + 3,), i - 1.5),)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (3, 4, 5, 6)])
+def test_a_saved_tensor_that_is_seen_another_way_is_an_error(sizes):
+    def fn(x):
+        y = x.sigmoid()
+        y.unsqueeze_(0)
+        return y.sum()
+
+    compiled = burnish.compile(fn, backend="eager")
+    for size in sizes:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            compiled(torch.ones(size, requires_grad=True)).backward()
+
+
+@in_one_graph
 def test_what_the_graph_makes_leaves_the_autograd_graph():
     weight = torch.tensor([0.5, 1.5, -1.0], requires_grad=True)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.capture.pytorch import optimizers
+from burnish.capture.pytorch.modules import optimizers
 
 
 @pytest.fixture

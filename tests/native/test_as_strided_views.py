@@ -9,9 +9,9 @@ import burnish
 from burnish import events
 from burnish.runtime.eager.burnish_primitives import view
 from burnish.settings import patch
-from burnish.tensors.as_strided_views import Strided, line_of
 from burnish.tensors.tensor_types import TensorType
-from burnish.tensors.view_maps import view_type
+from burnish.tensors.views.as_strided_views import Strided, line_of
+from burnish.tensors.views.view_maps import view_type
 
 from .compare_calls import equal_calls
 

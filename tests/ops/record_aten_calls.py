@@ -17,9 +17,9 @@ import torch
 
 from burnish.ops import operator_families  # noqa: F401
 from burnish.ops.operator_record import RECORDS, NoRule, Op, View
-from burnish.tensors.affine_indices import Affine, constant, identity
 from burnish.tensors.tensor_types import TensorType
-from burnish.tensors.view_maps import shapes_along, source_index
+from burnish.tensors.views.affine_indices import Affine, constant, identity
+from burnish.tensors.views.view_maps import shapes_along, source_index
 
 MOST_ELEMENTS = 64
 """Views of larger tensors are not followed element by element."""

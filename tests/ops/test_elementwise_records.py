@@ -19,7 +19,7 @@ from burnish.ops.elementwise.elementwise_record import Site, converted, holds, r
 from burnish.ops.operator_record import RECORDS, NoRule, Pointwise
 from burnish.ops.scalar_ir import Access, load
 from burnish.tensors.dtypes import DTYPES, NAMES
-from burnish.tensors.view_maps import Slice
+from burnish.tensors.views.view_maps import Slice
 
 from .elementwise_arguments import (
     INF,

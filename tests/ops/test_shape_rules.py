@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from burnish.ops.operator_record import RECORDS, NoRule, View, record
 from burnish.tensors.tensor_types import TensorType
-from burnish.tensors.view_maps import Expand, Permute, Reshape, Slice
+from burnish.tensors.views.view_maps import Expand, Permute, Reshape, Slice
 
 from .operator_samples import LAYOUTS, Call, laid_out, module_calls, operator_calls
 from .record_aten_calls import Dispatched, Ledger

@@ -287,3 +287,11 @@ def test_garbage_collection_within_a_check_cannot_free_its_results():
         gc.set_threshold(*threshold)
     if sys.version_info < (3, 12):  # later ones collect between two instructions of Python
         assert refused
+
+
+def test_hooks_on_saved_tensors_see_none_of_the_tensors_that_are_made_to_find_their_layout():
+    seen = []
+    tensor_layout.cache_clear()
+    with torch.autograd.graph.saved_tensors_hooks(seen.append, lambda x: x):
+        found = tensor_layout()
+    assert found is not None and seen == []

@@ -7,7 +7,7 @@ import pytest
 
 from burnish.ops.shapes.concat_lowering import Concat, bordered, leaves, replaced_in
 from burnish.schedule.fusion.split_concat_loops import Box, Straddles, Uncuttable, boxes_of, part_at
-from burnish.tensors.affine_indices import Affine, identity
+from burnish.tensors.views.affine_indices import Affine, identity
 
 JOINED = Concat(0, ((3, 10), (1, 11), (4, 12)))
 

@@ -34,7 +34,6 @@ from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbe
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
-from ..tensors.compile_request import request_of
 from .check_first_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
@@ -80,11 +79,10 @@ class Backend:
         if self.runs_python:
             return self._compile(gm, example_inputs)
         show_source_lines(gm)
-        if has_numbers(example_inputs) or request_of(gm).symbolic_inputs is not None:
-            from .symbolic_compile import compile_symbolic, has_symbols  # few programs need it
+        from .symbolic_compile import compile_symbolic, has_symbols  # other backends than ours, when they compile
 
-            if has_symbols(gm, example_inputs):
-                return compile_symbolic(self._compile, gm, example_inputs)
+        if has_symbols(gm, example_inputs):
+            return compile_symbolic(self._compile, gm, example_inputs)
         if has_numbers(example_inputs):
             return compile_per_number(self._compile, gm, example_inputs)
         return self._compile(own_copy(gm), list(example_inputs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from ..concurrency.compute_once import once
 from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
-from ..ops.burnish_primitives import RUN
+from ..ops.burnish_primitives import ASSEMBLED, RUN
 from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking.cuda_module_loader import CudaKernel
@@ -34,7 +35,7 @@ from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
-from .gradient_layouts import divided, halved
+from .gradient_layouts import divided, donated_inputs, halved
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
@@ -103,15 +104,21 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved | Divided:
     graph, values = choose_calls(lowered.graph), list(lowered.constants.values())
     if gradients.pieces:
         graphs, pieces, outputs = divided(graph, gradients, len(values))
-        forward, *backwards = drivers_of(graphs, values)
+        forward, *backwards = drivers_of([make_plan(part, frees_arena=True) for part in graphs], values)
         return Divided(forward, tuple(backwards), pieces, outputs)
     halves, layout = halved(graph, gradients, len(values))
-    return Halved(*drivers_of([halves.forward, halves.backward], values), layout)
+    plans = [make_plan(halves.forward, frees_arena=True)]
+    # A part of a concatenation may be in the memory of the whole.
+    is_whole = all(node.op is not ASSEMBLED for node in plans[0].graph.nodes)
+    donated = donated_inputs(halves, len(values)) if is_whole else {}
+    plans.append(make_plan(halves.backward, frees_arena=True, donated=list(donated)))
+    places = {value: k for k, value in enumerate(plans[1].graph.inputs)}
+    used = sorted(donated[places[below]] for below in plans[1].in_place.values() if below in places)
+    return Halved(*drivers_of(plans, values), replace(layout, overwritten=tuple(used)))
 
 
-def drivers_of(graphs: Sequence[Graph], constants: Sequence[torch.Tensor]) -> list[UnboundDriver]:
+def drivers_of(plans: Sequence[Plan], constants: Sequence[torch.Tensor]) -> list[UnboundDriver]:
     """The drivers of forward and of its backwards."""
-    plans = [make_plan(graph, frees_arena=True) for graph in graphs]
     kernels = iter(
         kernels_for(
             [launch for plan in plans for launch in launches_of(plan)],

@@ -44,7 +44,7 @@ from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.symbolic_sizes import NoFormula, NoNumber, Space, StructureDiffers
-from ..tensors.view_maps import Map
+from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import launches_of, reaches_of, written_inputs

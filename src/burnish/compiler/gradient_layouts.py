@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..ir.alias_analysis import is_memory_view
+from ..ir.alias_analysis import is_memory_view, storage_of
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
@@ -20,10 +21,12 @@ from ..ir.untraceable_graph import Untraceable
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
 from ..runtime.program.shared_gradients import PassedOn, Shown
+from ..schedule.memory.liveness import lies_in_arena
 from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
 from ..schedule.partition.partition_pieces import PieceBackward, partition_pieces
 from ..settings import current
-from ..tensors.view_maps import view_offset
+from ..tensors.tensor_types import NumberType
+from ..tensors.views.view_maps import view_offset
 
 
 def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
@@ -56,6 +59,25 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         unused=gradients.unused,
     )
     return halves, layout
+
+
+def donated_inputs(halves: Halves, constants: int) -> dict[int, int]:
+    """Backward's inputs on a GPU that nothing but backward refers to, by position, and their positions among forward's
+    extra, saved outputs. On a CPU the arena of both graphs holds what could use their memory."""
+    more = halves.forward.outputs[len(halves.forward.outputs) - halves.others :]
+    shared = Counter(storage_of(value) for value in more if isinstance(value, Value))
+    first = len(halves.backward.inputs) - constants - halves.others
+    return {
+        first + k: k
+        for k, value in enumerate(more)
+        if isinstance(value, Value)
+        and k not in halves.watched
+        and value.node is not None
+        and not isinstance(value.type, NumberType)
+        and value.type.is_contiguous
+        and shared[storage_of(value)] == 1
+        and not lies_in_arena(value)
+    }
 
 
 def graphs_of(graph: Graph, gradients: Gradients, constants: int) -> list[Graph]:

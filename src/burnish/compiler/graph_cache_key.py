@@ -192,6 +192,9 @@ def name_of(target: Any) -> str:
     attribute = getattr(target, "torch_attribute", None)
     if attribute is not None:
         return f"attribute {attribute}"
+    text = getattr(target, "text", None)  # a function of TorchScript
+    if isinstance(text, str):
+        return text
     known = names().get(target) if isinstance(target, BuiltinFunctionType | FunctionType | type) else None
     if known is None:
         # Methods of tensors, and functions in a module of torch under their own names.

@@ -59,8 +59,9 @@ RECORDS: dict[str, str] = {
         "tensors.weight_packing": "Panels LayerPanels",
         "tensors.symbolic_sizes": "Formula",
         "tensors.tensor_types": "TensorType",
-        "tensors.view_maps": "Reshape Permute Expand Slice Diagonal",
-        "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation",
+        "tensors.views.view_maps": "Reshape Permute Expand Slice Diagonal",
+        "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation "
+        "QuantizedSpec IntegerSpec",
     }.items()
     for name in names.split()
 }

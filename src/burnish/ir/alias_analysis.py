@@ -13,7 +13,7 @@ from typing import Any
 from ..ops.burnish_primitives import ORDER_AFTER, VIEW
 from ..ops.operator_record import View
 from ..tensors.tensor_types import has_stride
-from ..tensors.view_maps import view_type
+from ..tensors.views.view_maps import view_type
 from .graph import Node, Value
 
 

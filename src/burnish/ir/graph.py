@@ -23,7 +23,7 @@ import torch
 
 from ..ops.operator_record import Op
 from ..tensors.tensor_types import NumberType, TensorType
-from ..tensors.view_maps import Map
+from ..tensors.views.view_maps import Map
 
 RESERVED = ("_", "None", "True", "False", "inf", "nan")
 """Words that cannot name a value: they have another meaning in printed text."""

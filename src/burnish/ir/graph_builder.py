@@ -16,9 +16,9 @@ import torch
 
 from ..ops.burnish_primitives import CONVERT, PUT, REDUCE, RESTRIDE, RUN_ALONG, VIEW
 from ..ops.operator_record import Op, lookup
-from ..tensors.simplify_views import simplified
 from ..tensors.tensor_types import TensorType
-from ..tensors.view_maps import Expand, Map, Maps, Permute, Reshape
+from ..tensors.views.simplify_views import simplified
+from ..tensors.views.view_maps import Expand, Map, Maps, Permute, Reshape
 from .graph import Graph, Value
 from .infer_types import result_types
 

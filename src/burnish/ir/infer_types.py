@@ -14,6 +14,7 @@ import torch
 from ..ops import operator_families  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
+from ..tensors.observed_results import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
 from .graph import map_values, types_of, values_in
 from .untraceable_graph import Untraceable
@@ -30,9 +31,13 @@ def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
 
 
 def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Run the eager kernel on tensors of zeros (ones for pivots) and read the type of its result."""
+    """Run the eager kernel on tensors of zeros (ones for pivots) and read the type of its result, unless the trace has
+    seen one."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:  # type: ignore
         raise Untraceable(f"the shape of {func}'s result depends on data")
+    observed = types_of_result(func, types_of(args), {name: types_of(arg) for name, arg in kwargs.items()})
+    if observed is not None:
+        return observed
     gpus = {
         value.type.device.index or 0
         for value in values_in((args, tuple(kwargs.values())))

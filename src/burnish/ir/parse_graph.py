@@ -25,7 +25,7 @@ from ..ops import operator_families  # noqa: F401  (fills the records)
 from ..ops.operator_record import RECORDS, Op, lookup
 from ..tensors.dtypes import DTYPES
 from ..tensors.tensor_types import CPU, TensorType, contiguous_stride
-from ..tensors.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice
+from ..tensors.views.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice
 from .graph import RESERVED, Alias, Graph, Value, Write
 
 TOKEN = re.compile(

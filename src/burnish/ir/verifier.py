@@ -25,7 +25,7 @@ from ..errors import InternalError
 from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
 from ..tensors.tensor_types import NumberType, TensorType, same_layout
-from ..tensors.view_maps import Map, view_type
+from ..tensors.views.view_maps import Map, view_type
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
 CONSTANTS = (

@@ -23,6 +23,7 @@ from .passes.drop_recompute_barriers import drop_recompute_barriers
 from .passes.eliminate_dead_and_common_nodes import eliminate_dead_and_common_nodes
 from .passes.fold_batch_norm import fold_batch_norm
 from .passes.functionalize import functionalize
+from .passes.fuse_dequantization import fuse_dequantization
 from .passes.unalias_outputs import unalias_outputs, why_not_unaliased
 from .trace.trace_to_aten import trace
 
@@ -33,6 +34,7 @@ PASSES = (
     eliminate_dead_and_common_nodes,  # decompositions repeat each other's parts: casts, sums of one tensor
     combine_rng_seeds,
     canonicalize_products,  # one form for all products, so that later passes know only two operators
+    fuse_dequantization,  # before weights are folded: a quantized one must not become a frozen tensor of floats
     fold_batch_norm,  # before calls are chosen: the folded weight is what gets packed
     accumulate_embedding_gradients,  # before dead code goes: the matrices that the rows were scattered into
     eliminate_dead_and_common_nodes,  # removes what folding and accumulating have left without readers

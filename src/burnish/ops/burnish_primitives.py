@@ -1,6 +1,6 @@
 """Burnish's own primitive operators, the targets of decompositions and rewrites.
 
-    view     x, maps              the view of x by `maps`; see tensors.view_maps
+    view     x, maps              the view of x by `maps`; see tensors.views.view_maps
     put      x, value, maps       x with the elements in the view by `maps` replaced by value
     convert  x, dtype             x in another dtype, element by element
     restride x, stride            a copy with these strides
@@ -8,6 +8,7 @@
     running_sum, …_prod, …_max, …_min, …_argmax, …_argmin   x, dim     scan along `dim`
 
     linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
+    quantized_linear  x, weight, scales, shifts, bias, bits, group, offset   see tensors.quantized_weights
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
     prepare  candidate, weight, bias                   the packed weights of a library call, computed once
     run      candidate, operands                       the library call chosen for a linear or a conv
@@ -29,7 +30,7 @@ import torch
 
 from ..tensors.eager_strides import preserved_stride
 from ..tensors.tensor_types import TensorType, contiguous_stride
-from ..tensors.view_maps import Maps, view_type
+from ..tensors.views.view_maps import Maps, view_type
 from .operator_record import Op, Pointwise, fresh, record, shape
 
 REDUCTIONS = "sum prod max min argmax argmin any all".split()
@@ -41,6 +42,7 @@ PUT: Op = record("put")
 CONVERT: Op = record("convert")
 RESTRIDE: Op = record("restride")
 LINEAR: Op = record("linear")
+QUANTIZED_LINEAR: Op = record("quantized_linear")
 CONV: Op = record("conv")
 PREPARE: Op = record("prepare")
 RUN: Op = record("run")
@@ -124,6 +126,20 @@ def running_position(x: TensorType, dim: int) -> TensorType:
 @shape("linear")
 def linear(
     x: TensorType, weight: TensorType, bias: TensorType | None, residual: TensorType | None, activation: Any
+) -> TensorType:
+    return fresh(x, (x.shape[0], weight.shape[0]))
+
+
+@shape("quantized_linear")
+def quantized_linear(
+    x: TensorType,
+    weight: TensorType,
+    scales: TensorType | None,
+    shifts: TensorType | None,
+    bias: TensorType | None,
+    bits: int,
+    group: int,
+    offset: int,
 ) -> TensorType:
     return fresh(x, (x.shape[0], weight.shape[0]))
 

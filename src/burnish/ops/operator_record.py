@@ -33,7 +33,7 @@ import torch
 from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType
 from ..tensors.type_promotion import common_dtype, floating, number_dtype
-from ..tensors.view_maps import Map, view_type
+from ..tensors.views.view_maps import Map, view_type
 
 Promotion = Literal["common", "floating", "bool", "first"]
 """Type promotion of an element-wise operator. common: operands are promoted, and the result has the promoted dtype.

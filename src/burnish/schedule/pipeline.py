@@ -9,12 +9,14 @@ plan.in_output_buffer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import events
 from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value, values_in
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
-from ..tensors.view_maps import view_offset
+from ..tensors.views.view_maps import view_offset
 from .fusion.fuse_gathers import fuse_gathers
 from .fusion.fuse_loops import Fusion, Unit, fuse_loops
 from .fusion.fuse_scatters import fuse_scatters
@@ -27,6 +29,7 @@ from .memory.concat_in_place import concat_in_place
 from .memory.elementwise_buffer_reuse import reuse_elementwise_buffers
 from .memory.in_place_library_calls import run_library_calls_in_place
 from .memory.liveness import place_in_arena
+from .memory.order_products import order_products
 from .memory.store_inputs_in_place import store_in_place
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.order_error_checks import last_that_may_fail, order_error_checks
@@ -44,11 +47,16 @@ STEPS = (
 
 
 def make_plan(
-    graph: Graph, is_symbolic: bool = False, frees_arena: bool = False, is_training_step: bool = False
+    graph: Graph,
+    is_symbolic: bool = False,
+    frees_arena: bool = False,
+    is_training_step: bool = False,
+    donated: Sequence[int] = (),
 ) -> Plan:
     """`is_symbolic`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
     `frees_arena`: much other memory is needed between two runs, so a large arena is allocated per run.
-    `is_training_step`: the graph is a whole training step, forward and then backward."""
+    `is_training_step`: the graph is a whole training step, forward and then backward. `donated`: positions of
+    inputs whose memory kernels may use for results, as nothing else refers to it."""
     for step in STEPS:
         if is_symbolic and step is split_reductions:
             continue  # with symbolic sizes, `split_symbolic_reductions` has already split them
@@ -56,7 +64,7 @@ def make_plan(
         announce(step.__name__, graph, before)
     classes = classify_nodes(graph, is_symbolic)
     fusion = fuse_loops(graph, classes, memory_peak(graph) if is_training_step else 0)
-    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion), lambda step: isinstance(step, MakeView))
+    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion, donated), lambda step: isinstance(step, MakeView))
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
@@ -64,7 +72,9 @@ def make_plan(
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     in_place: dict[Value, Value] = {}
     if not is_symbolic:
-        steps, in_place = reuse_elementwise_buffers(graph, steps, [touched(step) for step in steps], {*placed, *within})
+        steps, in_place = reuse_elementwise_buffers(
+            graph, steps, [touched(step) for step in steps], {*placed, *within}, {graph.inputs[k] for k in donated}
+        )
     plan = Plan(graph, steps, placed=placed | within, in_place=in_place)
     if not is_symbolic:
         place_in_arena(plan, frees_arena)
@@ -99,7 +109,7 @@ def explain(classes: Classes, fusion: Fusion) -> str:
     return "\n".join(lines)
 
 
-def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
+def steps_of(graph: Graph, classes: Classes, fusion: Fusion, donated: Sequence[int] = ()) -> list[Step]:
     needed = needed_in_memory(graph, classes, fusion)
     steps: list[Step] = []
     shown: set[Value] = set()
@@ -114,7 +124,8 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion) -> list[Step]:
         assert is_memory_view(value), node
         steps.append(MakeView(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
 
-    for unit in in_order(fusion.units):
+    kept = (*graph.outputs, *(write.value for write in graph.writes))
+    for unit in order_products(in_order(fusion.units), fusion, kept, {graph.inputs[k] for k in donated}):
         if isinstance(unit.what, Group):
             wanted = {root for root in unit.what.roots if root in needed}
             if wanted:

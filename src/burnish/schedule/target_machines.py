@@ -60,6 +60,9 @@ class Target:
     its own index."""
     has_atomics: bool = False
     """Whether parallel loops may add atomically to the same address."""
+    hoists_rows: bool = False
+    """Whether loops without reductions compute a number of each row once for the row. Then it is not stored by another
+    kernel before."""
     why_not_printed: Callable[[Scalar], str | None] = _anything
     aligned: int = 0
     """Row alignment in bytes at which libraries multiply matrices faster. 0: alignment does not matter."""

@@ -69,6 +69,7 @@ TRITON = Target(
     has_arena=False,
     has_checks=False,
     has_atomics=True,
+    hoists_rows=True,
     why_not_printed=why_not_printable,
     aligned=16,
     matmul_compiler=matmul_compiler,

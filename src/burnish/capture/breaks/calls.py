@@ -135,7 +135,9 @@ FOREIGN_COMPILED = kind(
     "foreign-compiled",
     title="code that another compiler has made is called",
     why="""A `torch.jit` module or a function that was compiled elsewhere is a finished program: there is no Python
-        left for capture to follow, so it is called as it is.""",
+        left for capture to follow, so it is called as it is. A function of `torch.jit.script` is part of the graph if
+        it only computes with tensors and numbers: it draws no random numbers, writes to no tensor and does not branch
+        on data.""",
     what_to_do="""Call the original module or function in place of the compiled one, and compile only the outermost
         function, once.""",
     broken="""

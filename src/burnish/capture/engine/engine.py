@@ -66,6 +66,7 @@ class Program:
         self.changing: set[tuple] = set()  # paths of numbers that differed between two runs
         self.keeps_assertions = True
         self.keeps_functions = True
+        self.enters_modes = True  # see function_modes
         self.results_changed = 0  # how often Python in a graph returned other tensors
         self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses
         self.ran_compiled = False  # whether the last call ran a graph

@@ -31,9 +31,9 @@ from ..numbers import numpy_arrays, numpy_kinds, object_addresses
 from ..numbers.element_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
 from ..python.messages import warning_filters
-from ..pytorch import torch_calls
+from ..pytorch import function_modes, torch_calls
 from ..pytorch.torch_calls import IMMEDIATE
-from ..subclasses import interpret_rules
+from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .recorded_calls import Call, Handle, NotRecordable
@@ -90,6 +90,10 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, kinds: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self.shown is not None:
             self.shown.append((func, args, kwargs or {}))
+        if self.tracer.modes:
+            if self.pending_break is None:
+                return mode_rules.call(self.tracer, func, kinds, args, kwargs)
+            return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
         ):
@@ -167,11 +171,11 @@ class Recorder(TorchFunctionMode):
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
         known = torch_calls.known(func)
-        unbacked, is_source = self.tracer.unbacked_sizes, False
+        unbacked, is_source, changed = self.tracer.unbacked_sizes, False, None
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_calls.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
-                is_source = unbacked.takes(torch_calls.name_of(func), args, kwargs)
+                is_source = unbacked.takes(func, args, kwargs, result)
                 role = torch_calls.RECORD if is_source else role
             if role == torch_calls.FACT:
                 if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):
@@ -181,10 +185,10 @@ class Recorder(TorchFunctionMode):
                     for value in args:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
-            if role != torch_calls.RECORD and not (
-                args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)
-            ):
-                return role, what
+            if role != torch_calls.RECORD:
+                if not (args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+                    return role, what
+                changed = result
         if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
             self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
         try:
@@ -194,6 +198,8 @@ class Recorder(TorchFunctionMode):
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_calls.name_of(func)}: {why}"
+        if changed is not None:  # from here on the object is what this call returns, with another shape
+            self.known[id(changed)] = (weakref.ref(changed), Handle(len(self.calls) - 1))
         if is_source:
             unbacked.note_call(len(self.calls) - 1, torch_calls.name_of(func), args, kwargs, result)
         elif unbacked.has_sizes:
@@ -208,7 +214,6 @@ class Recorder(TorchFunctionMode):
         return (
             (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
-            and self.tracer.symbolic_sizes is None
             and id(tensor) not in self.tracer.origins
             and self.handle_of(tensor) is not None
         )

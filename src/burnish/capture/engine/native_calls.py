@@ -37,7 +37,7 @@ ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
 
 def perform(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
-    name = recorder_fast_path.name_of_call(function, args, kwargs)
+    name = None if tracer.modes else recorder_fast_path.name_of_call(function, args, kwargs)
     shown = None if name is None else recorder_fast_path.learned(name)
     if shown is not None:
         value = recorder_fast_path.perform(tracer, shown, function, args, kwargs)
@@ -141,7 +141,7 @@ def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, k
     modes = _count_modes()
     try:
         _push_mode(recorder)  # in here: an interrupt may come right behind it
-        value = function(*args, **kwargs) if not tracer.checks else tracer.watched(function, args, kwargs)
+        value = with_keywords(function, args, kwargs) if not tracer.checks else tracer.watched(function, args, kwargs)
     finally:
         if _count_modes() > modes:
             _pop_mode()
@@ -184,4 +184,9 @@ def watched(tracer: Tracer, function: Callable, args: tuple, kwargs: dict) -> An
     ):
         return function(*args, **kwargs)
     with UntracedCallDetector(function, tracer.recorder):
-        return function(*args, **kwargs)
+        return with_keywords(function, args, kwargs)
+
+
+def with_keywords(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """C code passes modes None for no keywords at all, and a dictionary for an empty one."""
+    return function(*args, **kwargs) if kwargs else function(*args)

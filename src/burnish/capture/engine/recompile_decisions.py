@@ -28,6 +28,8 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         return "a torch function mode of the user is active, and it must see every call"
     if torch._C._len_torch_dispatch_stack():
         return "a torch dispatch mode is active, and it must see every operator"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace is recording, and it must see every operator"
     if forward_ad._current_level >= 0:
         return "forward mode is on, whose tangents compiled code would lose"
     if continuation.given_up:

@@ -28,6 +28,7 @@ from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
+from ..pytorch import function_modes
 from ..segments import whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
@@ -73,6 +74,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
             keyboard_interrupts.drop_our_modes(tracer, modes)
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
             marks_of_dynamo.restore_flag(flag)
+            torch._C._set_torch_function_state(tracer.rules_at_start)
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
             tracer.release()
             raise
@@ -108,6 +110,7 @@ def trace_on(
     tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
+    tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
@@ -137,7 +140,9 @@ def trace_on(
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
-    if is_lasting:
+    if function_modes.is_inside_block(tracer):
+        program.enters_modes = False
+    elif is_lasting:
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
@@ -284,6 +289,7 @@ def after(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
     """The machine that executes the break's instruction, or holds the result."""
     if signal is None:
         machine = Machine(None)
+        function_modes.enter_in_torch(tracer)
         (machine.result,) = concretize(tracer, tracer.result, leaves=True)
         tracer.result = None
         return machine, None
@@ -301,6 +307,7 @@ def plain_machine(tracer: Tracer) -> Machine:
     while frame is not None:
         concretize(tracer, frame)
         frame = frame.caller
+    function_modes.enter_in_torch(tracer)
     machine = Machine(at)
     machine.trail = tracer.trail
     return machine

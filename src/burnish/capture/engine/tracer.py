@@ -112,6 +112,9 @@ class Tracer(Machine):
         self.subclasses = Subclasses()
         self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.after`
         self.unbacked_sizes = UnbackedSizes(self)
+        self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
+        self.enters_modes = True
+        self.rules_at_start = torch._C._get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one

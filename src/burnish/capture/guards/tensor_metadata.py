@@ -252,6 +252,7 @@ def global_state() -> tuple:
         default_device(),
         precision_on_gpus(),
         torch._C._len_torch_dispatch_stack(),
+        torch._C._get_tracing_state() is not None,
     )
 
 
@@ -270,6 +271,7 @@ STATE_NAMES = (
     "default device",
     "float32 precision on GPUs",
     "number of torch dispatch modes",
+    "TorchScript tracing",
 )
 
 
@@ -294,6 +296,7 @@ class SameState:
             _autocast_dtype("cuda"),
             getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None),
             precision_on_gpus(),
+            _tracing_state() is not None,
         ):
             return True
         return self.settle()
@@ -316,7 +319,8 @@ NOT_COMPARED = (
     "CUDA autocast dtype",
     "default device",
     "float32 precision on GPUs",
+    "TorchScript tracing",
 )
 _is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
 _count_dispatch_modes = torch._C._len_torch_dispatch_stack
-_autocast_dtype = torch.get_autocast_dtype
+_autocast_dtype, _tracing_state = torch.get_autocast_dtype, torch._C._get_tracing_state

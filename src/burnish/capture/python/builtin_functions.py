@@ -45,9 +45,7 @@ from ..pytorch import (
     cond,
     constant_queries,
     cuda_calls,
-    lazy_modules,
-    module_hooks,
-    optimizers,
+    function_modes,
     scan_and_loops,
     tensor_assertions,
     tensor_object_state,
@@ -55,6 +53,7 @@ from ..pytorch import (
 )
 from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
+from ..pytorch.modules import lazy_modules, module_hooks, optimizers
 from ..subclasses import make_tensors
 from . import evaluated_text, iteration_builtins, object_builtins
 from .attributes import attribute_writes
@@ -225,6 +224,7 @@ def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
+    function_modes.refuse(m, f"{args[0].__qualname__}.apply")
     if getattr(m.region, "lowers", False):
         return m.region.apply_custom(args[0], args[1:], kwargs)
     if getattr(m.region, "runs_both", False):

@@ -22,7 +22,7 @@ from ..interpreter.frames import MISSING, Generator, Raised
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import array_operations
-from ..pytorch import module_hooks
+from ..pytorch.modules import module_hooks
 from ..subclasses import make_tensors
 from . import random_objects
 from .attributes.class_lookup import lookup
@@ -220,6 +220,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if isinstance(value, torch.Tensor):
         if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
             return m.plainly(cls, value)
+        if m.modes:
+            return m.perform(cls, value)
         if cls in (int, float) and graph_numbers.is_converted_in_graph(m, value):
             return graph_numbers.read_converted(m, cls, value)
         return m.perform(cls, value)

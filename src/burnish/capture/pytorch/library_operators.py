@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch._library.simple_registry import find_torch_dispatch_rule
 from torch._library.triton import triton_ops_to_kernels
 
 from ...runtime.argument_trees import tensors_in
@@ -79,6 +80,19 @@ def guard_registrations(m: Any, operator: Any) -> None:
         origin = m.heap.origin_of(definition)
     for name in REGISTERED:
         m.heap.guard("is", origin.source.attr(name), getattr(definition, name))
+
+
+def rule_for_class(m: Any, operator: Any, kind: type) -> Any:
+    """The rule that `torch.library` has for an operator and a tensor subclass, if any."""
+    if operator.namespace in OF_TORCH:
+        return None
+    rule = find_torch_dispatch_rule(operator, kind)
+    m.guard_outcome(Expression(is_rule, (operator, kind, rule)), True)
+    return rule
+
+
+def is_rule(operator: Any, kind: type, expected: Any) -> bool:
+    return find_torch_dispatch_rule(operator, kind) is expected
 
 
 def is_opaque(m: Any, operator: Any, given: tuple[Any, ...]) -> bool:

@@ -23,6 +23,7 @@ from ..engine.break_signals import Late
 from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
+from . import function_modes
 
 # torch.func functions that return a function: making it computes nothing.
 IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
@@ -103,6 +104,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     name = getattr(function, "__qualname__", str(function))
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {name}")  # its side effects are unknown
+    function_modes.refuse(m, name)
     if reads:
         stop_after_writes(m, name)
     mark = m.recorder.mark()

@@ -149,7 +149,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """``perform`` for a call by the program itself, if it is learned; MISSING for any other."""
     is_method = type(function) is BuiltinFunctionType and type(function.__self__) in TENSOR_TYPES
     shown = _learned.get(function.__name__ if is_method else function)
-    if shown is None or _count_modes() or not _is_enabled():
+    if shown is None or m.modes or _count_modes() or not _is_enabled():
         return MISSING
     return perform(m, shown, function, args, kwargs)
 

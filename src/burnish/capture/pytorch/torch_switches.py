@@ -21,6 +21,7 @@ from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
 from ..python.calls import torch_operation_calls
 from ..python.operators import native_reads
+from . import function_modes
 
 # Queries guarded by ``tensor_metadata.global_state``, or fixed for the life of the process.
 QUESTIONS = frozenset(
@@ -72,10 +73,6 @@ NOT_LEAVES: dict[FunctionType, str] = {
     for function in (
         torch.set_default_device,
         torch.set_deterministic_debug_mode,
-        torch.overrides.TorchFunctionMode.__enter__,
-        torch.overrides.TorchFunctionMode.__exit__,
-        torch.overrides._push_mode,
-        torch.overrides._pop_mode,
         torch.seed,
         torch.set_rng_state,
         torch.get_rng_state,
@@ -114,7 +111,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in QUESTIONS:
         for value in args:
             native_reads.settle_all(m, value)
+        if m.modes:
+            with function_modes.entered_in_torch(m):
+                return m.plainly(function, *args, **kwargs)
         return m.plainly(function, *args, **kwargs)  # without the recorder, which is a torch function mode itself
+    if name == "_set_grad_enabled" and m.modes:
+        return torch_operation_calls.perform(m, function, name, args, kwargs)  # which torch shows to modes
     if name in SWITCHES:
         args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
         value = m.plainly(function, *args, **kwargs)
@@ -177,6 +179,7 @@ def enter_forward_mode(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 HANDLERS[forward_ad.enter_dual_level] = enter_forward_mode
+HANDLERS.update(function_modes.HANDLERS)
 
 
 def handler_of(function: FunctionType) -> Callable | None:

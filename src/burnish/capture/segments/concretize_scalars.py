@@ -79,7 +79,7 @@ class ScalarConcretizer:
         return new
 
     def handler(self, value: Any, kind: type) -> Callable | None:
-        for base in (tuple, list, dict, set, collections.deque, BaseException):
+        for base in (tuple, list, dict, set, collections.deque, BaseException, torch.Tensor):
             if issubclass(kind, base):
                 return HANDLERS[base]
         if kind in ITERATORS or kind.__module__ == "itertools":

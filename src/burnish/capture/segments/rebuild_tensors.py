@@ -33,7 +33,9 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
     if view is None:
         made = f"{to.constant(maker)}()"
         return to.name(value, made if owner is None else f"{to.constant(on_storage_of)}({to.build(owner)}, {made})")
-    marker: Any = functools.partial(marked_as_view, view.operator, maker, view.has_gradients, owner is not None)
+    marker: Any = functools.partial(
+        marked_as_view, view.operator, maker, view.has_gradients, owner is not None, view.place
+    )
     given = ", ".join(map(to.build, view.args))
     named = "".join(f", {name}={to.build(part)}" for name, part in view.kwargs.items())
     return to.name(value, f"{to.constant(marker)}({given}{named})")
@@ -41,6 +43,7 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
 
 def is_changed(value: torch.Tensor, made: torch.Tensor) -> bool:
     """Whether a wrapper has become something that its constructor does not make."""
+    made.__dict__.update(value.__dict__)  # rules may ask them for the size, device or layout
     return value.grad_fn is not None or facts_of(value)[:-1] != facts_of(made)[:-1]  # but for being a view
 
 
@@ -54,24 +57,36 @@ class Answering:
 
     supports_higher_order_operators = False
 
-    def __init__(self, maker: Callable[[], torch.Tensor], owner: torch.Tensor | None):
-        self.maker, self.owner = maker, owner
+    def __init__(
+        self, maker: Callable[[], torch.Tensor], owner: torch.Tensor | None, place: tuple[int, int] | None = None
+    ):
+        self.maker, self.owner, self.place = maker, owner, place
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         # Nothing else may refer to it: torch would mark a copy.
+        return self.made() if self.place is None else [self.made() for _ in range(self.place[1])]
+
+    def made(self) -> torch.Tensor:
         return self.maker() if self.owner is None else on_storage_of(self.owner, self.maker())
 
 
 def marked_as_view(
-    operator: Any, maker: Callable[[], torch.Tensor], has_gradients: bool, shares: bool, *args: Any, **kwargs: Any
+    operator: Any,
+    maker: Callable[[], torch.Tensor],
+    has_gradients: bool,
+    shares: bool,
+    place: tuple[int, int] | None,
+    *args: Any,
+    **kwargs: Any,
 ) -> torch.Tensor:
     """A new wrapper that torch marks as a view of the operator's first argument."""
     before, modes = torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack()
     try:
         torch._C._set_grad_enabled(has_gradients)
-        torch._C._push_on_torch_dispatch_stack(Answering(maker, args[0] if shares else None))
+        torch._C._push_on_torch_dispatch_stack(Answering(maker, args[0] if shares else None, place))
         with WithoutRules():
-            return operator(*args, **kwargs)
+            made = operator(*args, **kwargs)
+            return made if place is None else made[place[0]]
     finally:
         if torch._C._len_torch_dispatch_stack() > modes:
             torch._C._pop_torch_dispatch_stack(None)

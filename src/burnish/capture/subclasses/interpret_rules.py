@@ -28,7 +28,7 @@ from ..engine.recorded_calls import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
 from ..interpreter.program_errors import call_for_program, internal
 from ..python.operators import native_reads
-from ..pytorch import torch_calls
+from ..pytorch import library_operators, torch_calls
 from .nested_calls import NestedRegion
 from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
 
@@ -76,6 +76,18 @@ def call_rule(kind, func, kinds, args, *kwargs):  # type: ignore[no-untyped-def]
 
 def call_dispatch_rule(kind, func, kinds, args, kwargs):  # type: ignore[no-untyped-def]
     return kind.__torch_dispatch__(func, kinds, args, kwargs)
+
+
+def call_registered_rule(rule_and_kind, func, kinds, args, kwargs):  # type: ignore[no-untyped-def]
+    rule, kind = rule_and_kind
+    return rule(kind, func, kinds, args, kwargs)
+
+
+def dispatch_rule(m: Any, func: Any, kind: type) -> tuple[Any, Any]:
+    """The function that calls the rule of a class for an operator, and its first argument. `torch.library` may have
+    another rule for them than the class."""
+    rule = library_operators.rule_for_class(m, func, kind)
+    return (call_dispatch_rule, kind) if rule is None else (call_registered_rule, (rule, kind))
 
 
 def why_native(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | None:
@@ -223,7 +235,8 @@ class Interceptor:
                 self.why, m.recorder.pending_break = m.recorder.pending_break[1], None
             return made
         for kind in kinds:
-            value, self.why = m.interpret(call_dispatch_rule, (kind, func, tuple(types), args, kwargs), (kwargs,))
+            rule, first = dispatch_rule(m, func, kind)
+            value, self.why = m.interpret(rule, (first, func, tuple(types), args, kwargs), (kwargs,))
             if self.why is not None:
                 m.subclasses.native[kind] = self.why
                 return value

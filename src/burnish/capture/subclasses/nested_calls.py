@@ -14,6 +14,8 @@ import types
 from typing import Any, NoReturn
 
 import torch
+from torch._C import _len_torch_function_stack as _count_modes
+from torch.overrides import _pop_mode
 
 from .. import breaks
 from ..engine.break_signals import Late, Stop
@@ -32,6 +34,7 @@ class NestedRegion:
     their effect, such as `print`, are only recorded, and can be forgotten."""
 
     takes_effects = True
+    is_rule = True
 
     def __init__(self, m: Any, args: tuple, given: tuple):
         self.m, self.outer, self.args = m, m.region, args
@@ -96,16 +99,19 @@ def finish(machine: Any) -> Any:
     return machine.as_plain().run()
 
 
-def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[Any, str | None]:
+def interpret(
+    m: Any, function: Any, args: tuple, given: tuple = (), region: type[NestedRegion] = NestedRegion
+) -> tuple[Any, str | None]:
     """The result of ``function(*args)``, and why it was not interpreted to its end. ``given``: mutable objects made for
     the call."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
     effects, rules = len(m.effects), torch._C._get_torch_function_state()
+    modes, count = [*m.modes], _count_modes()
     try:
         made = frame_for(call_function, [function, args])
         made.depth = m.depth() + 1
-        m.frame, m.region = made, NestedRegion(m, args, given)
+        m.frame, m.region = made, region(m, args, given)
         try:
             signal = m.trace()
         except Exception as error:  # no error of the program leaves `trace` so
@@ -123,6 +129,9 @@ def interpret(m: Any, function: Any, args: tuple, given: tuple = ()) -> tuple[An
         machine, _ = m.go_on(m, signal, m.frame)
         return call_for_program(m, finish, (machine,), {}), signal.what
     finally:
+        while _count_modes() > count:  # that plain Python needed
+            _pop_mode()
+        m.modes[:] = modes
         m.frame, m.answer, m.signals, m.result = frame, answer, signals, result
 
 

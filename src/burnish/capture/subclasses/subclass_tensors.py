@@ -41,6 +41,8 @@ class View(NamedTuple):
     args: tuple
     kwargs: dict
     has_gradients: bool
+    place: tuple[int, int] | None
+    """Its position, and the number of results, where the operator returns a list."""
 
 
 class Subclasses:
@@ -86,14 +88,13 @@ class Subclasses:
 
     def note_view(self, value: Any, operator: Any, args: tuple, kwargs: dict) -> None:
         returns = operator._schema.returns
-        if (
-            len(returns) == 1
-            and returns[0].alias_info is not None
-            and not returns[0].alias_info.is_write
-            and is_tensor(value)
-            and self.wrapper(value) is not None
-        ):
-            self.views[id(value)] = View(value, operator, args, kwargs, torch.is_grad_enabled())
+        if len(returns) != 1 or returns[0].alias_info is None or returns[0].alias_info.is_write:
+            return
+        parts = list(value) if isinstance(value, (list, tuple)) else [value]
+        for k, part in enumerate(parts):
+            if is_tensor(part) and self.wrapper(part) is not None:
+                place = None if part is value else (k, len(parts))
+                self.views[id(part)] = View(part, operator, args, kwargs, torch.is_grad_enabled(), place)
 
     def view(self, value: torch.Tensor) -> View | None:
         entry = self.views.get(id(value))

@@ -1,7 +1,8 @@
 """Shape replay: repeats the calls of a trace on meta tensors of other sizes, to find how shapes depend on symbols.
 
 Most calls of a model involve no symbolic size, or their results have none: those are computed once for all points. A
-trace contains no call that changes a tensor's shape in place, so points may share tensors.
+call that changes a tensor's shape in place (``y.unsqueeze_(0)``) is repeated as the one that returns a view, because
+points share tensors and calls are repeated in any order.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from ...backends.shape_propagation import Shapes
 from ...tensors.symbolic_sizes import NoFormula
+from ..pytorch.torch_calls import STATE_IN_GRAPH
 from .size_symbols import Symbols
 
 
@@ -97,7 +99,8 @@ class ShapeReplay:
 
     def result(self, call: int, number: int) -> Any:
         made = self.recorder.calls[call]
-        return self.perform(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
+        target = made.target[:-1] if made.target in STATE_IN_GRAPH else made.target
+        return self.perform(target, self.filled(made.args, number), self.filled(made.kwargs, number))
 
     def perform(self, target: Any, args: tuple, kwargs: dict) -> Any:
         """A call without data. Its errors, of any kind, say that the program does not support these sizes."""

@@ -100,8 +100,8 @@ class UnbackedReplay(ShapeReplay):
             made = self.perform("__getitem__", (container, self.without_masks(key, count)), {})
             return self.loosened(made, call, number)
         made = []
-        for shape, dim, dtype, device in source.observed:
-            sizes = [self.moved(source, size, number) if k == dim else size for k, size in enumerate(shape)]
+        for shape, dims, dtype, device in source.observed:
+            sizes = [self.moved(source, size, number) if k in dims else size for k, size in enumerate(shape)]
             made.append(self.tensor(torch.empty((), dtype=dtype, device=device), sizes))
         return tuple(made) if source.is_sequence else made[0]
 

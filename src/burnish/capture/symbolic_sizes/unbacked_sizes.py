@@ -69,13 +69,21 @@ class UnbackedSizes:
         self.reads: set[int] = set()
         """The calls that read a size."""
         self.replay = UnbackedReplay(self)
+        self.dims: list[tuple[int, ...]] | None = None
+        """Of the results of a library operator that is being recorded, the dimensions with a size from data."""
 
     # ---- calls
 
-    def takes(self, name: str, args: tuple, kwargs: dict) -> bool:
+    def takes(self, func: Any, args: tuple, kwargs: dict, result: Any) -> bool:
         """Whether a call with a result of unknown size is recorded."""
         if not may_keep_sizes(self.tracer) or "out" in kwargs:
             return False
+        if isinstance(func, torch_calls.OF_LIBRARIES):
+            from .library_operator_sizes import sizes_from_data  # few operators have such results
+
+            self.dims = sizes_from_data(func, args, kwargs, result)
+            return self.dims is not None
+        self.dims, name = None, torch_calls.name_of(func)
         return name in SIZED or name in UNIQUE or name in WITH_MASK and not has_mask_of_rank_0(args[1])
 
     def note_call(self, call: int, name: str, args: tuple, kwargs: dict, result: Any) -> None:
@@ -84,9 +92,9 @@ class UnbackedSizes:
         recorded = self.recorder.calls[call]
         given = [id(handle) for handle in self.replay.given_to(call)]
         parts = result if isinstance(result, (tuple, list)) else (result,)
+        of_parts = self.dims or [unknown_dims(name, args, kwargs, k, part) for k, part in enumerate(parts)]
         observed: Any = tuple(
-            (tuple(part.shape), unknown_dim(name, args, kwargs, k, part), part.dtype, part.device)
-            for k, part in enumerate(parts)
+            (tuple(part.shape), dims, part.dtype, part.device) for dims, part in zip(of_parts, parts, strict=True)
         )
         if name in WITH_MASK:
             masks = [part for part in parts_of(args[1]) if is_mask(part)]
@@ -223,14 +231,14 @@ def takes_sizes(m: Any, name: str) -> bool:
     return name in TAKE_SIZES and may_keep_sizes(m)
 
 
-def unknown_dim(name: str, args: tuple, kwargs: dict, position: int, tensor: torch.Tensor) -> int | None:
+def unknown_dims(name: str, args: tuple, kwargs: dict, position: int, tensor: torch.Tensor) -> tuple[int, ...]:
     if name in WITH_MASK:
-        return None
+        return ()
     if name not in UNIQUE:
-        return SIZED[name](args, kwargs, tensor)
+        return (SIZED[name](args, kwargs, tensor),)
     dim = kwargs.get("dim")
     is_inverse = position == 1 and (kwargs.get("return_inverse") or name == "unique" and args[2:3] == (True,))
-    return (dim or 0) if position == 0 else None if is_inverse else 0
+    return (dim or 0,) if position == 0 else () if is_inverse else (0,)
 
 
 def has_mask_of_rank_0(key: Any) -> bool:

@@ -45,7 +45,7 @@ from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
 from ...schedule.plan_steps import Call, MakeView, Plan
 from ...tensors.tensor_types import NumberType
-from ...tensors.view_maps import view_offset
+from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
 from .step_liveness import first_write, last_uses
 from .value_storage import ValueStorage

@@ -108,9 +108,11 @@ def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
     ]
 
     def weight(k: int) -> tuple[int, int]:
-        strides = [abs(a.strides[k]) for a in all_accesses]
+        most = max((abs(a.strides[k]) for a in all_accesses), default=0)
         stored = abs(stores[0].strides[k]) if stores else 0
-        return (stored, max(strides, default=0)) if k < box.rows else (0, max(strides, default=0))
+        if stores and stores[0].indirect and not stored:
+            stored = most  # an index takes the variable's place in the address: the other accesses show its steps
+        return (stored, most) if k < box.rows else (0, most)
 
     rows = sorted((k for k in kept if k < box.rows), key=weight, reverse=True)
     inner = [k for k in kept if k >= box.rows]

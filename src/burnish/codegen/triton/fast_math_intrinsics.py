@@ -113,14 +113,28 @@ def cos(x: Scalar) -> Scalar:
     return near("cos", x)
 
 
+def rough_exp(x: Scalar) -> Scalar:
+    """To |x| / 2**23 and two units."""
+    return near("exp2", x * sum(LOG2_E))
+
+
+def rough_sigmoid(x: Scalar) -> Scalar:
+    return quick_inverse(near("exp2", x * -sum(LOG2_E)) + 1.0)
+
+
+ROUGH = {"rough_exp": rough_exp, "rough_sigmoid": rough_sigmoid}
+"""For results that are rounded to half precision, see `analysis.half_precision`."""
+
 EXPANSIONS = {"exp": exp, "exp2": exp2, "sigmoid": sigmoid, "tanh": tanh, "erf": erf, "sin": sin, "cos": cos}
 
 
 def expanded(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
     """The operation in GPU instructions, where that is shorter. f16 and bf16 are computed in f32."""
+    if op in ROUGH:
+        return ROUGH[op](*args)
     if op not in EXPANSIONS or dtype not in ("f32", *WIDE):
         return None
     return cast(EXPANSIONS[op](*(cast(arg, "f32") for arg in args)), dtype)
 
 
-__all__ = ["EXPANSIONS", "PRINTED", "expanded"]
+__all__ = ["EXPANSIONS", "PRINTED", "ROUGH", "expanded"]

@@ -19,14 +19,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ...ops.scalar_ir import Access, Scalar, walk
+from ...ops.scalar_ir import Access, Scalar, make, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
-from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
+from ...tensors.dtypes import FLOATS
 from ..loops.coalesce_loops import Box, expressions
+from .analysis.half_precision import ROUGH, approximate_results
+from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
+from .analysis.online_softmax import online_sums
 from .math_functions import operation_text
+from .reduction_forms import accumulated, combine, is_positional, position_dtype, starts
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
-from .tiling import Tile
+from .tiling import Tile, variables_of
 from .triton_types import TYPES, literal
 
 ROWS, INNER = 1, 2
@@ -53,15 +57,25 @@ class LoopPrinter:
         self.kept: dict[Access, str] = {}
         """The names of values that an earlier stage stored."""
         self.reduced: list[str] = []
-        self.rows = math.prod(box.extents[: box.rows])
-        self.inner = math.prod(box.extents[box.rows :])
-        self.is_flat = box.is_elementwise
+        row_variables, inner_variables = variables_of(box, tile)
+        self.rows = math.prod(box.extents[k] for k in row_variables)
+        self.inner = math.prod(box.extents[k] for k in inner_variables)
+        self.row_variables, self.inner_variables = row_variables, inner_variables
+        self.along = [INNER if k in inner_variables else ROWS for k in range(len(box.extents))]
+        self.is_flat = box.is_elementwise and not tile.chunks
+        self.flat_strides = tuple(math.prod(box.extents[k + 1 :]) for k in range(len(box.extents)))
         self.is_symbolic = far is not None
         self.far = self.rows * max(self.inner, 1) >= FAR if far is None else far
+        self.online = {} if self.is_flat or tile.whole else online_sums(box)
+        self.sums: dict[int, str] = {}
+        """Sums of exponentials that were computed with their maximum."""
         self.later: list[str] = []
         """Lines for the end of a step."""
         roots = expressions(box.stages)
         self.uses = Counter([*roots, *(arg for x in walk(*roots) for arg in x.args)])
+        self.approximate = approximate_results(roots)
+        self.narrow = narrow_indices(roots, box.extents)
+        """Expressions of i64 whose names are of i32."""
         self.changing: set[Scalar] = set()
         """Expressions that read a stored-to buffer: their values may differ between stages."""
         self.depends: dict[Scalar, int] = {}
@@ -75,13 +89,18 @@ class LoopPrinter:
         for number, stage in enumerate(self.box.stages):
             if number:
                 self.between(self.box.stages[number - 1])
-            self.stage(stage)
+            if stage.reductions and len(self.reduced) in self.online:  # summed with the stage before
+                self.reduced += [self.sums[len(self.reduced) + k] for k in range(len(stage.reductions))]
+                self.store_all(stage.row_stores, ROWS)
+            else:
+                self.stage(stage)
         return self.lines
 
     # ---- variables
 
     def variables(self) -> None:
-        at = f"({self.at}).to(tl.int64)" if self.far else f"({self.at})"
+        program = f"({self.at}) // {self.tile.chunks}" if self.tile.chunks else self.at
+        at = f"({program}).to(tl.int64)" if self.far else f"({program})"
         if self.is_flat:
             self.line(f"x = {at} * {self.tile.rows} + tl.arange(0, {self.tile.rows})")
         else:
@@ -90,12 +109,16 @@ class LoopPrinter:
         if not is_multiple(self.rows, self.tile.rows):
             self.line(f"mx = x < {self.rows}")
             self.masks[ROWS] = self.masks[ROWS | INNER] = "mx"
-        self.split("x", 0, self.box.rows)
-        if not self.is_flat and self.tile.whole:
+        self.split("x", self.row_variables)
+        if self.tile.chunks:
+            chunk = f"({self.at}) % {self.tile.chunks} * {self.tile.inner}"
+            self.line(f"q = ({chunk} + tl.arange(0, {self.tile.inner})){'.to(tl.int64)' if self.far else ''}[None, :]")
+            self.split_inner()
+        elif not self.is_flat and self.tile.whole:
             self.line(f"q = tl.arange(0, {self.tile.inner})[None, :]")
-            self.inner_variables()
+            self.split_inner()
 
-    def inner_variables(self) -> None:
+    def split_inner(self) -> None:
         if (
             not is_multiple(self.inner, self.tile.inner)
             or not self.inner
@@ -105,14 +128,14 @@ class LoopPrinter:
             self.line(f"mq = q < {self.inner}")
             self.masks[INNER] = "mq"
             self.masks[ROWS | INNER] = "mx & mq" if self.masks[ROWS] else "mq"
-        self.split("q", self.box.rows, len(self.box.extents))
+        self.split("q", self.inner_variables)
 
-    def split(self, name: str, first: int, end: int) -> None:
+    def split(self, name: str, variables: Sequence[int]) -> None:
         """Splits a counter into its variables, the last one fastest."""
         step = 1
-        for k in range(end - 1, first - 1, -1):
+        for k in reversed(variables):
             text = name if step == 1 else f"{name} // {step}"
-            if k > first:
+            if k != variables[0]:
                 text = f"{text} % {self.box.extents[k]}" if step == 1 else f"({text}) % {self.box.extents[k]}"
             self.line(f"i{k} = {text}")
             step *= self.box.extents[k]
@@ -145,7 +168,13 @@ class LoopPrinter:
 
     def finished(self, number: int, parts: list[str]) -> tuple[int, str]:
         reduction = self.box.reductions[number]
-        joined = self.emit(f"tl.reduce({self.group(parts)}, 1, {combine(reduction)}, keep_dims=True)", len(parts))
+        is_online = number in self.online.values()
+        function = "joined_online" if is_online else combine(reduction)
+        joined = self.emit(f"tl.reduce({self.group(parts)}, 1, {function}, keep_dims=True)", len(parts))
+        if is_online:
+            total = self.emit_one(f"checked_online({', '.join(joined)})")
+            self.sums |= {k: total for k, maximum in self.online.items() if maximum == number}
+            joined = joined[:1]
         return number, self.rounded(reduction, joined[-1])
 
     def in_steps(self, stage: Stage) -> list[tuple[int, str]]:
@@ -157,22 +186,31 @@ class LoopPrinter:
             held.append([f"a{number}{'ij'[k] if k else ''}" for k in range(len(self.starts(reduction)))])
             for name, (start, dtype) in zip(held[-1], self.starts(reduction), strict=True):
                 self.line(f"{name} = tl.full({shape}, {start}, {TYPES[dtype]})")
+            if number in self.online.values():
+                self.line(f"s{number} = tl.full({shape}, 0.0, tl.float32)")
         before = dict(self.names)
         self.line(f"for start in range(0, {self.inner}, {self.tile.inner}):")
         self.depth += 1
         far = ".to(tl.int64)" if self.far else ""
         self.line(f"q = (start + tl.arange(0, {self.tile.inner})){far}[None, :]")
-        self.inner_variables()
+        self.split_inner()
         for number, reduction in enumerate(stage.reductions, first):
             self.reduced.append("")
-            pair, names = self.taken(reduction), held[number - first]
-            joined = combine(reduction)
+            names, joined = held[number - first], combine(reduction)
+            if self.is_sum_of_products(reduction):
+                factors = [self.spread(self.at_value(arg)) for arg in reduction.value.args]
+                self.later.append(f"{names[0]} = tl.fma({', '.join(factors)}, {names[0]})")
+                continue
+            pair = self.taken(reduction)
             if reduction.is_running:
                 scanned = self.emit(f"tl.associative_scan({self.group(pair)}, 1, {joined})", len(pair))
                 sofar = self.emit(f"{joined}({', '.join([*names, *scanned])})", len(pair))
                 self.reduced[number] = self.rounded(reduction, sofar[-1])
                 whole = self.emit(f"tl.reduce({self.group(pair)}, 1, {joined}, keep_dims=True)", len(pair))
                 later = f"{joined}({', '.join([*names, *whole])})"
+            elif number in self.online.values():
+                names = [*names, f"s{number}"]
+                later = f"online({', '.join([*names, *pair])})"
             else:
                 later = f"{joined}({', '.join([*names, *pair])})"
             held[number - first] = names
@@ -222,18 +260,29 @@ class LoopPrinter:
 
     # ---- reductions
 
+    def is_sum_of_products(self, reduction: Reduction) -> bool:
+        """Whether it may be rounded once for each product that is added. Beyond a row's end, 0 times infinity would be
+        added, so rows end with a step."""
+        value = reduction.value
+        return reduction.op == "sum" and value.dtype == "f32" and value.op == "mul" and not self.masks[INNER]
+
+    def spread(self, text: str) -> str:
+        """With an element for each place of a step."""
+        return f"tl.broadcast_to({text}, ({self.tile.rows}, {self.tile.inner}))"
+
     def taken(self, reduction: Reduction) -> list[str]:
         """The values of the tile as inputs of the reduction, with its start value in masked places."""
         value = self.at_value(reduction.value)
         source, wide = reduction.value.dtype, accumulated(reduction)
         found = [operand(Operations(self.emit_one).cast(value, source, wide))]
         if is_positional(reduction):
+            counted = TYPES[position_dtype(self.box)]
             terms = [
-                f"i{k}.to(tl.int64) * {n}" if n != 1 else f"i{k}.to(tl.int64)"
+                f"i{k}.to({counted})" + (f" * {n}" if n != 1 else "")
                 for k, n in enumerate(self.box.positions)
-                if n and k >= self.box.rows
+                if n and self.along[k] == INNER
             ]
-            found.append(" + ".join(terms) or "tl.full((1, 1), 0, tl.int64)")
+            found.append(" + ".join(terms) or f"tl.full((1, 1), 0, {counted})")
         shape = f"({self.tile.rows}, {self.tile.inner})"
         mask = self.masks[INNER]
         return [
@@ -246,20 +295,11 @@ class LoopPrinter:
         ]
 
     def starts(self, reduction: Reduction) -> list[tuple[str, str]]:
-        """The start values and their dtypes. A position starts behind all others, and is 0 if there are none."""
-        dtype = accumulated(reduction)
-        least, most = range_of(reduction.value.dtype)
-        value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)
-        found = [(literal(float(value) if dtype in FLOATS else value, dtype), dtype)]
-        if is_positional(reduction):
-            # Among equals a running reduction keeps the last, so its start position is before all others.
-            behind = -1 if reduction.is_running else 1 << 62
-            found.append((literal(behind if self.inner else 0, "i64"), "i64"))
-        return found
+        return starts(reduction, self.box, not self.inner)
 
     def rounded(self, reduction: Reduction, text: str) -> str:
         if is_positional(reduction):
-            return text
+            return self.emit_one(Operations(self.emit_one).cast(text, position_dtype(self.box), "i64"))
         return self.emit_one(Operations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
 
     def group(self, parts: list[str]) -> str:
@@ -272,10 +312,23 @@ class LoopPrinter:
             for x in walk(root):
                 if x not in self.names:
                     self.names[x] = self.written(x)
-        return self.names[root]
+        return self.widened(root)
+
+    def widened(self, x: Scalar) -> str:
+        return f"{operand(self.names[x])}.to(tl.int64)" if x in self.narrow else self.names[x]
+
+    def narrowed(self, x: Scalar) -> str:
+        """The operation in i32, and its operands."""
+        args = [literal(arg.payload, "i32") if arg.op == "const" else self.names[arg] for arg in x.args]
+        text = Operations(self.emit_one).apply(x.op, "i32", args)
+        return self.emit_one(text) if self.uses.get(x, 1) > 1 or len(text) > LONG_LINE else text
 
     def written(self, x: Scalar) -> str:
-        args = [self.names[arg] for arg in x.args]
+        if x in self.narrow:
+            return f"i{x.payload}" + ".to(tl.int32)" * self.far if x.op == "index" else self.narrowed(x)
+        if is_narrow_comparison(x, self.narrow):
+            return self.narrowed(x)
+        args = [self.widened(arg) for arg in x.args]
         match x.op:
             case "const":
                 return literal(x.payload, x.dtype)
@@ -287,9 +340,37 @@ class LoopPrinter:
                 return self.reduced[x.payload]
             case "load":
                 return self.loaded(x, args)
+            case "div" if self.divides_a_row(x):
+                scale, inverse = self.inverse_of(x.args[1], args[1])
+                text = f"(({args[0]} * {scale}) * {inverse})"
             case _:
-                text = operation_text(x, args, self.emit_one, self.functions)
+                text = operation_text(self.approximated(x), args, self.emit_one, self.functions)
         return self.emit_one(text) if self.uses.get(x, 1) > 1 or len(text) > LONG_LINE else text
+
+    def approximated(self, x: Scalar) -> Scalar:
+        return make(ROUGH[x.op], x.dtype, x.args) if x in self.approximate and x.op in ROUGH else x
+
+    def divides_a_row(self, x: Scalar) -> bool:
+        """Whether it divides the elements of a row by one number, and one more rounding error does not matter: the
+        elements are exponentials, as in softmax, or the result is rounded to half precision."""
+        above, below = x.args
+        is_inexact = above.op == "exp" or x in self.approximate
+        is_of_row = below.op != "const" and self.depends[above] & ~self.depends[below] != 0
+        return x.dtype == "f32" and is_inexact and is_of_row
+
+    def inverse_of(self, y: Scalar, text: str) -> tuple[str, str]:
+        """A power of two for both sides of the fraction, and the inverse of the scaled divisor: that of a denormal
+        divisor would be infinite, and that of a large one denormal."""
+        scale_of, inverse_of = (make(op, "f32", (y,)) for op in ("scale", "inverse"))
+        if inverse_of not in self.names:
+            size = self.emit_one(f"tl.abs({text})")
+            small, large = literal(2.0**-100, "f32"), literal(2.0**100, "f32")
+            down, up = literal(2.0**-64, "f32"), literal(2.0**64, "f32")
+            scale = self.emit_one(f"tl.where({size} < {small}, {up}, tl.where({size} > {large}, {down}, 1.0))")
+            self.names[scale_of], self.names[inverse_of] = scale, self.emit_one(f"tl.div_rn(1.0, {text} * {scale})")
+            if y in self.changing:
+                self.changing |= {scale_of, inverse_of}
+        return self.names[scale_of], self.names[inverse_of]
 
     def loaded(self, x: Scalar, args: list[str]) -> str:
         access: Access = x.payload
@@ -306,7 +387,7 @@ class LoopPrinter:
     def look_at(self, index: Scalar, mask: str) -> None:
         """Asserts that the index is in range; a wrong one ends the program."""
         if index.op == "within":
-            x, size = (operand(self.names[arg]) for arg in index.args)
+            x, size = (operand(self.widened(arg)) for arg in index.args)
             self.line(f'tl.device_assert(({x} >= 0) & ({x} < {size}), "index out of range"{mask and f", {mask}"})')
 
     def place(
@@ -316,13 +397,16 @@ class LoopPrinter:
         depends, terms = 0, []
         for k, stride in enumerate(access.strides):
             if stride and self.box.extents[k] != 1:
-                depends |= ROWS if k < self.box.rows else INNER
+                depends |= self.along[k]
         # With symbolic sizes, `far` decides this for the whole kernel.
         is_far = not self.is_symbolic and not self.far and reach(access, self.box) >= FAR  # type: ignore[operator]
         wide = ".to(tl.int64)" if is_far else ""
-        for k, stride in enumerate(access.strides):
-            if stride and self.box.extents[k] != 1:
-                terms.append(f"i{k}{wide}" if stride == 1 else f"{stride} * i{k}{wide}")
+        if self.is_flat and len(access.strides) > 1 and access.strides == self.flat_strides:
+            terms.append(f"x{wide}")  # Triton would not see from the variables that elements are adjacent
+        else:
+            for k, stride in enumerate(access.strides):
+                if stride and self.box.extents[k] != 1:
+                    terms.append(f"i{k}{wide}" if stride == 1 else f"{stride} * i{k}{wide}")
         for j, stride in enumerate(access.indirect):
             terms.append(f"{args[j]} * {stride}")
         for arg in given[: len(access.indirect)]:
@@ -351,13 +435,13 @@ class LoopPrinter:
             found |= self.depends[arg]
         match x.op:
             case "index":
-                found |= ROWS if x.payload < self.box.rows else INNER
+                found |= self.along[x.payload]
             case "reduced":
                 found |= ROWS | (INNER if self.box.reductions[x.payload].is_running else 0)
             case "load":
                 for k, stride in enumerate(x.payload.strides):
                     if stride and self.box.extents[k] != 1:
-                        found |= ROWS if k < self.box.rows else INNER
+                        found |= self.along[k]
         return found
 
     # ---- lines
@@ -373,51 +457,6 @@ class LoopPrinter:
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
-
-
-def range_of(dtype: str) -> tuple[int | float, int | float]:
-    """The least and the greatest value."""
-    if dtype in FLOATS:
-        return float("-inf"), float("inf")
-    if dtype == "b8":
-        return 0, 1
-    if dtype in UNSIGNED:
-        return 0, (1 << BITS[dtype]) - 1
-    return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
-
-
-def operation(reduction: Reduction) -> str:
-    return reduction.op.removeprefix("running_")
-
-
-def is_positional(reduction: Reduction) -> bool:
-    return operation(reduction) in ("argmax", "argmin")
-
-
-def accumulated(reduction: Reduction) -> str:
-    """The dtype it is computed in: f32 for half precision, and i32 for booleans and small integers, which wrap around
-    when they are cast back."""
-    dtype = reduction.value.dtype
-    return WIDE.get(dtype, dtype) if dtype in FLOATS else dtype if BITS[dtype] >= 32 else "i32"
-
-
-def combine(reduction: Reduction) -> str:
-    """The function of `reduction_combine` that joins two of its values."""
-    name = operation(reduction)
-    name = {
-        "any": "larger",
-        "all": "smaller",
-        "max": "larger",
-        "min": "smaller",
-        "sum": "added",
-        "prod": "multiplied",
-    }.get(name, name)
-    is_float = reduction.value.dtype in FLOATS
-    if name in ("larger", "smaller"):
-        return name if is_float else f"{name}_integer"
-    if is_positional(reduction):
-        return f"{'last' if reduction.is_running else 'first'}_{name}{'' if is_float else '_integer'}"
-    return name
 
 
 __all__ = ["LoopPrinter"]

@@ -22,7 +22,7 @@ _BOOLEAN = {"add": "|", "mul": "&", "max": "|", "min": "&", "sub": "^", "and": "
 
 _ANYWHERE = COMPARISONS | frozenset("const size load index reduced select cast bitcast within".split())
 _OF_FLOATS = PRINTED.keys() | frozenset(
-    "add sub mul div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split()
+    "add sub mul div rough_div fma neg abs sqrt floor ceil trunc round copysign min max is_nan is_inf".split()
 )
 _OF_INTEGERS = frozenset(
     "add sub mul div floor_div remainder fmod and or xor not shl shr neg abs min max floor ceil trunc round fma".split()
@@ -74,6 +74,8 @@ class Operations:
             case "div":
                 # The operator `/` is approximate in f32.
                 return f"tl.div_rn({x}, {y})" if dtype == "f32" else f"({x} / {y})"
+            case "rough_div":
+                return f"({x} / {y})"
             case "fma":
                 return f"tl.fma({', '.join(args)})"
             case "neg":
@@ -98,8 +100,7 @@ class Operations:
                 x, y = (f"{operand(arg)}.to({integer}, bitcast=True)" for arg in (x, y))
                 return f"(({x} & ~{sign}) | ({y} & {sign})).to({TYPES[dtype]}, bitcast=True)"
             case "min" | "max":
-                x, y = self.emit(x), self.emit(y)
-                return f"tl.where(({x} {'<' if op == 'min' else '>'} {y}) | ({x} != {x}), {x}, {y})"
+                return f"tl.{op}imum({operand(x)}, {operand(y)}, propagate_nan=tl.PropagateNan.ALL)"
             case "is_nan":
                 x = self.emit(x)
                 return f"({x} != {x})"

@@ -1,7 +1,8 @@
 """Tiling for GPUs: the part of a loop that one Triton program computes.
 
-    elementwise     f32[4096, 768]                     tiles of 1024 elements, counted through
     elementwise     f32[4096, 768]                     tiles of 1024 elements, numbered consecutively
+                    of a transpose                     tiles of 64 by 64: read along one side, stored along the other
+                    with numbers of rows               tiles of adjacent elements of a row
     reduction       over 768 of 4096 rows              4 whole rows at a time: each element is read once
                     over 1 << 20 of 8 rows             a row at a time, in steps of 4096 (many rows: 2048)
                     down the columns of a matrix       64 columns at a time, in steps of 32
@@ -13,6 +14,7 @@ no stage needs a loop, and values stay in registers from stage to stage.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from ..loops.coalesce_loops import Box, accesses
@@ -51,6 +53,12 @@ FEWEST_COLUMNS = 8
 """32 bytes of f32: memory is read in no smaller units."""
 
 
+SIDE = 64
+"""The side of a tile that is transposed: 128 contiguous bytes of bf16."""
+
+ROW_CHUNKS = (1024, 512, 256, 128)
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     rows: int
@@ -59,6 +67,10 @@ class Tile:
     whole: bool
     warps: int
     programs: int
+    chunks: int = 0
+    """For element-wise loops in two dimensions: into how many tiles a row is cut."""
+    fast: int | None = None
+    """The variable along which `x` counts adjacent rows; None for the last row variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ LEAST, MOST = 64, 1 << 14
 
 def varied(tile: Tile, rows: int, variant: Variant) -> Tile:
     """The same rows in tiles of another size. Whole tiles stay whole: they hold more or fewer rows."""
-    if variant == PLAIN:
+    if variant == PLAIN or tile.chunks:
         return tile
     elements = tile.rows * max(tile.inner, 1)
     size = shifted(elements, variant.size, LEAST, MOST)
@@ -104,6 +116,9 @@ def tile_of(box: Box, variant: Variant = PLAIN) -> Tile:
 def plain_tile_of(box: Box) -> Tile:
     rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])
     if box.is_elementwise:
+        in_two = transposed_tile(box) or row_tile(box)
+        if in_two is not None:
+            return in_two
         size = min(ELEMENTS, max(SMALLEST, power_of_two(-(-rows // PROGRAMS))))
         return Tile(size, 0, True, max(size // 256, 1), -(-rows // size))
     if rows_lie_side_by_side(box) and rows >= 8:
@@ -116,6 +131,49 @@ def plain_tile_of(box: Box) -> Tile:
         several = max(min(TILE // long, power_of_two(-(-rows // PROGRAMS)), power_of_two(rows)), 1)
         return tiled(rows, several, long, True)
     return tiled(rows, 1, STEP if rows >= 4 * PROGRAMS else 2 * STEP, False)
+
+
+def variables_of(box: Box, tile: Tile) -> tuple[list[int], list[int]]:
+    """The variables that the rows and the inner elements of a tile count, the last one fastest."""
+    if not tile.chunks:
+        return list(range(box.rows)), list(range(box.rows, len(box.extents)))
+    last = len(box.extents) - 1
+    rows = [k for k in range(last) if k != tile.fast]
+    return rows + ([] if tile.fast is None else [tile.fast]), [last]
+
+
+def transposed_tile(box: Box) -> Tile | None:
+    """The tile of a loop that stores along the last variable and reads along another one."""
+    last, total = len(box.extents) - 1, math.prod(box.extents)
+    if last < 1 or total < SIDE * SIDE * 4:
+        return None
+    all_accesses = accesses(box.stages)
+    if any(access.indirect for access in all_accesses):
+        return None
+    turned = [a for a in all_accesses if a.strides[last] not in (0, 1)]
+    fast = Counter(k for a in turned for k in range(last) if a.strides[k] == 1 and box.extents[k] >= SIDE // 2)
+    is_along = any(a.strides[last] == 1 for a in all_accesses)
+    if not fast or not is_along or box.extents[last] < SIDE // 2:
+        return None
+    across = fast.most_common(1)[0][0]
+    return in_two_dimensions(box, SIDE, SIDE, across)
+
+
+def row_tile(box: Box) -> Tile | None:
+    """The tile of a loop that reads numbers of whole rows, if few elements are beyond the ends of rows."""
+    last = len(box.extents) - 1
+    if last < 1 or math.prod(box.extents) < PROGRAMS * ELEMENTS:
+        return None
+    is_of_row = [not a.strides[last] and any(a.strides) for a in accesses(box.stages)]
+    long = next((n for n in ROW_CHUNKS if -(-box.extents[last] // n) * n <= 9 * box.extents[last] // 8), None)
+    return in_two_dimensions(box, ELEMENTS // long, long, None) if any(is_of_row) and long else None
+
+
+def in_two_dimensions(box: Box, rows: int, inner: int, fast: int | None) -> Tile:
+    chunks = -(-box.extents[-1] // inner)
+    count = math.prod(box.extents[:-1])
+    programs, warps = -(-count // rows) * chunks, max(rows * inner // 512, 4)
+    return Tile(rows, inner, True, warps, programs, chunks, fast)
 
 
 def symbolic_tile_of(seen: Box, inner: int, has_symbolic_rows: bool, has_symbolic_inner: bool) -> Tile:
@@ -168,4 +226,4 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "symbolic_tile_of", "tile_of"]
+__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "symbolic_tile_of", "tile_of", "variables_of"]

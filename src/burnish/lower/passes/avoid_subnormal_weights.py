@@ -19,7 +19,7 @@ import torch
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import REDUCE, VIEW
-from ...tensors.view_maps import Expand, Permute, Reshape
+from ...tensors.views.view_maps import Expand, Permute, Reshape
 
 LEAST = 2.0**-104
 """Its product with a value is not subnormal either, for values down to 2**-22."""

@@ -13,7 +13,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR
 from ...tensors.type_promotion import kind
-from ...tensors.view_maps import Permute
+from ...tensors.views.view_maps import Permute
 
 CALLS = {"aten.addmm.default", "aten.mm.default", "aten.convolution.default"}
 

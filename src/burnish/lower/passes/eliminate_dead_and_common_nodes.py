@@ -17,7 +17,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Alias, Graph, Value, map_values, values_in
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import VIEW
-from ...tensors.simplify_views import simplified
+from ...tensors.views.simplify_views import simplified
 
 
 def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:

@@ -32,11 +32,11 @@ from ...ops.eager_kernel_layouts import accepts_any_strides
 from ...ops.functional_overloads import factory_form, functional_form, is_factory
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
-from ...tensors.as_strided_views import Strided, line_of
 from ...tensors.eager_strides import is_dense
-from ...tensors.simplify_views import simplified
 from ...tensors.tensor_types import TensorType, has_stride
-from ...tensors.view_maps import Map, Maps, inverse, view_offset
+from ...tensors.views.as_strided_views import Strided, line_of
+from ...tensors.views.simplify_views import simplified
+from ...tensors.views.view_maps import Map, Maps, inverse, view_offset
 from ..trace.overlapping_memory import share_elements
 
 

@@ -12,7 +12,7 @@ import torch
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Node, Value
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.view_maps import view_offset
+from ...tensors.views.view_maps import view_offset
 from ..passes.functionalize import view_chains
 
 AS_STRIDED = torch.ops.aten.as_strided.default

@@ -18,7 +18,7 @@ from ...tensors.dtypes import WIDE
 from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype
-from ...tensors.view_maps import Slice
+from ...tensors.views.view_maps import Slice
 from ..operator_record import NoRule, decomposition, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, is_nan, minimum, select
 from .elementwise_record import Site, clamped, elementwise, operand, why_not_alike

@@ -15,7 +15,7 @@ import torch
 
 from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
-from ...tensors.view_maps import Expand, view_stride
+from ...tensors.views.view_maps import Expand, view_stride
 from ..memory_format import copied
 from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
 from .gather_lowering import Gather, IndirectIndex, gather_rule

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from ...tensors.type_promotion import compute_dtype
-from ...tensors.view_maps import Slice
+from ...tensors.views.view_maps import Slice
 from ..library.convolution import each
 from ..library.pooling_and_resizing import pooled_size
 from ..operator_record import NoRule, decomposition, value_decomposition

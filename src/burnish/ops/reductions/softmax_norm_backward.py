@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.view_maps import Slice
+from ...tensors.views.view_maps import Slice
 from ..operator_record import NoRule, decomposition
 from .softmax_norm_decomposition import affine, batch_norm_inference, count, floats, over, widened
 

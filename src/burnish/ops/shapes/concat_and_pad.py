@@ -15,7 +15,7 @@ from typing import Any
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import common_dtype
-from ...tensors.view_maps import Map, Reshape, Slice
+from ...tensors.views.view_maps import Map, Reshape, Slice
 from ..memory_format import CONTIGUOUS, copied, formatted, suggested
 from ..operator_record import NoRule, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...tensors.view_maps import Map, Maps, Slice
+from ...tensors.views.view_maps import Map, Maps, Slice
 from ..operator_record import NoRule, record
 
 Number = bool | int | float

@@ -1,7 +1,7 @@
 """View operators, defined by index maps from the view to its source.
 
-The maps (`tensors/view_maps.py`) give both type and data. Strides of size-1 dimensions and of empty tensors do not
-affect data, but programs can read them. If the maps give others than eager, a shape rule follows below the maps.
+The maps (`tensors/views/view_maps.py`) give both type and data. Strides of size-1 dimensions and of empty tensors do
+not affect data, but programs can read them. If the maps give others than eager, a shape rule follows below the maps.
 
     t(f32[2, 3])                      [permute[1, 0]]
     select(f32[4, 2, 3], 0, -1)       [slice[0: 3, 1, 1], reshape[2, 3]]
@@ -19,7 +19,7 @@ import torch
 
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType, has_stride
-from ...tensors.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice, view_stride, view_type
+from ...tensors.views.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice, view_stride, view_type
 from ..operator_record import NoRule, fresh, record, shape, view, wrapped_dim
 
 Chain = Sequence[Map]

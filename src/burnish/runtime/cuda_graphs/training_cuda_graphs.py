@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from ..program.autograd_function import Differentiable, autograd_is_watched
+from ..program.autograd_function import Differentiable, autograd_is_watched, is_last_backward
 from ..program.differentiate_pieces import DifferentiableInPieces
 from .cuda_graph_memory import copies_of, copy, place_of
 from .cuda_graph_recording import Engine, Refused
@@ -175,7 +175,10 @@ class CudaGraphTrainingProgram:
                     is_first, node.begun = node.begun != threading.get_ident(), threading.get_ident()
                     if not is_first:
                         node.backward = self.recorded_backward(captured, node, given)
-                if node.backward is not None and node.backward.fits(given):
+                layout = self.step.layouts_of_nodes[node.number]
+                # A replay overwrites saved values in their place, which another backward of this forward would read.
+                is_safe = not layout.overwritten or is_last_backward(layout)
+                if node.backward is not None and is_safe and node.backward.fits(given):
                     return node.backward.replayed(given)
         found: tuple = graphs.looked_at(backward, [given]) if is_first else backward(given)
         return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...tensors.quantized_weights import quantized_linear
 from . import random_numbers, recurrent_layers
 
 
@@ -194,6 +195,7 @@ FUNCTIONS = {
     "running_argmin": running_argmin,
     "check": check,
     "held": held,
+    "quantized_linear": quantized_linear,
     **recurrent_layers.FUNCTIONS,
     **random_numbers.FUNCTIONS,
 }

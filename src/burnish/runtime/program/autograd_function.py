@@ -84,6 +84,8 @@ class GradientLayout:
     """Whether forward draws random numbers: a second run draws the same ones."""
     written: tuple[int, ...] = ()
     """The positions of inputs that forward writes to: a second run writes to copies."""
+    overwritten: tuple[int, ...] = ()
+    """Positions among the saved values: those in whose memory backward stores results."""
 
     def without_gradient(self, flowing: Sequence[Any]) -> list[int]:
         """The gradients that nothing flows to, because the loss does not use the outputs that they depend on."""
@@ -428,7 +430,7 @@ class Compiled(torch.autograd.Function):
             ctx.numbers[k] if x is None else x
             for k, x in zip(layout.saved_outputs, watched[len(layout.saved_inputs) :], strict=True)
         ]  # Python numbers are kept as they are
-        given += ctx.kept
+        given += ctx.kept if is_last_backward(layout) else copies_of_some(ctx.kept, layout.overwritten)
         run = ctx.run
         free_after(ctx, layout)
         del watched
@@ -452,8 +454,17 @@ class Compiled(torch.autograd.Function):
 
 def free_after(ctx: Any, layout: GradientLayout) -> None:
     """Frees the saved values of a backward that runs only once."""
-    if layout.frees and not torch._C._autograd._get_current_graph_task_keep_graph():
+    if is_last_backward(layout):
         ctx.kept = ctx.run = None
+
+
+def is_last_backward(layout: GradientLayout) -> bool:
+    return layout.frees and not torch._C._autograd._get_current_graph_task_keep_graph()
+
+
+def copies_of_some(kept: Sequence[Any], some: Sequence[int]) -> list[Any]:
+    """The saved values, for a backward that may run again: what it overwrites is a copy."""
+    return [x.clone() if k in some else x for k, x in enumerate(kept)]
 
 
 def is_batched(tangent: torch.Tensor) -> bool:

@@ -23,6 +23,9 @@ BYTE, WHOLE = 0xFF, (1 << 64) - 1
 CPU, CUDA = 0, 1
 """c10::DeviceType."""
 
+TRACER = int(torch._C._dispatch_key_parse("Tracer"))
+"""c10::DispatchKey, which is on while `torch.jit.trace` records."""
+
 Switch = tuple[int, int, tuple[int, int], int]
 
 NONE_FURTHER = (0, 0)
@@ -60,6 +63,13 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
     ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", CPU, BYTE, None),
     ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", CUDA, BYTE, None),
     ("torch_cpu", "_ZN2at8autocast25is_autocast_cache_enabledEv", 0, BYTE, torch.is_autocast_cache_enabled),
+    (
+        "c10",
+        "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
+        TRACER,
+        BYTE,
+        lambda: torch._C._get_tracing_state() is not None,
+    ),
     ("torch_cpu", PRECISION, None, BYTE, lambda: PRECISIONS[precision_on_gpus()]),
 )
 CONTEXT = "_ZN2at13globalContextEv"

@@ -19,7 +19,7 @@ from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import LINEAR, RESTRIDE, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, load, walk
-from ...tensors.view_maps import Reshape
+from ...tensors.views.view_maps import Reshape
 from ..loops.build_expressions import pointwise_scalar, rule_fails
 
 SUM = load("f32", Access(0, 0, ()))

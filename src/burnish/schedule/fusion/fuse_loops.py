@@ -19,8 +19,8 @@ from ... import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import VIEW
-from ...tensors.affine_indices import Index
-from ...tensors.view_maps import view_type
+from ...tensors.views.affine_indices import Index
+from ...tensors.views.view_maps import view_type
 from ..loops.build_expressions import NotAffine, sources
 from ..partition.loop_or_library_call import Classes, expression_cost, is_computed
 from ..target_machines import target_of

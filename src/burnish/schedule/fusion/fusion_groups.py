@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from ...ir.graph import Value
 from ...ops.burnish_primitives import REDUCTION_OF, RUN_ALONG
-from ...tensors.affine_indices import Affine, Index, constant, cut
 from ...tensors.tensor_types import TensorType
-from ...tensors.view_maps import Shape
+from ...tensors.views.affine_indices import Affine, Index, constant, cut
+from ...tensors.views.view_maps import Shape
 
 
 @dataclass(eq=False, slots=True)

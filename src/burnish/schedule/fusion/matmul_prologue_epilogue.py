@@ -23,10 +23,10 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
-from ...tensors.affine_indices import Affine, Index, constant, identity
 from ...tensors.dtypes import NAMES
 from ...tensors.float32_precision import precision_of
 from ...tensors.tensor_types import NumberType
+from ...tensors.views.affine_indices import Affine, Index, constant, identity
 from ..library.autotune_gpu_matmul import PRODUCT, RESULT, Work
 from ..library.call_specs import LinearSpec, MatmulSpec
 from ..library.gpu_matmul_spec import KernelSpec

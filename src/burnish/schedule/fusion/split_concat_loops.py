@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from ...ir.graph import Value
 from ...ops.shapes.concat_lowering import Concat, Part
-from ...tensors.affine_indices import Affine, Index
+from ...tensors.views.affine_indices import Affine, Index
 
 T = TypeVar("T")
 

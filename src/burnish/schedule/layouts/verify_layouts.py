@@ -7,8 +7,9 @@
 
 A chosen call takes the layouts of `Candidate.takes` and makes those of `gives`. An eager kernel takes the strides that
 eager passed to it, unless `ops.eager_kernel_layouts` says that it takes any. A view has the strides that its maps give.
-A value in another value's memory has that value's strides. The check takes 2 microseconds a step and always runs; views
-are checked only with the setting `check`. Our own kernels read any strides.
+A value in an input's memory has that input's strides; in an intermediate value's memory, it may have others without
+gaps. The check takes 2 microseconds a step and always runs; views are checked only with the setting `check`. Our own
+kernels read any strides.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...ir.verifier import surroundings
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.eager_kernel_layouts import eager_stride_or_none, why_not_taken
 from ...settings import current
+from ...tensors.eager_strides import is_dense
 from ...tensors.tensor_types import NumberType, has_stride
 from ..plan_steps import Call, MakeView, Plan
 
@@ -43,7 +45,12 @@ def faults(plan: Plan) -> Iterator[tuple[Node | None, str]]:
                     yield node, f"{value} is shown as {type}, which its maps do not give"
     for places in (plan.placed, plan.in_place):
         for value, below in places.items():
-            if value.dtype is not below.dtype or value.shape == below.shape and not lies_as(value, below):
+            takes_all = places is plan.in_place and is_dense(value.type) and is_dense(below.type)
+            if (
+                value.dtype is not below.dtype
+                or value.shape == below.shape
+                and not (takes_all or lies_as(value, below))
+            ):
                 yield value.node, f"{value}: {value.type} is put into the memory of {below}: {below.type}"
 
 

@@ -26,13 +26,17 @@ from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
 from .call_candidates.matmul import matmul_candidates
+from .call_candidates.quantized import integer_candidates, quantized_candidates
 from .call_candidates.recurrent import recurrent_candidates
-from .call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
+from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
 from .candidate import Candidate
 from .measure_candidates import Measured, measure
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
+from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
+from .own_kernels.thin_product import MOST_ROWS
 from .own_kernels.thin_product import NAME as OWN_THIN
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 
@@ -72,7 +76,7 @@ BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
 """After disturbed measurements of this total time, the next one waits: on a busy machine they take a hundred times as
 long and say little. After `AGAIN_SECONDS` one is tried again."""
 
-LIKELY = (OWN_THIN, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
+LIKELY = (OWN_QUANTIZED, OWN_THIN, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """The choice where nothing could be measured: the first of these that is available, else eager's."""
 
 UNLIKELY = 0.25
@@ -88,6 +92,8 @@ A candidate that writes into a given tensor does not."""
 
 _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
     LinearSpec: linear_candidates,
+    QuantizedSpec: quantized_candidates,
+    IntegerSpec: integer_candidates,
     ConvSpec: convolution_candidates,
     MatmulSpec: matmul_candidates,
     AttentionSpec: attention_candidates,
@@ -225,6 +231,9 @@ def choose(
     if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
+    is_quantized = isinstance(spec, (QuantizedSpec, IntegerSpec)) and spec.x.shape[0] <= MOST_ROWS
+    if is_quantized and accepted[-1].name in (OWN_QUANTIZED, OWN_INTEGERS):
+        return Choice(accepted[-1], None, {})
     is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
     if len(offered) == 1 or offered[0].output.device.type != "cpu":
         return Choice(accepted[0], None, {})
@@ -260,7 +269,7 @@ def choose(
 
 def least_overhead(offered: Sequence[Candidate]) -> Candidate:
     """For a small product: eager's kernel, unless only ours is called natively."""
-    thin = next((c for c in offered if c.name in (OWN_THIN, OWN_TOKEN)), None)
+    thin = next((c for c in offered if c.name in (OWN_QUANTIZED, OWN_THIN, OWN_TOKEN)), None)
     return offered[0] if thin is None or offered[0].steps is not None else thin
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...tensors.tensor_types import TensorType
-from .call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, RecurrentSpec, Spec
+from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
 
 LARGE = 1_000_000_000
 """Specs with more operations (a few milliseconds of two cores) are shrunk."""
@@ -36,6 +36,11 @@ def shrunk(spec: Spec) -> Spec:
             if spec.flops >= 2 * LARGE:
                 spec = _with_size(spec, max(SHALLOWEST, _share(spec.x.shape[1], spec)), "x", 1, weight=1)
             return spec
+        case IntegerSpec():
+            return spec
+        case QuantizedSpec():
+            columns = max(FEWEST_COLUMNS, _share(spec.weight.shape[0], spec))
+            return _with_size(spec, columns, "weight", 0, scales=0, shifts=0, bias=0)
         case ConvSpec():
             return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0, residual=0)
         case MatmulSpec(a=a) if a.ndim == 3:

@@ -110,6 +110,70 @@ class LinearSpec:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class QuantizedSpec:
+    """`x @ w.T + bias` of a weight of integers, see `tensors.quantized_weights`: x is [M, K], the integers
+    [N, K], or [N, K / 2] bytes of two."""
+
+    x: TensorType
+    weight: TensorType
+    scales: TensorType | None
+    shifts: TensorType | None
+    bias: TensorType | None
+    bits: int
+    group: int
+    offset: int
+
+    def __post_init__(self) -> None:
+        (_, k), (n, packed) = self.x.shape, self.weight.shape
+        if 8 * packed != self.bits * k or k % self.group:
+            raise ValueError(f"{self}: x has {k} columns, in groups of {self.group}; weight has {packed} bytes a row")
+        for type in (self.scales, self.shifts):
+            if type is not None and type.shape != (n, k // self.group):
+                raise ValueError(f"{self}: expected {[n, k // self.group]}, got {type}")
+        if self.bias is not None and self.bias.shape != (n,):
+            raise ValueError(f"{self}: expected {[n]}, got {self.bias}")
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return _present(x=self.x, weight=self.weight, scales=self.scales, shifts=self.shifts, bias=self.bias)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.x.shape[0], self.weight.shape[0]
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.x.shape) * self.weight.shape[0]
+
+    def __repr__(self) -> str:
+        words = [f"{self.bits} bits", f"groups of {self.group}", f"offset {self.offset}"]
+        return _sentence("quantized linear", self.inputs, words)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IntegerSpec:
+    """`x @ weight.T` of int8: x is [M, K], weight [N, K], the sums are int32."""
+
+    x: TensorType
+    weight: TensorType
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {"x": self.x, "weight": self.weight}
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.x.shape[0], self.weight.shape[0]
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.x.shape) * self.weight.shape[0]
+
+    def __repr__(self) -> str:
+        return _sentence("integer linear", self.inputs, [])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ConvSpec:
     """`activation(convolution(x, weight) + bias + residual)` of 1, 2 or 3 dimensions, batched; `transposed` too."""
 
@@ -292,7 +356,7 @@ class RecurrentSpec:
         return _sentence(f"lstm {self.size}", {"x": self.x}, words + ["biases"] * self.has_biases)
 
 
-Spec = LinearSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
+Spec = LinearSpec | QuantizedSpec | IntegerSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
 
 
 def _present(**types: TensorType | None) -> dict[str, TensorType]:

@@ -22,10 +22,10 @@ from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value, map_values, values_in
 from ...ir.rewriter import Rewriter
-from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, RUN
+from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ...tensors.view_maps import Reshape, Slice
+from ...tensors.views.view_maps import Permute, Reshape, Slice
 from ..fusion.epilogue_fusion import Epilogue, epilogue_of
 from ..layouts.convolution_layout import Layouts
 from ..layouts.pad_matmul_operands import pad_matmul_operands
@@ -34,13 +34,15 @@ from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
 from ..partition.shared_attention_heads import before_repeating
 from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
-from .call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
+from .call_specs import Activation, AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
 from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.attention_tiling import own_attention
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import own_candidate
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
+from .own_kernels.quantized_product import of_one_row, own_dequantized
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
 
@@ -57,6 +59,7 @@ LAUNCH_SECONDS = 4e-6
 """Cost of launching one."""
 
 BATCHED = "aten.bmm.default"
+INTEGER_PRODUCT = "aten._int_mm.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 OPAQUE = TensorType((), (), torch.uint8)
@@ -79,7 +82,7 @@ OWN_ATTENTIONS: dict[str, OwnAttention] = {OWN_ATTENTION: own_attention, OWN_TOK
 
 
 def is_measured(node: Node) -> bool:
-    return node.op in (LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
+    return node.op in (LINEAR, QUANTIZED_LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
 
 
 def choose_calls(graph: Graph) -> Graph:
@@ -159,6 +162,10 @@ class Chooser(Rewriter):
             return self.layer(self.layers[node])
         if node.op.name == BACKWARD:
             return self.layouts.gradients(node, args)
+        if node.op.name == INTEGER_PRODUCT:
+            return self.integers(node, *args)
+        if node.op is QUANTIZED_LINEAR:
+            return self.quantized(node, args)
         return self.call(node) if node.op in (LINEAR, CONV) else None
 
     def chosen(self, spec: Spec) -> Choice:
@@ -178,6 +185,43 @@ class Chooser(Rewriter):
         if choice.seconds is None or choice.candidate is candidates(spec)[0]:
             return None
         return self.build.apply_typed(RUN, (choice.candidate, (a, b)), {}, (choice.candidate.output,))[0]
+
+    def quantized(self, node: Node, args: tuple) -> Value | None:
+        """Uses our kernel where it is the fastest; else the weight is computed before each product. Rows of x, scales
+        and shifts are small: they are copied where they have gaps."""
+        operands = tuple(
+            operand and (operand if place == 1 else self.build.restride(operand, contiguous_stride(operand.shape)))
+            for place, operand in enumerate(args[:5])
+        )
+        spec = QuantizedSpec(*(operand and operand.type for operand in operands), *args[5:])
+        names = ("x", "weight", "scales", "shifts", "bias")
+        given = {name: operand for name, operand in zip(names, operands, strict=True) if operand is not None}
+        own = self.own_quantized(spec, node)
+        if own is not None:
+            return self.run_of(own, given)
+        weights = own_dequantized(of_one_row(spec))
+        if weights is None:
+            return None
+        given["weight"] = self.run_of(weights, given)
+        types = {name: given[name].type for name in ("x", "weight", "bias") if name in given}
+        return self.run_of(self.chosen(LinearSpec(**types)).candidate, given)
+
+    def integers(self, node: Node, x: Value, weight: Value) -> Value | None:
+        rows = self.build.view(weight, Permute((1, 0)))
+        own = self.own_integers(IntegerSpec(x.type, rows.type), node)
+        return own and self.run_of(own, {"x": x, "weight": rows})
+
+    def own_integers(self, spec: IntegerSpec, node: Node) -> Candidate | None:
+        found = self.chosen(spec).candidate
+        return found if found.name == OWN_INTEGERS else None
+
+    def run_of(self, candidate: Candidate, given: dict[str, Value]) -> Value:
+        operands = tuple(given[name] for name in candidate.operands)
+        return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))[0]  # type: ignore[return-value]
+
+    def own_quantized(self, spec: QuantizedSpec, node: Node) -> Candidate | None:
+        found = self.chosen(spec).candidate
+        return None if found.steps is None else found
 
     def attention(self, node: Node) -> tuple[Value, None] | None:
         """Uses our own kernel where the results that gradients need are not read."""

@@ -19,13 +19,15 @@ from dataclasses import replace
 from ... import fuel
 from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
-from ...ops.burnish_primitives import LINEAR, RUN
+from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, RUN
 from ..partition.merge_recurrent_directions import Layer
 from .autotune_candidates import Choice, candidates, choose, is_read_once
 from .call_candidates.convolution import in_channels_last
-from .call_specs import ConvSpec, LinearSpec, Spec
+from .call_specs import ConvSpec, IntegerSpec, LinearSpec, QuantizedSpec, Spec
 from .candidate import Candidate
-from .choose_calls import ATTENTION, SECONDS, Chooser, activation_of
+from .choose_calls import ATTENTION, INTEGER_PRODUCT, SECONDS, Chooser, activation_of
+from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
+from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
 from .own_kernels.thin_product import NAME as OWN_THIN
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
@@ -57,9 +59,9 @@ def fixed_calls(graphs: Sequence[Graph]) -> set[Node]:
     found: set[Node] = set()
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
         kinds = {(node.op.name, types_of(node)) for node in nodes}
-        if len(kinds) == 1 and (
-            nodes[0].op is LINEAR or nodes[0].op.name == ATTENTION and nodes[0].args[0].shape[2] == 1
-        ):
+        first = nodes[0]
+        is_product = first.op in (LINEAR, QUANTIZED_LINEAR) or first.op.name == INTEGER_PRODUCT
+        if len(kinds) == 1 and (is_product or first.op.name == ATTENTION and first.args[0].shape[2] == 1):
             found.update(nodes)
     return found
 
@@ -116,15 +118,21 @@ class SymbolicChooser(Chooser):
         found = next((c for c in offered if c.name == name), every[0])
         return Choice(found, None, {})
 
-    def thin(self, spec: LinearSpec) -> Candidate | None:
+    def own(self, spec: LinearSpec | QuantizedSpec | IntegerSpec, ours: str) -> Candidate | None:
         """Our kernel for a product of few rows, where it is the fastest."""
         every = self.offers.get(spec)
         if every is None:
             every = self.offers[spec] = candidates(spec)
-        found = next((c for c in every if c.name == OWN_THIN), None)
+        found = next((c for c in every if c.name == ours), None)
         if found is None:
             return None
-        return found if self.decided(lambda: self.faster(spec, OWN_THIN)) == OWN_THIN else None
+        return found if self.decided(lambda: self.faster(spec, ours)) == ours else None
+
+    def own_integers(self, spec: IntegerSpec, node: Node) -> Candidate | None:
+        return self.own(spec, OWN_INTEGERS) if node in self.fixed else None
+
+    def own_quantized(self, spec: QuantizedSpec, node: Node) -> Candidate | None:
+        return self.own(spec, OWN_QUANTIZED) if node in self.fixed else None
 
     def batched(self, a: Value, b: Value) -> Value | None:
         return None
@@ -160,7 +168,7 @@ class SymbolicChooser(Chooser):
         if isinstance(spec, ConvSpec) and spec.is_frozen and in_channels_last(spec) != spec:
             spec = in_channels_last(spec)
             x = self.build.restride(x, spec.x.stride)
-        if node in self.fixed and isinstance(spec, LinearSpec) and (thin := self.thin(spec)) is not None:
+        if node in self.fixed and isinstance(spec, LinearSpec) and (thin := self.own(spec, OWN_THIN)) is not None:
             return self.add_run(node, x, thin)
         follower = self.activation_after(node)
         fused = None if follower is None else self.with_activation(spec, follower)

@@ -22,10 +22,10 @@ from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, rand
 from ...ops.scalar_ir import index as loop_variable
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart
 from ...ops.shapes.index_functions import ElementPosition, IndexFunction
-from ...tensors.affine_indices import Affine, Index, constant
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
-from ...tensors.view_maps import Maps, source_index
+from ...tensors.views.affine_indices import Affine, Index, constant
+from ...tensors.views.view_maps import Maps, source_index
 from ..fusion.split_concat_loops import part_at
 
 

@@ -15,10 +15,10 @@ import torch
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ADD_AT, REDUCTION_OF, VIEW
 from ...ops.scalar_ir import Access, Scalar, load, reduced
-from ...tensors.affine_indices import Affine, Index, constant
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType, TensorType
-from ...tensors.view_maps import view_offset, view_type
+from ...tensors.views.affine_indices import Affine, Index, constant
+from ...tensors.views.view_maps import view_offset, view_type
 from ..fusion.fusion_groups import Group, is_reduction, is_running
 from ..fusion.split_concat_loops import Box, boxes_of
 from ..partition.loop_or_library_call import Classes

@@ -7,31 +7,38 @@
       on run, gelu                                         on gelu, which reuses the buffer of run
 
 It halves the memory, and the written lines are already in the cache. Only buffers of intermediate values are reused:
-inputs are left unchanged (`store_inputs_in_place` handles those that are written). Only on CPUs: a GPU's allocator gets
-its memory back just as early.
+inputs are left unchanged (`store_inputs_in_place` handles those that are written), except for those that backward is
+given by forward and that nothing else refers to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, RUN
+from ...tensors.eager_strides import is_dense
 from ..loops.build_kernel import Launch
+from ..target_machines import target_of
 from .store_inputs_in_place import with_one_buffer_each
 
 WORTH = 1 << 12
 """In bytes. Smaller values keep their own buffer."""
 
 
+PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "convolution"))
+"""Operators whose results have memory of their own, without gaps. On a target with an arena, torch allocates them as
+before: their memory is not in the arena."""
+
+
 def reuse_elementwise_buffers(
-    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value]
+    graph: Graph, steps: Sequence[Any], used: Sequence[Sequence[Value]], placed: set[Value], donated: Container[Value]
 ) -> tuple[list[Any], dict[Value, Value]]:
     """The changed steps, and the value whose buffer each value reuses. `used` are the values that each step reads or
-    writes; `placed` are those that are stored in inputs."""
+    writes; `placed` are those that are stored in inputs, and `donated` inputs that may be overwritten."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
     leaving = {storage_of(value) for value in (*values_in(tuple(graph.outputs)), *(w.value for w in graph.writes))}
@@ -43,7 +50,13 @@ def reuse_elementwise_buffers(
         if value is not None
     }
     apart = placed | joined
-    made = {value for node in graph.nodes if node.op is RUN for value in node.results if value is not None}
+    made = {
+        value
+        for node in graph.nodes
+        for value in node.results
+        if value is not None and (node.op is RUN or node.op.name in PRODUCTS and not has_arena(value))
+    }
+    made.update(value for value in graph.inputs if value in donated)
     over: dict[Value, Value] = {}
     for number, step in enumerate(steps):
         if not isinstance(step, Launch):
@@ -58,7 +71,6 @@ def reuse_elementwise_buffers(
             and value not in apart
             and last[value] == number
             and value.type.bytes >= WORTH
-            and value.type.device.type == "cpu"
         ]
         for value in stored if below else ():
             if value in apart or storage_of(value) is not value:
@@ -80,8 +92,13 @@ def reuse_elementwise_buffers(
 
 
 def lies_alike(a: Value, b: Value) -> bool:
-    """Whether both have the same elements in the same order, without gaps."""
-    return a.dtype is b.dtype and a.type.numel == b.type.numel and a.type.is_contiguous and b.type.is_contiguous
+    """Whether both take the same memory, without gaps."""
+    return a.dtype is b.dtype and a.type.numel == b.type.numel and is_dense(a.type) and is_dense(b.type)
+
+
+def has_arena(value: Value) -> bool:
+    target = target_of(value.type.device)
+    return target is None or target.has_arena
 
 
 __all__ = ["reuse_elementwise_buffers"]

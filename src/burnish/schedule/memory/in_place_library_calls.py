@@ -25,7 +25,7 @@ from ...concurrency.compute_once import once
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, PUT
-from ...tensors.view_maps import Diagonal, Map, Maps, Permute, Slice
+from ...tensors.views.view_maps import Diagonal, Map, Maps, Permute, Slice
 
 WRITERS = frozenset(
     """

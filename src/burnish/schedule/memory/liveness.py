@@ -148,12 +148,13 @@ def is_joined_call(step: Step) -> bool:
 def place_in_arena(plan: Plan, frees_arena: bool) -> None:
     """Gives each intermediate value a byte range that is its own from the step that makes it to its last reader."""
     liveness = liveness_of(plan)
-    ranges = [shared_or_own(live, plan) for live in liveness.ranges if lies_in_arena(live.value)]
-    if frees_arena:
-        large = [live for live in ranges if live.value.type.bytes >= GIVEN_BACK and not live.inside]
-        ranges = [live for live in ranges if live not in large]
-        share_large_buffers(plan, liveness, large)
-        # Other memory between two runs is unknown here: an output that is allocated early might raise the peak.
+    ranges = [shared_or_own(live, plan) for live in liveness.ranges if is_placed(live.value)]
+    least = GIVEN_BACK if frees_arena else None
+    per_run = [live for live in ranges if is_allocated_per_run(live.value, least) and not live.inside]
+    ranges = [live for live in ranges if lies_in_arena(live.value) and live not in per_run]
+    share_buffers_of_calls(plan, liveness, per_run, least)
+    # Where the arena is freed, other memory between two runs is unknown here: an output that is allocated early might
+    # raise the peak.
     hosts = [value for value in liveness.fresh if lies_in_arena(value) and not frees_arena]
     scratch = [
         (number, step.node, room)
@@ -186,18 +187,38 @@ def shared_or_own(live: LiveRange, plan: Plan) -> LiveRange:
     return replace(live, first=0, last=2 * len(plan.steps), may_use_output_buffer=False)
 
 
-def share_large_buffers(plan: Plan, liveness: Liveness, ranges: Sequence[LiveRange]) -> None:
-    """Lets large values within one native call share buffers, instead of allocating each."""
-    ends = freed_after(plan.steps)
-    calls: dict[int, dict[Value, Span]] = {end: {} for end in ends}
-    outputs: dict[int, dict[Value, Span]] = {end: {} for end in ends}
+def share_buffers_of_calls(plan: Plan, liveness: Liveness, ranges: Sequence[LiveRange], least: int | None) -> None:
+    """Lets values that are allocated per run share buffers within one native call, instead of allocating each: the
+    buffers of a call are allocated before its first function, and freed after the last."""
+    ends, at_end = freed_after(plan.steps), 2 * len(plan.steps)
+    calls: dict[tuple[int, torch.device], dict[Value, Span]] = {}
+    outputs: dict[tuple[int, torch.device], dict[Value, Span]] = {}
     for live in ranges:
-        if live.may_use_output_buffer and ends[live.first // 2] == ends[live.last // 2]:
-            calls[ends[live.first // 2]][live.value] = Span(live.first, live.last, aligned_size_of(live.value))
+        value, end = live.value, ends[live.first // 2]
+        is_within = end == ends[live.last // 2]
+        if is_within and live.may_use_output_buffer:
+            span = Span(live.first, live.last, value.type.bytes)
+            calls.setdefault((end, value.type.device), {})[value] = span
+        elif not is_within and not lies_in_arena(value):
+            outputs.setdefault((end, value.type.device), {})[value] = Span(live.first, at_end, reach_of(value))
     for value, first in liveness.fresh.items():
-        if lies_in_arena(value) and value.type.bytes >= GIVEN_BACK:
-            outputs[ends[first // 2]][value] = Span(first, 2 * len(plan.steps), reach_of(value))
-    plan.in_output_buffer.update(reuse_output_buffers(list(calls.values()), list(outputs.values())))
+        if is_allocated_per_run(value, least):
+            span = Span(first, at_end, reach_of(value))
+            outputs.setdefault((ends[first // 2], value.type.device), {})[value] = span
+    within = list(calls)
+    plan.in_output_buffer.update(
+        reuse_output_buffers([calls[call] for call in within], [outputs.get(call, {}) for call in within])
+    )
+
+
+def is_placed(value: Value) -> bool:
+    return target_of(value.type.device) is not None
+
+
+def is_allocated_per_run(value: Value, least: int | None) -> bool:
+    """Whether a program does not keep the memory of a value between runs. `least`: on targets with an arena, so many
+    bytes are not kept; None if all are."""
+    return is_placed(value) and (not lies_in_arena(value) or least is not None and value.type.bytes >= least)
 
 
 def lies_in_arena(value: Value) -> bool:

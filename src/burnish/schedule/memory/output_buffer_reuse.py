@@ -11,28 +11,35 @@ this pass all values of such a sequence are in memory at the same time:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...ir.graph import Value
+from ...tensors.symbolic_sizes import ALIGNMENT
 from .plan_arena import Span, lowest
 
 MOST = 200
 """Only this many of a call's values, the largest, are considered: each is compared with all others."""
+
+SMALL, MUCH_LARGER = 1 << 19, 8
+"""A value of fewer bytes is in no buffer that is so many times larger: there is nothing to gain, and whoever looks at a
+kernel's pointers sees the large buffer."""
 
 
 def reuse_output_buffers(
     calls: Sequence[Mapping[Value, Span]], outputs: Sequence[Mapping[Value, Span]]
 ) -> dict[Value, tuple[Value, int]]:
     """The values that share another's buffer, and their byte offset in it. `calls` has the values that each call needs
-    only while it runs. `outputs` has the values that outlive it, from the step that writes them."""
+    only while it runs, in bytes. `outputs` has the values that outlive it, from the step that writes them."""
     found: dict[Value, tuple[Value, int]] = {}
     for needed, left in zip(calls, outputs, strict=True):
         taken = {host: [(span, 0)] for host, span in sorted(left.items(), key=lambda entry: entry[1].size)}
         for value, span in sorted(needed.items(), key=lambda entry: -entry[1].size)[:MOST]:
+            padded = replace(span, size=-(-span.size // ALIGNMENT) * ALIGNMENT)
             for host, others in taken.items():
-                at = lowest(span, others)
-                if at + span.size <= others[0][0].size:
+                at, room = lowest(span, others), others[0][0].size
+                if at + span.size <= room and (span.size >= SMALL or room <= MUCH_LARGER * span.size):
                     found[value] = host, at
-                    others.append((span, at))
+                    others.append((padded, at))
                     break
             else:
                 taken[value] = [(span, 0)]

@@ -18,9 +18,10 @@ from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values
 from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
-from ...ops.burnish_primitives import VIEW
+from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.index_functions import IndexFunction
+from ..library.call_specs import QuantizedSpec
 from .loop_or_library_call import why_not_loop
 
 
@@ -34,6 +35,7 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
         if (
             node.results
             and is_same(node)
+            and not is_dequantization(node)
             and all(v is None or v in state for v in node.results)
             and all(v.node is None or v in inside for v in node.operands)
             and fuel.allows("fold_constants", node, "it runs once")
@@ -60,6 +62,11 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
     announce("split_frozen prologue", prologue)
     announce("split_frozen main", main)
     return prologue, main
+
+
+def is_dequantization(node: Node) -> bool:
+    """Whether it makes floats of a quantized weight: kept, they would take the memory that quantizing it saved."""
+    return node.op is RUN and isinstance(node.args[0].spec, QuantizedSpec)
 
 
 def written_out(graph: Graph, moved: list[Node]) -> set[Node]:

@@ -24,7 +24,7 @@ from ...ops.shapes.index_functions import IndexFunction
 from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
-from ...tensors.view_maps import Expand
+from ...tensors.views.view_maps import Expand
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
@@ -36,6 +36,9 @@ CHEAP = 2
 only values that are `SMALL` times smaller: a bias, the mean of a channel."""
 
 SMALL = 16
+
+HOISTED = 64
+"""Highest cost of a number of a row that each kernel computes for itself: less than the start of another kernel."""
 
 
 class Classes:
@@ -183,6 +186,8 @@ def store_shared(graph: Graph, classes: Classes, is_symbolic: bool) -> None:
         if is_widened(value):
             continue  # readers may convert the narrow value, which is stored if that pays
         # With symbolic sizes the choice must not depend on relative sizes: each size could get other steps.
+        if not is_symbolic and grows and is_hoisted(value, classes):
+            continue
         is_again_cheap = is_cheap(node) if is_symbolic else is_cheap_again(value, classes)
         if uses > 1 and not is_again_cheap or grows and expression_cost(value, classes) > CHEAP:
             classes.stored.add(value)
@@ -236,6 +241,34 @@ def uses_of(value: Value, classes: Classes) -> tuple[int, bool]:
             if isinstance(reader.op.rule, Pointwise) and result is not None:
                 grows |= result.type.numel > value.type.numel
     return uses, grows
+
+
+def is_hoisted(value: Value, classes: Classes) -> bool:
+    """Whether it is a number, or a number of each row, whose readers compute it once for a row's elements."""
+    target = target_of(value.type.device)
+    return (
+        target is not None
+        and target.hoists_rows
+        and expression_cost(value, classes) <= HOISTED
+        and all(is_of_row(value, reader, classes) for reader in classes.readers[value])
+    )
+
+
+def is_of_row(value: Value, reader: Node, classes: Classes) -> bool:
+    """Whether the reader has as many elements as the value, or repeats them along its last dimension."""
+    result = reader.results[0]
+    if result is None or reader not in classes.loops:
+        return False
+    if reader.op is VIEW:
+        if result.type.numel > value.type.numel and value.type.numel > 1 and result.type.stride[-1] != 0:
+            return False
+        return all(is_of_row(result, further, classes) for further in classes.readers[result])
+    if not isinstance(reader.op.rule, Pointwise):
+        return False
+    if result.type.numel == value.type.numel and value.type.stride[-1:] != (0,):
+        return True
+    is_number = value.type.numel == 1 or value.type.stride[-1:] == (0,) or value.shape[-1] == 1
+    return is_number and value.ndim in (0, result.ndim) and result.shape[-1:] != (1,)
 
 
 def is_widened(value: Value | None) -> bool:

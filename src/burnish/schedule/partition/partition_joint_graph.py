@@ -38,6 +38,8 @@ class Halves:
     watched: tuple[int, ...]
     """Those of forward's extra, saved outputs that alias an output or input of the program. A write to that output or
     input would change them."""
+    others: int
+    """How many extra, saved outputs there are: forward's last outputs, and backward's last inputs but its constants."""
 
 
 def partition_joint_graph(graph: Graph, gradients: Gradients, constants: int, budget: float = 1.0) -> Halves:
@@ -128,6 +130,7 @@ class Splitter:
             tuple(self.given.index(value) for value in inputs),
             tuple(outputs[value] for value in kept),
             tuple(k for k, value in enumerate(more) if self.is_seen(value, outputs)),
+            len(more),
         )
 
     def by_kind(self, saved: Sequence[Value]) -> tuple[list[Value], dict[Value, int], list[Value], list[Value]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
+from types import FunctionType, GetSetDescriptorType, MethodType
 from typing import Any, NoReturn
 
 import torch
@@ -34,6 +34,8 @@ PLAIN_FACTS = frozenset(
     )
 )
 
+SHOWN_TO_MODES = (GetSetDescriptorType, property)
+
 OF_HISTORY = ("requires_grad", "is_leaf")
 
 
@@ -50,6 +52,8 @@ def plain_fact(m: Any, obj: torch.Tensor, name: str) -> Any:
 
 
 def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
+    if m.modes and isinstance(getattr(torch.Tensor, name, None), SHOWN_TO_MODES):
+        return m.perform(getattr, obj, name)
     if name in PLAIN_FACTS:
         if type(obj) in (torch.Tensor, torch.nn.Parameter):
             return plain_fact(m, obj, name)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ....tensors import observed_results
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
@@ -65,8 +66,10 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = array_operations.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
-        m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {getattr(function, '__name__', kind.__name__)}")
+    if isinstance(function, torch.jit.ScriptFunction):
+        from ...pytorch import scripted_functions  # few programs call any
+
+        return scripted_functions.call(m, function, args, kwargs)
     method = special_method(m, function, "__call__")
     if isinstance(method, MethodType):
         return call(m, method, args, kwargs)
@@ -79,13 +82,17 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     """An operator that is implemented in Python."""
+    if m.modes:
+        return call_torch(m, operator, args, kwargs)
     library_operators.guard_registrations(m, operator)
     if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
     given = (*args, *kwargs.values())
     if m.options.runs_python and m.may_run_opaquely and library_operators.is_opaque(m, operator, given):
         return opaque_nodes.call_in_graph(m, OpaqueCall(operator, str(operator)), args, kwargs, reads=False)
-    return call_torch(m, operator, args, kwargs)
+    value = call_torch(m, operator, args, kwargs)
+    observed_results.note(operator, args, kwargs, value)
+    return value
 
 
 WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so

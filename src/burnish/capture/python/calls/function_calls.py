@@ -21,8 +21,16 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
-from ...pytorch import collectives, higher_order_functions, opaque_nodes, optimizers, recorder_fast_path, torch_switches
+from ...pytorch import (
+    collectives,
+    function_modes,
+    higher_order_functions,
+    opaque_nodes,
+    recorder_fast_path,
+    torch_switches,
+)
 from ...pytorch.higher_order import inlined_operators
+from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
 from .native_calls import call_leaf
@@ -47,7 +55,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = marks_of_dynamo.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    handler = builtin_functions.PYTHON_FUNCTIONS.get(function)
+    handler = handler_of(m, function)
     if handler is not None:
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
@@ -86,6 +94,12 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if handler is None and not marks and "<locals>" not in code.co.co_qualname and id(function) not in m.heap.fresh:
             m.ordinary[id(function)] = (function, code)
     return push_ordinary(m, function, code, args, kwargs)
+
+
+def handler_of(m: Any, function: FunctionType) -> Any:
+    if m.modes:
+        function_modes.check(m, function)
+    return builtin_functions.PYTHON_FUNCTIONS.get(function)
 
 
 DISPATCH = functools.singledispatch(lambda value: value).dispatch.__code__  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import PUSHED
-from ...pytorch import module_hooks, repeated_blocks
+from ...pytorch.modules import module_hooks, repeated_blocks
 from ..attributes.attribute_reads import load
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method

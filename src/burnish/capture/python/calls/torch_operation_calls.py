@@ -29,12 +29,14 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
             m.heap.expose(value)
-    answer = torch_function_protocol.call(m, function, args, kwargs)
+    answer = MISSING if m.modes else torch_function_protocol.call(m, function, args, kwargs)
     return call_operation(m, function, args, kwargs) if answer is MISSING else answer
 
 
 def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     name = getattr(function, "__name__", "")
+    if m.modes and name != "as_subclass":  # which no mode receives
+        return perform(m, function, name, args, kwargs)
     answer = answer_without_node(m, function, name, args, kwargs)
     if answer is not MISSING:
         return answer
@@ -51,6 +53,10 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     ):
         # A break before the call: it may change an input that the graph so far was recorded with.
         return m.stop(breaks.TENSOR_STATE, f"{name}() on a tensor")
+    return perform(m, function, name, args, kwargs)
+
+
+def perform(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_calls.FACTS:

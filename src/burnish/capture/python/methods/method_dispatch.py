@@ -18,6 +18,7 @@ import torch
 
 from ...engine.object_lifetimes import store_class_fact
 from ...numbers.live_scalars import Live
+from ...pytorch import function_modes
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
@@ -83,6 +84,14 @@ def call_autograd_node(m: Any, node: Any, name: str, args: tuple, kwargs: dict, 
     return call_object(m, node, name, args, kwargs, method)
 
 
+def call_device(m: Any, device: torch.device, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "__enter__":
+        return function_modes.enter_device(m, device)
+    if name == "__exit__":
+        return function_modes.leave(m, args, kwargs)
+    return pure_method(m, device, name, args, kwargs, method)
+
+
 def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
     return load_plainly(m, owner, args[0])
 
@@ -123,6 +132,7 @@ KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
     (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
     (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
+    (lambda kind: kind is torch.device, call_device),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
     (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),
     (lambda kind: kind is functools._lru_cache_wrapper, call_cached_function),

@@ -71,7 +71,7 @@ def is_outside_object(m: Any, value: Any) -> bool:
     that very object in each run."""
     if isinstance(value, (torch.Tensor, Live, type, *CONTAINERS)) or m.is_constant(value):
         return False
-    return isinstance(value, torch.nn.Module) or m.heap.origin_of(value) is not None and hasattr(value, "__dict__")
+    return m.heap.origin_of(value) is not None and (isinstance(value, torch.nn.Module) or hasattr(value, "__dict__"))
 
 
 CONTAINERS = (list, tuple, dict, set, frozenset)

@@ -28,6 +28,7 @@ from ...engine.recorded_calls import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...python.operators import native_reads
+from ...python.polyfills import loop_polyfills
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
@@ -102,6 +103,8 @@ def scan(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     go_on, body, init, *_ = args[1:]
+    if is_unrolled(go_on, init):
+        return m.call(loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
     functions = Functions(m, "while_loop", carried(m, init, ()))
     truth = functions.record(go_on, tuple(functions.examples))
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
@@ -109,6 +112,21 @@ def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     answer = functions.record(body, tuple(functions.examples))
     check_carried(functions, init, pytree.tree_leaves(answer))
     return perform(m, args[0], functions, (tuple(init),), answer, has_condition=True)
+
+
+def is_unrolled(function: FunctionType, init: Any) -> bool:
+    """Whether Python numbers are carried, which count the steps. With gradients torch raises. ``function``: torch's
+    own, which closes over the structure of what is carried."""
+    if not any(isinstance(x, int) for x in init) or function.__closure__ is None:
+        return False
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in init):
+        return False
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    return "in_spec" in cells and cells["in_spec"].cell_contents == pytree.tree_structure((tuple(init), ()))
+
+
+def stop_unrolling(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.FOREIGN_COMPILED, f"a loop with a Python number, {args[0]}")
 
 
 def map_elements(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -262,7 +280,7 @@ def call_of_a_loop(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 LOOPS = {f"torch._higher_order_ops.{name}": name for name in ("scan", "while_loop", "map")}
 """Torch's modules, and the function of each."""
 
-HANDLERS: dict[Any, Callable] = {}
+HANDLERS: dict[Any, Callable] = {loop_polyfills.leave_to_torch: stop_unrolling}
 for _module, _name in LOOPS.items():
     _function = getattr(importlib.import_module(_module), _name, None)
     if isinstance(_function, FunctionType):

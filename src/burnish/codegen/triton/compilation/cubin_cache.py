@@ -9,11 +9,13 @@ that another thread is compiling already is waited for.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
 
 from ....concurrency import fork_safe_locks
 from ....concurrency.compute_once import once
@@ -138,7 +140,14 @@ def without_comments(text: str) -> str:
 
 
 def toolchain_key(architecture: int) -> str:
-    return f"triton {triton_version()} sm_{architecture}"
+    return f"triton {triton_version()} sm_{architecture} {combine_functions()}"
+
+
+@once
+def combine_functions() -> str:
+    """A digest of the functions that printed kernels call by name, whose text is no part of a kernel's."""
+    source = Path(__file__).parent.parent / "reduction_combine.py"
+    return hashlib.sha256(source.read_bytes()).hexdigest()[:16]
 
 
 @once

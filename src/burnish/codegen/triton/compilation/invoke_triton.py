@@ -62,8 +62,20 @@ def unpacked(data: bytes) -> Cubin:
 
 
 def emitted(job: Job) -> Cubin:
-    import triton
     from triton.backends.compiler import GPUTarget
+
+    made = compiled(job, GPUTarget("cuda", job.architecture, 32))
+    metadata: Any = made.metadata
+    if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
+        raise InternalError("codegen", f"a kernel that wants memory of its own, or clusters: {job.text}")
+    return Cubin(
+        made.asm["cubin"], metadata.name, metadata.shared, job.warps * 32, parameters_of(made.asm["ptx"], metadata.name)
+    )
+
+
+def compiled(job: Job, target: Any) -> Any:
+    """What Triton makes of it for one of its targets."""
+    import triton
     from triton.compiler import ASTSource
     from triton.runtime.jit import JITFunction
 
@@ -82,21 +94,15 @@ def emitted(job: Job) -> Cubin:
         **({"num_stages": job.stages} if job.stages else {}),
     }
     try:
-        made = triton.compile(
+        return triton.compile(
             ASTSource(fn, signature, {}, {(n,): [["tt.divisibility", ALIGNED]] for n in aligned}),
-            target=GPUTarget("cuda", job.architecture, 32),
+            target=target,
             options=options,
         )
     except Exception as error:
         raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{job.text}") from error
     finally:
         forget(fn.fn)
-    metadata: Any = made.metadata
-    if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
-        raise InternalError("codegen", f"a kernel that wants memory of its own, or clusters: {job.text}")
-    return Cubin(
-        made.asm["cubin"], metadata.name, metadata.shared, job.warps * 32, parameters_of(made.asm["ptx"], metadata.name)
-    )
 
 
 def parameters_of(ptx: str, name: str) -> int:
@@ -116,4 +122,4 @@ def language() -> dict[str, Callable]:
     return {"tl": tl, **{name: fn for name, fn in vars(reduction_combine).items() if hasattr(fn, "fn")}}
 
 
-__all__ = ["ALIGNED", "Cubin", "Job", "emitted", "packed", "unpacked"]
+__all__ = ["ALIGNED", "Cubin", "Job", "compiled", "emitted", "packed", "unpacked"]

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from ...errors import BurnishError
-from ...runtime.segments import Segment
-from ..guards.tensor_metadata import TENSOR_TYPES
-from ..python.attributes.attribute_reads import load
+from ....errors import BurnishError
+from ....runtime.segments import Segment
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...python.attributes.attribute_reads import load
 
 
 class BlockChanged(BurnishError):

@@ -16,9 +16,9 @@ from typing import Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from ..interpreter.frames import Raised
-from ..numbers.live_scalars import Expression
-from ..python.operators import native_reads
+from ...interpreter.frames import Raised
+from ...numbers.live_scalars import Expression
+from ...python.operators import native_reads
 
 make_parameters: Callable = vars(LazyModuleMixin)["_infer_parameters"]
 

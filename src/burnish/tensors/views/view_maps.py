@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..tensor_types import TensorType, contiguous_stride
 from .affine_indices import Affine, Index, constant, split, split_hint
-from .tensor_types import TensorType, contiguous_stride
 
 Shape = tuple[int, ...]
 Hints = list[tuple[int, int]] | None

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils.hooks import BackwardHook
 
-from ...runtime.eager import module_hooks as steps
-from .. import breaks
-from ..engine.recorded_calls import Call, Handle
-from ..guards.tensor_metadata import TENSOR_TYPES
-from ..interpreter.frames import MISSING
+from ....runtime.eager import module_hooks as steps
+from ... import breaks
+from ...engine.recorded_calls import Call, Handle
+from ...guards.tensor_metadata import TENSOR_TYPES
+from ...interpreter.frames import MISSING
 
 TABLES = ("_backward_hooks", "_backward_pre_hooks")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .tensor_types import TensorType
+from ..tensor_types import TensorType
 from .view_maps import Expand, Map, Maps, Permute, Reshape, Shape, Slice
 
 

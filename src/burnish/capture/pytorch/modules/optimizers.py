@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from ...settings import current
-from ..interpreter.frames import MISSING
+from ....settings import current
+from ...interpreter.frames import MISSING
 
 
 def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]

@@ -1,0 +1,149 @@
+"""Torch function modes that the program enters: their rules are interpreted in place of torch's calls.
+
+    with Doubled():                  entered in the tracer only, not on torch's stack
+        y = torch.sin(x)             Doubled.__torch_function__ is interpreted:
+                                     sin = torch.sin(x)
+                                     mul = sin.mul(2)
+
+Torch shows each call to the recorder, which is the only mode on torch's stack. The recorder has the rule of the
+innermost mode interpreted. During the rule this mode is not entered, as in torch.
+
+A segment must not end inside such a block, because the next one begins with torch's own stack. If a trace ends there,
+plain Python goes on with the modes on torch's stack, and the segment is not kept. The next trace breaks where the
+program enters the first mode (``Program.enters_modes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._C import _len_torch_function_stack as _count_modes
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
+
+from .. import breaks
+
+
+def why_not_enter(m: Any, mode: Any) -> str | None:
+    if not m.enters_modes:
+        return "the graph ends inside its block"
+    if m.region is not None and not getattr(m.region, "is_rule", False):
+        return "it is in a region, which may be given up"
+    if not isinstance(type(mode).__torch_function__, FunctionType):
+        return "its rule is not a Python function"
+    return None
+
+
+def enter(m: Any, args: tuple, kwargs: dict) -> Any:
+    push(m, args, kwargs)
+    return args[0]
+
+
+def push(m: Any, args: tuple, kwargs: dict) -> None:
+    why = why_not_enter(m, *args)
+    if why is not None:
+        m.stop(breaks.GLOBAL_SWITCH, f"a torch function mode is entered: {why}")
+    m.modes.append(args[0])
+
+
+def pop(m: Any, args: tuple, kwargs: dict) -> Any:
+    if not m.modes:
+        m.stop(breaks.GLOBAL_SWITCH, "a torch function mode is left")
+    return m.modes.pop()
+
+
+def leave(m: Any, args: tuple, kwargs: dict) -> None:
+    pop(m, (), {})
+
+
+def enter_device(m: Any, device: torch.device) -> torch.device:
+    """``with torch.device("meta"):`` puts a mode on top of the others."""
+    from torch.utils._device import DeviceContext
+
+    push(m, (m.made(DeviceContext(device)),), {})
+    return device
+
+
+UNSEEN = frozenset(("torch.autograd", "torch._tensor", "torch.utils.checkpoint", "torch.utils.hooks", "torch"))
+"""Modules with functions of which a segment holds other calls than torch would show to a mode."""
+IN_TORCH = frozenset(
+    ("backward", "grad", "register_hook", "register_post_accumulate_grad_hook", "checkpoint", "cond")
+    + ("setup_input_hook", "setup_output_hook")
+)
+PACKAGES = ("torch._functorch", "torch._higher_order_ops", "torch.nn.attention.flex_attention")
+
+
+def check(m: Any, function: FunctionType) -> None:
+    """Stop at a function that is not interpreted, and that the modes would receive, or whose inner calls."""
+    module = function.__globals__.get("__name__") or ""
+    if (
+        module in UNSEEN
+        and function.__name__ in IN_TORCH
+        or module.startswith(PACKAGES)
+        and module != "torch._functorch.functional_call"
+    ):
+        refuse(m, function.__qualname__)
+
+
+def refuse(m: Any, what: str) -> None:
+    if m.modes:
+        m.stop(breaks.GLOBAL_SWITCH, f"{what} under a torch function mode")
+
+
+def asked_for(question: FunctionType) -> Any:
+    """A query of the stack: on torch's is only the recorder."""
+
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        with entered_in_torch(m):
+            return m.plainly(question, *args, **kwargs)
+
+    return handler
+
+
+HANDLERS = {
+    _get_current_function_mode: asked_for(_get_current_function_mode),
+    _get_current_function_mode_stack: asked_for(_get_current_function_mode_stack),
+    TorchFunctionMode.__enter__: enter,
+    TorchFunctionMode.__exit__: leave,
+    _push_mode: push,
+    _pop_mode: pop,
+}
+
+
+def call_natively(m: Any, func: Any, args: tuple, kwargs: dict | None) -> Any:
+    """A call after a break inside the same native function: torch itself calls the rules."""
+    with entered_in_torch(m):
+        return func(*args, **kwargs or {})
+
+
+@contextmanager
+def entered_in_torch(m: Any) -> Iterator[None]:
+    """The modes are on torch's stack in here: for queries, and for what runs natively."""
+    entered, count = [*m.modes], _count_modes()
+    try:
+        enter_in_torch(m)
+        yield
+    finally:
+        while _count_modes() > count:
+            _pop_mode()
+        m.modes[:] = entered
+
+
+def enter_in_torch(m: Any) -> None:
+    """Plain Python goes on: the modes move to torch's stack."""
+    while m.modes:
+        _push_mode(m.modes.pop(0))
+
+
+def is_inside_block(m: Any) -> bool:
+    """Whether the trace is inside a block that changes who receives torch's calls."""
+    return bool(m.modes) or torch._C._get_torch_function_state() != m.rules_at_start

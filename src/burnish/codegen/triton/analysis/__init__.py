@@ -1,0 +1,1 @@
+"""Facts about the expressions of a loop that decide how they are printed."""

@@ -1,0 +1,1 @@
+"""Views as maps of indices: composed, simplified, and read from strides."""

@@ -1,0 +1,77 @@
+"""Tensor subclasses: attributes that vary from call to call, facts that rules compute, rules of `torch.library`."""
+
+import itertools
+import warnings
+
+import torch
+from torch.masked import masked_tensor
+
+import burnish
+
+from .harness import program
+
+COUNT = itertools.count()
+
+
+class Counted(torch.Tensor):
+    """Carries a number from operand to result."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(out, cls) and isinstance(args[0], cls) and hasattr(args[0], "number"):
+            out.number = args[0].number + 1
+        return out
+
+
+def test_attributes_of_results_are_plain_numbers():
+    compiled = burnish.compile(lambda x: x * 2 + 1, backend="eager", fullgraph=True)
+    for number in range(4):
+        x = torch.randn(3).as_subclass(Counted)
+        x.number = number
+        found = compiled(x).number
+        assert type(found) is int and found == number + 2
+
+
+@program
+def test_wrapper_whose_rules_compute_its_layout():
+    def fn(data, mask):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return (masked_tensor(data, mask) * 2).sum().get_data()
+
+    return fn, [(torch.randn(4), torch.tensor([True, False, True, True])) for _ in range(3)]
+
+
+class Held(torch.Tensor):
+    """Has a rule of its own for no operator."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+def test_rule_that_a_library_registers_for_a_class():
+    @torch.library.custom_op(f"subclass_state::twice{next(COUNT)}", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    class Other(Held):
+        pass
+
+    compiled = burnish.compile(lambda x: twice(x) + 1, backend="eager")
+    twice.register_torch_dispatch(Held, lambda mode, func, types, args, kwargs: func(args[0].inner) * 10)
+    for kind in (Held, Held, Other):
+        inner = torch.randn(3)
+        if kind is Other:
+            twice.register_torch_dispatch(Other, lambda mode, func, types, args, kwargs: args[0].inner)
+        factor = 20 if kind is Held else 1
+        torch.testing.assert_close(compiled(kind(inner)), inner * factor + 1)
+    assert burnish.was_compiled(compiled)
