@@ -21,10 +21,9 @@ from ..guards.iterator_contents import table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..numbers import tensor_extremes
 from ..numbers.live_scalars import Live
-from ..python.dictionary_iterators import TABLE_ITERATORS
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
-from .rebuild_containers import VIEWS
+from .rebuild_containers import TABLE_ITERATORS, VIEWS
 from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial
 

@@ -12,7 +12,6 @@ import torch
 from ..guards.container_bases import elements_of, length_of
 from ..guards.iterator_contents import table_of
 from ..guards.value_bases import base_of_value, value_of
-from ..python.dictionary_iterators import TABLE_ITERATORS, advanced, itself, keys_of, ordered_view
 from .rebuild_instances import build_attributes
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable
@@ -156,3 +155,33 @@ def build_table_iterator(to: Rebuilder, value: Any) -> str:
         view, step = known
     start = f"{to.constant(advanced)}({to.constant(step)}({to.constant(view)}({to.build(table)}))"
     return to.name(value, f"{start}, {length_of(table) - left})")
+
+
+def keys_of(snapshot: list, table: Any) -> list:
+    return [k for k, _ in snapshot] if isinstance(table, dict) else snapshot
+
+
+def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, Any] | None:
+    left = iterator.__reduce__()[1][0]
+    ordered = collections.OrderedDict
+    for step in (iter, reversed):
+        for view in (ordered.keys, ordered.values, ordered.items):
+            rest = list(step(view(table)))[len(table) - len(left) :]
+            if all(a is b or type(a) is tuple and a == b for a, b in zip(left, rest, strict=True)):
+                return view, step
+    return None
+
+
+def advanced(iterator: Any, steps: int) -> Any:
+    for _ in range(steps):
+        next(iterator)
+    return iterator
+
+
+def itself(table: Any) -> Any:
+    return table
+
+
+TABLE_ITERATORS: dict[type, tuple[Any, Any]] = {
+    type(step(view({}))): (view, step) for view in (dict.keys, dict.values, dict.items) for step in (iter, reversed)
+} | {type(iter(set())): (itself, iter), type(iter(collections.OrderedDict())): (None, None)}

@@ -16,13 +16,13 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.container_bases import elements_of
+from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import may_have_keys
 from ...numbers import numpy_kinds
 from ...numbers.live_scalars import Live
 from ...numpy_calls import array_operations
-from .. import outside_iterators
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
@@ -75,7 +75,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
         return False
     if kind is Generator or array_operations.is_number(m, value):
         return True
-    if kind in outside_iterators.READABLE:
+    if kind in READABLE:
         return m.heap.is_outside_iterator(value)
     for name in ("__iter__", "__next__", "__getitem__", "keys"):
         found, owner = lookup(m, kind, name)
@@ -89,7 +89,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
 def refuse_outside(m: Any, value: Any, what: str = "elements") -> None:
     """Stop where C code would advance an iterator from outside that cannot be read ahead."""
     kind = type(value)
-    if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__") and kind not in outside_iterators.READABLE:
+    if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__") and kind not in READABLE:
         m.stop(breaks.OUTSIDE_ITERATOR, f"{what} of a {kind.__qualname__}")
 
 
@@ -147,6 +147,8 @@ def advance(m: Any, iterator: Any) -> Any:
             m.frame.completion = fr.FOR_ITER
         return answer
     if m.heap.is_outside_iterator(iterator):
+        from .. import outside_iterators  # few programs need it
+
         return outside_iterators.advance(m, iterator)
     if kind in PLAIN_ITERATORS:
         return next(iterator, EXHAUSTED)
