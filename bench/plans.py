@@ -104,7 +104,7 @@ def is_working(candidate: Any) -> bool:
 def share(spec: Any, rule: str) -> float:
     """Of the time that all operations of a kind take alike. Where `last` is the rule, what is rarely chosen else is
     cheap: channels-last memory, and the gradients of windows of one pixel as products."""
-    from burnish.schedule.layouts.channels_last import is_channels_last
+    from burnish.schedule.layouts.channels_last_strides import is_channels_last
     from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 
     if rule != "last":

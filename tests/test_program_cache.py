@@ -17,7 +17,7 @@ from burnish.compiler.guard_watch_function import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
 from burnish.lower.trace.differentiate import Closed
 from burnish.runtime.disk.disk_cache import DiskCache
-from burnish.tensors.symbolic_sizes import GivenSize, NoFormula, NoNumber
+from burnish.tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber
 
 
 @pytest.fixture

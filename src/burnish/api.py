@@ -26,7 +26,7 @@ from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
 from .errors import UserError, did_you_mean
-from .frontend import compile_entry, marks, stance, torch_config
+from .frontend import late_bound_api, marks, stance, torch_config
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, keep_track, live_segments
@@ -323,5 +323,5 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
 
 for _setting, _reader in (("show", "show_stages"), ("max_autotune", "autotune_progress"), ("dump", "dump_stages")):
     while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
-compile_entry.compile = compile
+late_bound_api.compile = compile
 disable = marks.disable

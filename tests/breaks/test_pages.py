@@ -7,7 +7,7 @@ import torch
 
 import burnish
 from burnish.capture import breaks
-from burnish.capture.breaks import calls, data, language, limits, pages, record, state
+from burnish.capture.breaks import break_kind, calls, data, language, limits, pages, state
 
 from .examples import EXAMPLES, run_example
 
@@ -45,16 +45,16 @@ def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
 
 
 def test_a_code_cannot_be_taken_twice(monkeypatch):
-    monkeypatch.setattr(record, "CATALOG", dict(record.CATALOG))
+    monkeypatch.setattr(break_kind, "CATALOG", dict(break_kind.CATALOG))
     texts = dict(title="t", why="w", what_to_do="d", broken="b", fixed="f")
     with pytest.raises(AssertionError, match="B101 is taken by data-branch"):
-        record.kind("B101", "again", **texts)
+        break_kind.kind("B101", "again", **texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_complete_and_belongs_to_a_group(kind):
     assert re.fullmatch(r"B[1-5]\d\d", kind.code)
-    assert kind.code[:2] in record.GROUPS
+    assert kind.code[:2] in break_kind.GROUPS
     assert kind.title and not kind.title.endswith("."), "a title is followed by a colon"
     for prose in (kind.why, kind.what_to_do):
         assert prose[0].isupper() or prose[0] == "`"

@@ -13,8 +13,8 @@ from typing import Any
 
 from burnish.capture.interpreter import frames as fr
 from burnish.capture.interpreter.argument_binding import bind, frame_for
-from burnish.capture.interpreter.frame_layout import take_apart
 from burnish.capture.interpreter.frames import PUSHED, Frame, Generator
+from burnish.capture.interpreter.frames_to_slots import take_apart
 from burnish.capture.interpreter.instruction_loop import Machine
 
 ASYNC = 0x280

@@ -12,7 +12,7 @@ from torch.nn.attention import flex_attention as torch_flex
 import burnish
 from burnish import events
 from burnish.capture.engine.graph_recorder import Recorder
-from burnish.capture.pytorch import higher_order_functions, recorder_fast_path, torch_calls
+from burnish.capture.pytorch import lambda_lifting, recorder_fast_path, torch_call_roles
 from burnish.capture.pytorch.higher_order import loop_operators
 from burnish.capture.pytorch.higher_order.function_transforms import Transform
 from burnish.capture.pytorch.higher_order.lowered_calls import LoweredCalls
@@ -61,13 +61,13 @@ def test_below_a_transform(place, failure, monkeypatch):
 
 
 def test_rebuilding_a_transformed_function(monkeypatch):
-    monkeypatch.setattr(higher_order_functions, "made_of", planted)
+    monkeypatch.setattr(lambda_lifting, "made_of", planted)
     is_internal(transformed, torch.randn(3))
 
 
 def test_recording_a_call_that_native_code_makes(monkeypatch):
     """The sum of a list calls torch from C code."""
-    monkeypatch.setattr(torch_calls, "known", planted)
+    monkeypatch.setattr(torch_call_roles, "known", planted)
     is_internal(lambda x: sum([x, x]), torch.randn(3))
 
 

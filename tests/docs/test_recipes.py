@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from burnish.capture.breaks.record import CATALOG
+from burnish.capture.breaks.break_kind import CATALOG
 from burnish.capture.interpreter.opcodes import handler_registry
 from burnish.capture.python import builtin_functions
 from burnish.codegen.llvm import llvm_types
 from burnish.lower import pipeline
-from burnish.ops import operator_families
+from burnish.ops import import_all_operators
 from burnish.ops.operator_record import RECORDS
 from burnish.schedule.library import autotune_candidates
 from burnish.targets import kernel_compilers
@@ -37,7 +37,7 @@ TABLES = (
 )
 """What recipes register in."""
 
-assert operator_families  # its import fills RECORDS
+assert import_all_operators  # its import fills RECORDS
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from burnish.capture.symbolic_sizes.example_inputs import Like, hollow
 from burnish.codegen.triton import compile_kernels, symbolic_size_kernel
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.symbolic_size_kernel import SymbolicKernel
-from burnish.compiler import driver
+from burnish.compiler import compile_or_fall_back
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule.loops.parse_loops import parse_kernel
-from burnish.tensors.symbolic_sizes import Space
+from burnish.tensors.fit_size_formulas import Space
 
 from ..codegen.run_kernel import triton_version
 from ..native.compare_sizes import called_with, watching
@@ -288,7 +288,7 @@ def test_examples_of_sizes_that_find_no_room_take_none():
 
 @pytest.mark.falls_back("sizes")
 def test_with_cuda_graphs_each_size_is_compiled_separately(monkeypatch):
-    monkeypatch.setattr(driver, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
+    monkeypatch.setattr(compile_or_fall_back, "gpus_of", lambda inputs: {torch.device("cuda", 0)})
     with watching() as seen, burnish.settings.patch(cuda_graphs=True):
         compiled = burnish.compile(lambda x: x * 2)
         for n in (4, 5, 6):

@@ -11,7 +11,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.compiler import driver
+from burnish.compiler import compile_or_fall_back
 from burnish.compiler.adapters import cuda_graphs
 from burnish.runtime.cuda_graphs import cuda_graph_recording
 
@@ -22,7 +22,7 @@ from .fake_cuda_graphs import Engine
 def engine(monkeypatch):
     """What is compiled under the mode takes the CPU for a GPU."""
     made = Engine()
-    for module in (driver, cuda_graphs):
+    for module in (compile_or_fall_back, cuda_graphs):
         monkeypatch.setattr(module, "gpus_of", lambda inputs: {made.device})
     monkeypatch.setattr(cuda_graph_recording, "engine_of", lambda device: made)
     return made

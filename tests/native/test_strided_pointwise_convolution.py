@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.schedule.layouts.channels_last import is_channels_last
-from burnish.schedule.library.call_candidates import convolution_backward
+from burnish.schedule.layouts.channels_last_strides import is_channels_last
+from burnish.schedule.library.call_candidates import convolution_backward_times
 from burnish.settings import patch
 
 
 @pytest.mark.parametrize("channels", [3, 5, 32])
 def test_channels_last_gradients_are_not_requested_where_they_corrupt_memory(channels, monkeypatch):
     last = set()
-    seconds_of = convolution_backward.seconds_of
+    seconds_of = convolution_backward_times.seconds_of
 
     def seconds(spec, seconds):
         if is_channels_last(spec.conv.x):

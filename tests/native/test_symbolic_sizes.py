@@ -9,7 +9,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.backends.shape_propagation import Shapes
+from burnish.backends.shapes_at_other_sizes import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from burnish.ops import operator_families  # noqa: F401  (fills the records)
+from burnish.ops import import_all_operators  # noqa: F401  (fills the records)
 from burnish.ops.elementwise.elementwise_record import element, rounded
 from burnish.ops.operator_record import RECORDS, NoRule, Op, Pointwise
 from burnish.ops.scalar_ir import Access, Scalar, load

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from burnish.ops import operator_families  # noqa: F401
+from burnish.ops import import_all_operators  # noqa: F401
 from burnish.ops.operator_record import RECORDS, NoRule, Op, View
 from burnish.tensors.tensor_types import TensorType
 from burnish.tensors.views.affine_indices import Affine, constant, identity

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish.codegen.math.expand_operations import expand
-from burnish.compiler.adapters.eager_rng import bits_of, call_with_compiled_rng
+from burnish.compiler.adapters.eager_with_compiled_rng import bits_of, call_with_compiled_rng
 from burnish.ops.operator_record import NoRule, record
 from burnish.ops.random_numbers import OPERATORS
 from burnish.ops.scalar_ir import Access, load, random_bits, walk

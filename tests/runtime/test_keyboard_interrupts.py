@@ -295,7 +295,7 @@ def test_a_signal_inside_a_step_is_handled_after_it(alarm, monkeypatch):
 
 
 def test_a_time_limit_passes_our_own_compiler(alarm, monkeypatch):
-    from burnish.compiler import driver, load_or_compile
+    from burnish.compiler import compile_or_fall_back, load_or_compile
 
     came = []
 
@@ -305,7 +305,7 @@ def test_a_time_limit_passes_our_own_compiler(alarm, monkeypatch):
             signal.raise_signal(alarm)
         return load_or_compile.recipe_of(*args)
 
-    monkeypatch.setattr(driver, "recipe_of", interrupted)
+    monkeypatch.setattr(compile_or_fall_back, "recipe_of", interrupted)
     compiled, x = burnish.compile(lambda x: torch.sin(x) * 2), torch.ones(3)
     with pytest.raises(LateError):
         compiled(x)

@@ -21,12 +21,12 @@ from burnish.schedule.library.autotune_candidates import (
     choose_thoroughly,
     key_of,
 )
-from burnish.schedule.library.benchmark_proxy import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
 from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
 from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
+from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, strided

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule.layouts.channels_last import channels_last_stride, is_channels_last
+from burnish.schedule.layouts.channels_last_strides import channels_last_stride, is_channels_last
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.convolution import eager_stride, in_channels_last
-from burnish.schedule.library.call_candidates.onednn import why_not_fused as why_not
+from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused as why_not
 from burnish.schedule.library.call_specs import Activation, ConvSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.tensors.tensor_types import TensorType, has_stride

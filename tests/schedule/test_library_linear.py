@@ -8,7 +8,7 @@ import torch
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.linear import why_not_plain
-from burnish.schedule.library.call_candidates.onednn import why_not_fused as why_not
+from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused as why_not
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind

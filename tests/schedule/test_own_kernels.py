@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from burnish.codegen.llvm.functions import matmul
 from burnish.ops.scalar_ir import const, make, select
 from burnish.schedule.fusion.epilogue_fusion import SUM
-from burnish.schedule.layouts.channels_last import channels_last_stride
+from burnish.schedule.layouts.channels_last_strides import channels_last_stride
 from burnish.schedule.library.autotune_candidates import Memory, candidates, key_of, tuned
 from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 from burnish.schedule.library.measure_candidates import bind

@@ -34,7 +34,7 @@ from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbe
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
-from .check_first_outputs import FirstRun, count_outputs
+from .check_backend_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]

@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..ir.untraceable_graph import Untraceable
-from ..tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
+from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
 
 Examples = Callable[[Point], list[Any]]
 """The inputs of a graph at a point of a space: tensors of those sizes whose data is never read, and numbers."""

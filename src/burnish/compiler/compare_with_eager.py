@@ -22,13 +22,13 @@ from torch.fx import GraphModule, Node
 
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
-from ..runtime.devices import gpus_of
+from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import Holders
 from ..settings import current
 from . import CompiledFn
-from .gradients_of_call import GradientsOfCall, has_history
+from .observe_gradients import GradientsOfCall, has_history
 
 CALLS = 2
 """So many are compared: the first makes what is computed once, the second uses it."""

@@ -19,8 +19,8 @@ from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
-from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
+from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.unbound_driver import UnboundDriver
@@ -28,14 +28,14 @@ from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.fold_constants import fold_constants
-from ..schedule.partition.rematerialize import rematerialize
+from ..schedule.partition.rematerialize_whole_step import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
-from .gradient_layouts import divided, donated_inputs, halved
+from .describe_for_autograd import divided, donated_inputs, halved
 from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand

@@ -30,7 +30,7 @@ from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
-from ..runtime.devices import gpus_of
+from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
@@ -43,12 +43,12 @@ from ..schedule.plan_steps import Plan, plan_of_calls
 from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
-from ..tensors.symbolic_sizes import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
+from ..tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import launches_of, reaches_of, written_inputs
-from .gradient_layouts import divided, halved
+from .describe_for_autograd import divided, halved
 from .program_recipe import SymbolicDivided, SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
 
 Callback = Callable[[], object]

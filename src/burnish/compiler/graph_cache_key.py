@@ -24,12 +24,12 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ..concurrency.compute_once import once
-from ..runtime.devices import gpus_of
 from ..runtime.disk.disk_cache import disk_cache
+from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
 from ..tensors.checkpoint_hooks import MARK
 from ..tensors.compile_request import facts_of_input, request_of
-from ..tensors.symbolic_sizes import GivenSize
+from ..tensors.fit_size_formulas import GivenSize
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 

@@ -17,7 +17,7 @@ from .. import events
 from ..ir.untraceable_graph import Untraceable
 from ..settings import current
 from ..tensors.compile_request import request_of
-from ..tensors.symbolic_sizes import NoFormula
+from ..tensors.fit_size_formulas import NoFormula
 from . import background_imports
 
 if TYPE_CHECKING:

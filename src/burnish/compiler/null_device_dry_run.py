@@ -23,7 +23,7 @@ from ..schedule.pipeline import make_plan
 from ..settings import current
 from ..targets.cuda import TRITON
 from .compile_graph import launches_of
-from .gradient_layouts import graphs_of
+from .describe_for_autograd import graphs_of
 
 
 def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> int:

@@ -31,7 +31,7 @@ from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
-from ..tensors.symbolic_sizes import NoFormula
+from ..tensors.fit_size_formulas import NoFormula
 from .guard_watch_function import watch_at_hand
 from .program_recipe import Tools
 
@@ -55,9 +55,9 @@ RECORDS: dict[str, str] = {
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.differentiate_pieces": "PieceLayout OutputLayout",
-        "runtime.program.shared_gradients": "PassedOn Shown",
+        "runtime.program.aliased_gradients": "PassedOn Shown",
         "tensors.weight_packing": "Panels LayerPanels",
-        "tensors.symbolic_sizes": "Formula",
+        "tensors.fit_size_formulas": "Formula",
         "tensors.tensor_types": "TensorType",
         "tensors.views.view_maps": "Reshape Permute Expand Slice Diagonal",
         "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation "

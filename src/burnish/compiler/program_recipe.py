@@ -33,7 +33,7 @@ from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Nativ
 from ..runtime.program.program import LinkedProgram
 from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
-from ..tensors.symbolic_sizes import Formula, Point
+from ..tensors.fit_size_formulas import Formula, Point
 
 if TYPE_CHECKING:
     from ..runtime.program.symbolic_size_program import SizeCheck

@@ -35,7 +35,7 @@ import torch
 import torch.fx
 
 from .. import ops
-from ..capture.pytorch.torch_calls import READS, STATE, Getter
+from ..capture.pytorch.torch_call_roles import READS, STATE, Getter
 from ..capture.pytorch.torch_switches import SWITCHES
 from ..concurrency.compute_once import once
 from ..errors import UserError

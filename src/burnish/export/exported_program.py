@@ -65,7 +65,7 @@ class Exported(ExportedGraph):
 
     def to_torch_export(self) -> ExportedProgram:
         """The same as a program of ``torch.export``, for tools that take those. Imports torch's compiler."""
-        from ..integrations.torch_export import to_torch_export
+        from ..integrations.to_torch_export import to_torch_export
 
         return to_torch_export(self)
 

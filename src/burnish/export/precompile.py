@@ -188,7 +188,7 @@ class NativeGraph:
 
     @functools.cached_property
     def drawn(self) -> Callable[..., Any]:
-        from ..compiler.adapters.eager_rng import run_eagerly_with_compiled_rng
+        from ..compiler.adapters.eager_with_compiled_rng import run_eagerly_with_compiled_rng
 
         return run_eagerly_with_compiled_rng(self.lifted)
 

@@ -23,8 +23,8 @@ import torch.fx
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
+from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
-from ..capture.engine.graph_builder import build_graph
 from ..capture.numbers.live_scalars import Live
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.explain_call import guard_text

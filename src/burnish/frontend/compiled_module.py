@@ -32,7 +32,7 @@ from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
 from ..capture.python.polyfills.object_polyfills import call_entry
 from ..errors import UserError
 from ..integrations.torch_compile import know_burnish, torch_arguments
-from . import compile_entry, marks, stance
+from . import late_bound_api, marks, stance
 from .compile_options import options_of
 from .live_programs import keep_track
 
@@ -363,7 +363,7 @@ def _blank() -> CompiledModule:
 
 
 def _compile_like(kwargs: dict[str, Any], function: Any) -> Any:
-    return compile_entry.compile(function, **kwargs)
+    return late_bound_api.compile(function, **kwargs)
 
 
 def compile_(module: Module, **kwargs: Any) -> Module:
@@ -386,7 +386,7 @@ def compile_(module: Module, **kwargs: Any) -> Module:
         return module
     disable = kwargs.pop("disable", False)
     module._compiled_call_impl = (
-        compile_entry.compile(module._call_impl, disable=disable, **kwargs) if not disable else None
+        late_bound_api.compile(module._call_impl, disable=disable, **kwargs) if not disable else None
     )
     return module
 

@@ -22,7 +22,7 @@ from .. import events
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.engine.recompile_decisions import give_up
-from ..capture.pytorch.modules.repeated_blocks import BlockCall
+from ..capture.pytorch.modules.compiled_block_calls import BlockCall
 from ..frontend import stance
 from ..frontend.compiled_module import CompiledRegion, call_block
 from ..runtime.segments import Continuation, Segment

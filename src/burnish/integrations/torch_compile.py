@@ -36,7 +36,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
-from ..frontend import compile_entry, torch_errors
+from ..frontend import late_bound_api, torch_errors
 from ..tensors.lazy_graph_module import graph_module
 
 OURS = (
@@ -108,9 +108,9 @@ def _set(default: bool | None) -> None:
             accelerate_backend_name.stop_waiting()
             torch_errors.load_dynamo = None
         if default or had_readers:
-            from . import installed_readers
+            from . import dynamo_api_stand_ins
 
-            installed_readers.answer(bool(default))
+            dynamo_api_stand_ins.answer(bool(default))
         while default is None and vars(torch.compile).get(MARK) is torch.compile:
             torch.compile = vars(torch.compile)[BEHIND]
 
@@ -136,7 +136,7 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
         unknown = next((name for name in kwargs if name not in known), None)
         if unknown is not None:
             raise TypeError(f"compile() got an unexpected keyword argument {unknown!r}")
-        compiled = compile_entry.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
+        compiled = late_bound_api.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
         if compiled is not model and isinstance(model, torch.nn.Module):
             compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning's replacement does
         return compiled

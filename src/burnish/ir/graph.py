@@ -69,7 +69,7 @@ class Node:
         """The values among its arguments, in order, with repetitions."""
         self.results: tuple[Value | None, ...] = ()
         self.eager_strides: tuple[tuple[int, ...], ...] | None = None
-        """The operands' strides in eager, if the kernel accepts no others: see `ops.eager_kernel_layouts`."""
+        """The operands' strides in eager, if the kernel accepts no others: see `ops.eager_operand_layouts`."""
 
     @property
     def kernel(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..ops import operator_families  # noqa: F401  (fills the records)
+from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
 from ..tensors.observed_results import types_of_result

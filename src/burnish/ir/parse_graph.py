@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..ops import operator_families  # noqa: F401  (fills the records)
+from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import RECORDS, Op, lookup
 from ..tensors.dtypes import DTYPES
 from ..tensors.tensor_types import CPU, TensorType, contiguous_stride

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import fuel
 from ..ops.burnish_primitives import VIEW
-from ..ops.eager_kernel_layouts import eager_stride_or_none
+from ..ops.eager_operand_layouts import eager_stride_or_none
 from ..ops.operator_record import Op
 from .alias_analysis import alias_base, aliased_argument
 from .graph import Alias, Graph, Node, Value, map_values, values_in

@@ -23,7 +23,7 @@ from .fusion.fuse_scatters import fuse_scatters
 from .fusion.fusion_groups import Group, is_reduction
 from .fusion.horizontal_fusion import fuse_horizontally
 from .fusion.split_reductions import split_reductions
-from .layouts.verify_layouts import verify_layouts
+from .layouts.verify_plan_layouts import verify_layouts
 from .loops.build_kernel import Launch, build_kernel
 from .memory.concat_in_place import concat_in_place
 from .memory.elementwise_buffer_reuse import reuse_elementwise_buffers
@@ -33,7 +33,7 @@ from .memory.order_products import order_products
 from .memory.store_inputs_in_place import store_in_place
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.order_error_checks import last_that_may_fail, order_error_checks
-from .partition.rematerialize import memory_peak
+from .partition.rematerialize_whole_step import memory_peak
 from .plan_steps import Call, MakeView, Plan, Step
 
 STEPS = (

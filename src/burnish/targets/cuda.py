@@ -27,7 +27,7 @@ from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.loops.loop_ir import Kernel
 from ..schedule.target_machines import Target, register_target
-from ..tensors.symbolic_sizes import Space
+from ..tensors.fit_size_formulas import Space
 from .kernel_compilers import COMPILERS, SYMBOLIC_COMPILERS
 
 if TYPE_CHECKING:

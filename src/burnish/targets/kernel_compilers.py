@@ -16,7 +16,7 @@ from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.target_machines import CPU, target_of
-from ..tensors.symbolic_sizes import Space
+from ..tensors.fit_size_formulas import Space
 
 Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]
 CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]

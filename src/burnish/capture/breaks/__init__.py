@@ -15,6 +15,7 @@ they define ``fn``, the function a user would compile, and the code after its de
 Codes never change their meaning. B1xx ``data``, B2xx ``calls``, B3xx ``language``, B4xx ``state``, B5xx ``limits``.
 """
 
+from .break_kind import CATALOG, GROUPS, BreakKind
 from .calls import (
     BACKWARD_CALL,
     COLLECTIVE_CALL,
@@ -29,7 +30,6 @@ from .data import DATA_BRANCH, DATA_READ, DATA_SHAPE, LIVE_VALUE, SUBCLASS_TENSO
 from .graph_break import Break, Location
 from .language import OPAQUE_OPCODE, OUTSIDE_ITERATOR, RAISED, UNREBUILDABLE, USER_HASH
 from .limits import SEGMENT_LIMIT
-from .record import CATALOG, GROUPS, BreakKind
 from .state import GLOBAL_SWITCH, GPU_CALL, TENSOR_STATE, UNSUPPORTED_WRITE
 
 __all__ = [

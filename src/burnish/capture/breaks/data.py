@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .record import kind
+from .break_kind import kind
 
 DATA_BRANCH = kind(
     "B101",

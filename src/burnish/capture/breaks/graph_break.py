@@ -6,7 +6,7 @@ import linecache
 import textwrap
 from dataclasses import dataclass
 
-from .record import BreakKind
+from .break_kind import BreakKind
 
 WIDTH = 100
 CALLERS_SHOWN = 6

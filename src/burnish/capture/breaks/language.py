@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .record import kind
+from .break_kind import kind
 
 OPAQUE_OPCODE = kind(
     "B301",

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import CATALOG
+from .break_kind import GROUPS, BreakKind
 from .graph_break import labelled
-from .record import GROUPS, BreakKind
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "breaks.md"
 

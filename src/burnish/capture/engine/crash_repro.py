@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ... import settings
-from .graph_builder import build_graph
+from .build_fx_graph import build_graph
 
 
 def write_failure(tracer: Any, error: BaseException) -> Path | None:

@@ -21,21 +21,21 @@ from ... import events
 from ...backends.registry import lookup
 from ...errors import OURS, BackendError
 from ...runtime.contest.whole_call_contest import EAGER_STAYS
-from ...runtime.failing import MOST_IN_A_ROW, Failing
+from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.changing_arguments import Arguments
-from ..guards.global_switches import restore_state
+from ..guards.restore_torch_state import restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
-from ..interpreter.frame_layout import SlotLayout, take_apart
 from ..interpreter.frames import UNBOUND, Frame
+from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
-from ..segments.break_transition import apply_transition
+from ..segments.run_break_natively import apply_transition
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options

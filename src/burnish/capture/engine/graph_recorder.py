@@ -24,20 +24,20 @@ from torch.overrides import TorchFunctionMode
 
 from ...tensors.collective_operators import is_wait
 from .. import breaks
-from ..guards.growing_state import grown_dim
+from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.program_errors import internal
-from ..numbers import numpy_arrays, numpy_kinds, object_addresses
-from ..numbers.element_reads import ReadNumbers, may_read
+from ..numbers import constant_arrays, numpy_types, object_addresses
 from ..numbers.live_scalars import Expression, Live
+from ..numbers.tensors_used_as_numbers import ReadNumbers, may_read
 from ..python.messages import warning_filters
-from ..pytorch import function_modes, torch_calls
-from ..pytorch.torch_calls import IMMEDIATE
+from ..pytorch import function_modes, torch_call_roles
+from ..pytorch.torch_call_roles import IMMEDIATE
 from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
-from .recorded_calls import Call, Handle, NotRecordable
+from .torch_call_records import Call, Handle, NotRecordable
 
 _new_call = tuple.__new__
 
@@ -129,7 +129,7 @@ class Recorder(TorchFunctionMode):
                 with ReadNumbers() as read:
                     result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
                 if read.any and self.pending_break is None:
-                    self.pending_break = torch_calls.why_sized_by_data(shown, shown_args, shown_kwargs)
+                    self.pending_break = torch_call_roles.why_sized_by_data(shown, shown_args, shown_kwargs)
             else:
                 result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
         except Exception as error:
@@ -147,7 +147,7 @@ class Recorder(TorchFunctionMode):
     def try_record_plain_call(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
         """Fast path: record the most common kind of call, with only tensors and constants as arguments and a new tensor
         as result. Returns False for other calls."""
-        known = torch_calls.known(func)
+        known = torch_call_roles.known(func)
         if not known.is_plain or id(result) in self.tracer.origins:
             return False
         table, values = self.known, []
@@ -176,49 +176,49 @@ class Recorder(TorchFunctionMode):
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
-        known = torch_calls.known(func)
+        known = torch_call_roles.known(func)
         unbacked, is_source, changed = self.tracer.unbacked_sizes, False, None
         if not known.is_plain or type(result) not in TENSOR_TYPES:
-            role, what = torch_calls.role_of(func, args, kwargs, result)
+            role, what = torch_call_roles.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
                 is_source = unbacked.takes(func, args, kwargs, result)
-                role = torch_calls.RECORD if is_source else role
-            if role == torch_calls.FACT:
-                if what not in torch_calls.SIZELESS and any(map(unbacked.has_unknown_size, args)):
+                role = torch_call_roles.RECORD if is_source else role
+            if role == torch_call_roles.FACT:
+                if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, args)):
                     return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)
-                if self.tracer.symbolic_sizes is not None and what not in torch_calls.SIZELESS:
+                if self.tracer.symbolic_sizes is not None and what not in torch_call_roles.SIZELESS:
                     for value in args:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
-            if role != torch_calls.RECORD:
-                if not (args and args[0] is result and self.changes_its_own(torch_calls.name_of(func), result)):
+            if role != torch_call_roles.RECORD:
+                if not (args and args[0] is result and self.changes_its_own(torch_call_roles.name_of(func), result)):
                     return role, what
                 changed = result
         if type(result) in (tuple, list) and self.tracer.symbolic_sizes is not None:
-            self.tracer.symbolic_sizes.specialize_split(torch_calls.name_of(func), args, kwargs)
+            self.tracer.symbolic_sizes.specialize_split(torch_call_roles.name_of(func), args, kwargs)
         try:
             named_args = tuple(map(_named, args))
             named_kwargs = {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
             self.record(known.target, named_args, named_kwargs, result, known.takes_live_numbers)
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
-            return kind, f"{torch_calls.name_of(func)}: {why}"
+            return kind, f"{torch_call_roles.name_of(func)}: {why}"
         if changed is not None:  # from here on the object is what this call returns, with another shape
             self.known[id(changed)] = (weakref.ref(changed), Handle(len(self.calls) - 1))
         if is_source:
-            unbacked.note_call(len(self.calls) - 1, torch_calls.name_of(func), args, kwargs, result)
+            unbacked.note_call(len(self.calls) - 1, torch_call_roles.name_of(func), args, kwargs, result)
         elif unbacked.has_sizes:
-            structure = unbacked.why_not_structure(torch_calls.name_of(func), len(self.calls) - 1, result)
+            structure = unbacked.why_not_structure(torch_call_roles.name_of(func), len(self.calls) - 1, result)
             if structure is not None:
-                return breaks.DATA_SHAPE, f"{torch_calls.name_of(func)}: {structure}"
+                return breaks.DATA_SHAPE, f"{torch_call_roles.name_of(func)}: {structure}"
         return None
 
     def changes_its_own(self, name: str, tensor: Any) -> bool:
         """Whether a call changes a tensor object that the graph makes and that nothing outside holds, in a way that can
         be recorded. Torch's own tracer refuses ``detach_``."""
         return (
-            (name in torch_calls.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
+            (name in torch_call_roles.STATE_IN_GRAPH or name == "detach_" and self.tracer.options.runs_python)
             and type(tensor) is torch.Tensor
             and id(tensor) not in self.tracer.origins
             and self.handle_of(tensor) is not None
@@ -234,16 +234,16 @@ class Recorder(TorchFunctionMode):
 
     def record(self, target: Any, args: tuple, kwargs: dict, result: Any, live_allowed: bool) -> None:
         argument = self.argument
-        if args and type(args[-1]) is torch.Size and torch_calls.OF_SIZE_OR_DATA.get(target) == len(args):
+        if args and type(args[-1]) is torch.Size and torch_call_roles.OF_SIZE_OR_DATA.get(target) == len(args):
             if not args[-1]:
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
-        name = torch_calls.name_of(target)
+        name = torch_call_roles.name_of(target)
         self.name = name
         self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
-        self.takes_numbers = name not in torch_calls.BY_ELEMENT_TYPE
-        if name in torch_calls.FILLED:
-            live_allowed = torch_calls.is_filled_by_number(name, args, kwargs)
+        self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
+        if name in torch_call_roles.FILLED:
+            live_allowed = torch_call_roles.is_filled_by_number(name, args, kwargs)
         call = Call(
             target,
             tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
@@ -315,7 +315,11 @@ class Recorder(TorchFunctionMode):
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
-        if kind in numpy_kinds.GIVEN_TO_TORCH and self.takes_numbers and not numpy_arrays.may_vary(self.tracer, value):
+        if (
+            kind in numpy_types.GIVEN_TO_TORCH
+            and self.takes_numbers
+            and not constant_arrays.may_vary(self.tracer, value)
+        ):
             return value.item()
         if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value
@@ -350,21 +354,21 @@ class Recorder(TorchFunctionMode):
 
     def changes_after(self, position: int) -> bool:
         """Whether any recorded call from ``position`` on writes to a tensor."""
-        return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[position:])
+        return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[position:])
 
     def changes_before(self, position: int) -> bool:
-        return any(torch_calls.writes(call.target, call.kwargs) for call in self.calls[:position])
+        return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[:position])
 
     def written_inputs(self) -> list[Handle]:
         written = {
             id(a)
             for call in self.calls
-            if torch_calls.writes_silently(call.target)
+            if torch_call_roles.writes_silently(call.target)
             for a in (*call.args, *call.kwargs.values())
             if isinstance(a, Handle)
         }
         for call in self.calls:  # the call that introduces an input may also be the one that writes to it
-            if torch_calls.writes(call.target, call.kwargs):
+            if torch_call_roles.writes(call.target, call.kwargs):
                 for target in (*call.args[:1], call.kwargs.get("out")):
                     written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
         return [

@@ -13,17 +13,18 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ..guards.bypass_subclass_methods import base_of, has_key, items_of, length_of
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
-from ..guards.container_bases import base_of, has_key, items_of, length_of
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import decimal_arithmetic, live_scalars, numpy_arrays, numpy_kinds, object_addresses
-from . import container_contents, object_parts
-from .object_kinds import (
+from ..numbers import constant_arrays, decimal_arithmetic, live_scalars, numpy_types, object_addresses
+from . import container_changes, guards_at_first_use
+from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
+from .value_or_identity import (
     FIXED_WITH_STATE,
     GUARDED_KINDS,
     PLAIN_KINDS,
@@ -34,7 +35,6 @@ from .object_kinds import (
     is_named_tuple,
     is_plain_kind,
 )
-from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
 
 MOST_REMEMBERED = 64
 """The largest dictionary whose old values are kept when keys of it are written."""
@@ -45,12 +45,12 @@ _new_guard = tuple.__new__
 class Heap:
     is_compared_by_value = staticmethod(is_compared_by_value)
     has_fixed_meaning = staticmethod(has_fixed_meaning)
-    is_constant_key = staticmethod(container_contents.is_constant_key)
-    complete = container_contents.complete
-    expose = container_contents.expose
-    expose_items = container_contents.expose_items
-    changed = container_contents.changed
-    note_changes = container_contents.note_changes
+    is_constant_key = staticmethod(container_changes.is_constant_key)
+    complete = container_changes.complete
+    expose = container_changes.expose
+    expose_items = container_changes.expose_items
+    changed = container_changes.changed
+    note_changes = container_changes.note_changes
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -112,7 +112,7 @@ class Heap:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.add("is", source, value)
             return value
-        if is_compared_by_value(kind) and not (kind in numpy_kinds.NUMBERS and self.is_varying(kind, source, is_slot)):
+        if is_compared_by_value(kind) and not (kind in numpy_types.NUMBERS and self.is_varying(kind, source, is_slot)):
             return self.admit_by_value(value, source, is_slot)
         origin = self.origins.get(key)
         if origin is not None:
@@ -137,7 +137,7 @@ class Heap:
         self.origins[key] = (
             Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
         )
-        admit_parts = object_parts.parts_of(kind)
+        admit_parts = guards_at_first_use.parts_of(kind)
         if admit_parts is not None:
             admit_parts(self, value, source)
         return value
@@ -147,14 +147,14 @@ class Heap:
         if is_slot and kind in live_scalars.KINDS:
             self.guard("type", source, kind)
             return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
-        if kind not in numpy_kinds.NUMBERS:
+        if kind not in numpy_types.NUMBERS:
             self.add("equal", source, value)
             if decimal_arithmetic.is_decimal(kind):
                 decimal_arithmetic.guard_context(self)
         elif value:
             self.add("equal", source, value)
         else:  # zeros have a sign
-            asked = live_scalars.Expression(numpy_kinds.is_same, (live_scalars.Expression(None, (source,)), value))
+            asked = live_scalars.Expression(numpy_types.is_same, (live_scalars.Expression(None, (source,)), value))
             self.guard("outcome", None, (asked, True))
         return value
 
@@ -369,12 +369,12 @@ class Heap:
     def why_not_readable(self, value: Any) -> str | None:
         """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
         origin = self.origin_of(value)
-        if numpy_arrays.is_of_graph(self.tracer, value):
+        if constant_arrays.is_of_graph(self.tracer, value):
             return "an array whose data the graph computes"
         if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
             return None
         kind = type(value)
-        is_readable = self.is_compared_by_value(kind) and kind not in numpy_kinds.NUMBERS
+        is_readable = self.is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
         return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
     # ---- writing

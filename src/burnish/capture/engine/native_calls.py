@@ -18,7 +18,7 @@ from ..guards.untraced_call_detector import UntracedCallDetector
 from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_errors import fail, is_ours
 from ..python.operators import value_kinds
-from ..pytorch import recorder_fast_path, torch_calls
+from ..pytorch import recorder_fast_path, torch_call_roles
 from .break_signals import Late, Stop
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def fails_by_shape(function: Callable, args: tuple, kwargs: dict) -> bool:
         args, function = (*function.args, *args), function.func
     try:
         with torch.no_grad(), WithoutRules():
-            function(*tree_map(torch_calls.without_data, args), **tree_map(torch_calls.without_data, kwargs))
+            function(*tree_map(torch_call_roles.without_data, args), **tree_map(torch_call_roles.without_data, kwargs))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         return not isinstance(error, NotImplementedError) and "meta" not in str(error)  # about the lack of data
     return False

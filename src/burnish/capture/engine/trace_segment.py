@@ -12,16 +12,16 @@ from ... import events, settings
 from ...errors import BackendError, BurnishError, InternalError
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
-from ...runtime.contest import pause_garbage_collection, warmup_status
+from ...runtime.contest import pause_garbage_collection, warmup_counter
 from ...runtime.segments import Continuation
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.changing_arguments import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
-from ..guards.global_switches import restore_state
-from ..guards.growing_state import growing
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
+from ..guards.predict_growing_sizes import growing
+from ..guards.restore_torch_state import restore_state
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.complete_instruction import CompletedInstruction
@@ -34,7 +34,7 @@ from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
-from ..symbolic_sizes.size_places import requests_for
+from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import Late, Stop
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
@@ -52,7 +52,7 @@ MOST_CHANGES = 3
 def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
     """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
     ``has_traced``: the continuations traced in this call."""
-    warmup_status.count_step()
+    warmup_counter.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
     flag = marks_of_dynamo.breaks_are_errors()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import breaks
 from ..interpreter import frames as fr
-from ..interpreter.frame_layout import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
+from ..interpreter.frames_to_slots import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.generator_delegation import takes_errors
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars

@@ -37,10 +37,10 @@ from ..python.calls import call_dispatch, function_calls, import_statements
 from ..python.messages import framework_logging, print_and_format
 from ..python.operators import (
     binary_operators,
-    guard_expressions,
+    guard_runtime_functions,
     iteration,
     membership,
-    native_reads,
+    prepare_native_reads,
     subscripts,
     truth_and_identity,
     value_kinds,
@@ -48,15 +48,15 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
-from ..subclasses import nested_calls
+from ..subclasses import callbacks_from_dispatch
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
-from . import native_calls, traced_generators, traced_variables
+from . import globals_and_cells, native_calls, traced_generators
 from .break_signals import Late, Stop
 from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import OUR_PATH
-from .recorded_calls import Handle
+from .torch_call_records import Handle
 
 # Errors that end a frame without being raised in its caller.
 ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}
@@ -79,12 +79,12 @@ class Tracer(Machine):
     unpack = iteration.unpack  # type: ignore[assignment]
     extend = iteration.extend  # type: ignore[assignment]
     call = call_dispatch.call  # type: ignore[assignment]
-    load_global = traced_variables.load_global  # type: ignore[assignment]
-    store_global = traced_variables.store_global  # type: ignore[assignment]
-    delete_global = traced_variables.delete_global  # type: ignore[assignment]
-    new_cell = traced_variables.new_cell  # type: ignore[assignment]
-    load_cell = traced_variables.load_cell  # type: ignore[assignment]
-    store_cell = traced_variables.store_cell  # type: ignore[assignment]
+    load_global = globals_and_cells.load_global  # type: ignore[assignment]
+    store_global = globals_and_cells.store_global  # type: ignore[assignment]
+    delete_global = globals_and_cells.delete_global  # type: ignore[assignment]
+    new_cell = globals_and_cells.new_cell  # type: ignore[assignment]
+    load_cell = globals_and_cells.load_cell  # type: ignore[assignment]
+    store_cell = globals_and_cells.store_cell  # type: ignore[assignment]
     resume = traced_generators.resume  # type: ignore[assignment]
     throw = traced_generators.throw  # type: ignore[assignment]
     send = traced_generators.send  # type: ignore[assignment]
@@ -96,8 +96,8 @@ class Tracer(Machine):
     under_recorder = native_calls.under_recorder
     plainly = native_calls.plainly
     watched = native_calls.watched
-    interpret = nested_calls.interpret
-    interpret_purely = nested_calls.interpret_purely
+    interpret = callbacks_from_dispatch.interpret
+    interpret_purely = callbacks_from_dispatch.interpret_purely
     # Generators from outside.
     take_over = traced_generators.take_over
     adopt_running_generators = traced_generators.adopt_running_generators
@@ -330,10 +330,14 @@ class Tracer(Machine):
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         elif type(value) is float and value != value:
-            self.heap.guard("outcome", None, (live_scalars.Expression(guard_expressions.is_nan, (expression,)), True))
+            self.heap.guard(
+                "outcome", None, (live_scalars.Expression(guard_runtime_functions.is_nan, (expression,)), True)
+            )
         else:
             self.heap.guard(
-                "outcome", None, (live_scalars.Expression(guard_expressions.same_value, (expression, value)), True)
+                "outcome",
+                None,
+                (live_scalars.Expression(guard_runtime_functions.same_value, (expression, value)), True),
             )
 
     def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
@@ -397,7 +401,7 @@ class Tracer(Machine):
 
     def join_strings(self, parts: list) -> str:
         if any(isinstance(p, Live) for p in parts):
-            return live_scalars.apply(guard_expressions.join, *parts)
+            return live_scalars.apply(guard_runtime_functions.join, *parts)
         return "".join(parts)
 
     # ---- iteration
@@ -415,7 +419,7 @@ class Tracer(Machine):
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        native_reads.check_key(self, value)
+        prepare_native_reads.check_key(self, value)
         self.heap.will_write(target)
         target.add(value)
 
@@ -460,7 +464,7 @@ class Tracer(Machine):
 
     def check_keys(self, keys: list) -> None:
         for key in keys:
-            native_reads.check_key(self, key)
+            prepare_native_reads.check_key(self, key)
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(cause, type) and issubclass(cause, BaseException):

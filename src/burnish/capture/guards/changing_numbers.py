@@ -13,7 +13,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from ..numbers import numpy_kinds
+from ..numbers import numpy_types
 from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .guards import MISSING_ERRORS, Guard, entry_of
@@ -47,7 +47,7 @@ def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, 
         if (
             kind == "equal"
             and source is not None
-            and (type(expected) in NUMBERS or type(expected) in numpy_kinds.NUMBERS)
+            and (type(expected) in NUMBERS or type(expected) in numpy_types.NUMBERS)
         ):
             try:
                 now = value_at(source, slots, values, types)

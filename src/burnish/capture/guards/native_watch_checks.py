@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from ...backends.guard_watch import is_at_hand, new_watch
+from ...backends.native_watch_access import is_at_hand, new_watch
 from ...concurrency import fork_safe_locks
 from ...errors import InternalError
 from ...runtime.segments import Holders

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from ..engine.recorded_calls import Handle
+from ..engine.torch_call_records import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..pytorch import torch_calls
+from ..pytorch import torch_call_roles
 from ..symbolic_sizes.unbacked_sizes import takes_sizes
 from . import graph_numbers
-from .element_reads import takes_numbers
+from .tensors_used_as_numbers import takes_numbers
 
 SURE = frozenset(
     """
@@ -66,15 +66,15 @@ def is_known(m: Any, value: Any) -> bool:
             return all(map(holds, arg))
         if isinstance(arg, slice):
             return all(map(holds, (arg.start, arg.stop, arg.step)))
-        return type(arg) in torch_calls.IMMEDIATE
+        return type(arg) in torch_call_roles.IMMEDIATE
 
     def of_call(at: int) -> bool:
         if at not in known:
             call = recorder.calls[at]
-            name = torch_calls.name_of(call.target)
+            name = torch_call_roles.name_of(call.target)
             known[at] = (
                 name in SURE
-                and isinstance(call.target, (str, *torch_calls.STATIC))
+                and isinstance(call.target, (str, *torch_call_roles.STATIC))
                 and holds(call.args)
                 and all(map(holds, call.kwargs.values()))
             )

@@ -27,10 +27,10 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..python.operators import guard_expressions
-from ..pytorch import torch_calls
-from . import graph_number_checks, live_scalars
-from .graph_number_checks import as_tensor
+from ..python.operators import guard_runtime_functions
+from ..pytorch import torch_call_roles
+from . import assert_graph_numbers, live_scalars
+from .assert_graph_numbers import as_tensor
 
 # Recorded operations. All of these return a number for numbers, or raise.
 RECORDED = frozenset(
@@ -107,7 +107,7 @@ class GraphText(live_scalars.Expression):
         raise NotBeforehand
 
 
-TEXTS = frozenset((str, repr, format, operator.add, guard_expressions.join))
+TEXTS = frozenset((str, repr, format, operator.add, guard_runtime_functions.join))
 """Operations that make texts, and that never raise for a number of the same type (but for the format "c")."""
 
 
@@ -258,7 +258,7 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
             if question.sources():
                 m.guard_outcome(question, answer)
             return answer
-        checked = graph_number_checks.outcome(m, operation, operands)
+        checked = assert_graph_numbers.outcome(m, operation, operands)
         if checked is not None:
             return checked
     for operand in operands:
@@ -349,7 +349,7 @@ def makes_something_new(call: Any) -> bool:
     """Whether a call computes only from its arguments, writes to none of them, and returns no alias of them."""
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
-        name in torch_calls.VALUE_CALLS
+        name in torch_call_roles.VALUE_CALLS
         and (name.endswith("__") or not name.endswith("_"))
         and name != "dropout"
         and "out" not in call.kwargs

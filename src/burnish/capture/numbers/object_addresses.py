@@ -18,7 +18,7 @@ import operator
 from typing import Any
 
 from .. import breaks
-from ..guards.container_bases import elements_of, items_of
+from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..guards.object_sources import Source
 from . import live_scalars
 from .live_scalars import Expression

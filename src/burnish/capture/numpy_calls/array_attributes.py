@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ..interpreter.frames import MISSING
-from ..numbers.numpy_kinds import ARRAY
-from . import array_calls, array_functions
+from ..numbers.numpy_types import ARRAY
+from . import array_functions, numpy_to_torch
 from .graph_arrays import tensor_of
 
 FACTS = frozenset(("dtype", "ndim", "itemsize"))
@@ -32,6 +32,6 @@ def load(m: Any, value: Any, name: str) -> Any:
         return m.call(torch.Tensor.numel, (tensor,), {})
     if name in VIEWS and type(value) is ARRAY:
         implementation, function = VIEWS[name]
-        return array_calls.computed(m, array_calls.function_named(function), implementation, (value,), {})
+        return numpy_to_torch.computed(m, numpy_to_torch.function_named(function), implementation, (value,), {})
     found = getattr(type(value), name, None)
     return getattr(value, name) if callable(found) else MISSING

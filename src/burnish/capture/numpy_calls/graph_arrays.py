@@ -18,8 +18,8 @@ import torch
 from ..guards.array_inputs import tensor_of_array
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..numbers import numpy_arrays
-from ..numbers.numpy_kinds import ARRAY, NUMBERS
+from ..numbers import constant_arrays
+from ..numbers.numpy_types import ARRAY, NUMBERS
 
 
 def tensor_of(m: Any, value: Any) -> torch.Tensor | None:
@@ -32,7 +32,7 @@ def tensor_of(m: Any, value: Any) -> torch.Tensor | None:
     origin = m.heap.origin_of(value)
     if origin is not None:
         return of_outside(m, value, origin)
-    return of_constant(m, value) if numpy_arrays.is_known(m, value) else None
+    return of_constant(m, value) if constant_arrays.is_known(m, value) else None
 
 
 def of_outside(m: Any, array: Any, origin: Any) -> torch.Tensor | None:
@@ -60,9 +60,9 @@ def is_data(m: Any, value: Any) -> bool:
     """Whether a value is an array or scalar whose data the graph computes or is given."""
     kind = type(value)
     if kind is ARRAY:
-        return not numpy_arrays.is_known(m, value)
+        return not constant_arrays.is_known(m, value)
     if kind in NUMBERS:
-        return numpy_arrays.is_of_graph(m, value)
+        return constant_arrays.is_of_graph(m, value)
     return kind in (tuple, list) and any([is_data(m, part) for part in value])
 
 

@@ -35,37 +35,37 @@ from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
 from ..guards import value_bases
-from ..guards.container_bases import elements_of
+from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import emulated_frames
 from ..interpreter.frame_introspection import exc_info, namespace_of
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import decimal_arithmetic, graph_number_checks, live_scalars, object_addresses
+from ..numbers import assert_graph_numbers, decimal_arithmetic, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
-from ..numpy_calls import array_operations
+from ..numpy_calls import numpy_dispatch
 from ..pytorch import (
     activation_checkpointing,
+    associative_scan,
     backward_and_grad,
     collectives,
     cond,
     constant_queries,
     cuda_calls,
     function_modes,
-    scan_and_loops,
     tensor_assertions,
-    tensor_object_state,
+    tensor_hooks_and_data,
     torch_switches,
 )
 from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
-from ..pytorch.modules import lazy_modules, module_hooks, optimizers
+from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import evaluated_text, iteration_builtins, object_builtins
+from . import evaluated_text, object_builtins, sequence_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
-from .methods import object_methods
-from .operators import native_reads, value_kinds
+from .methods import builtin_type_methods
+from .operators import prepare_native_reads, value_kinds
 from .polyfills import (
     container_polyfills,
     iterator_polyfills,
@@ -138,7 +138,7 @@ def _math(function: Callable) -> Callable:
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
         if args and type(args[0]) in value_kinds.NUMPY and not kwargs:
-            return array_operations.apply(m, function, *args)
+            return numpy_dispatch.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
         if name and args and value_kinds.python_method(m, args[0], name):
             return m.call(special_method(m, args[0], name), args[1:], kwargs)
@@ -165,8 +165,8 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(method, types.MethodType):
         return m.call(operator_polyfills.hash_of, (method,), {})
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
-        native_reads.check_key(m, args[0])
-        return iteration_builtins.native(m, hash, args, kwargs)
+        prepare_native_reads.check_key(m, args[0])
+        return sequence_builtins.native(m, hash, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 
@@ -214,14 +214,14 @@ def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> A
 
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
     """A function of ``heapq`` on a list whose elements C code compares by itself."""
-    if kwargs or not args or type(args[0]) is not list or any(map(iteration_builtins.is_object, (*args[0], *args[1:]))):
+    if kwargs or not args or type(args[0]) is not list or any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
         return MISSING
     if m.region is not None:
         m.region.will_write(args[0])
-    native_reads.settle_all(m, args)
+    prepare_native_reads.settle_all(m, args)
     m.heap.expose(args)
     m.heap.will_write(args[0])
-    return m.plainly(function, *map(native_reads.settled, args))
+    return m.plainly(function, *map(prepare_native_reads.settled, args))
 
 
 def _set_item(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -272,7 +272,7 @@ def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 BUILTINS: dict[Any, Callable] = {
-    **iteration_builtins.BUILTINS,
+    **sequence_builtins.BUILTINS,
     **object_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
@@ -407,7 +407,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:
     PYTHON_FUNCTIONS[_all_true] = tensor_assertions.all_true
-PYTHON_FUNCTIONS.update(graph_number_checks.HANDLERS)
+PYTHON_FUNCTIONS.update(assert_graph_numbers.HANDLERS)
 PYTHON_FUNCTIONS[torch._check_tensor_all] = tensor_assertions.tensor_all
 _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:
@@ -416,11 +416,11 @@ PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
 PYTHON_FUNCTIONS.update(
-    {function: tensor_object_state.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
+    {function: tensor_hooks_and_data.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
 )
 PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
-PYTHON_FUNCTIONS.update(array_operations.HANDLERS)
-PYTHON_FUNCTIONS.update(tensor_object_state.HANDLERS)
+PYTHON_FUNCTIONS.update(numpy_dispatch.HANDLERS)
+PYTHON_FUNCTIONS.update(tensor_hooks_and_data.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
@@ -428,9 +428,9 @@ BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
-PYTHON_FUNCTIONS.update(module_hooks.HANDLERS)
+PYTHON_FUNCTIONS.update(module_backward_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
-PYTHON_FUNCTIONS.update(scan_and_loops.HANDLERS)
+PYTHON_FUNCTIONS.update(associative_scan.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
 BUILTINS.update(make_tensors.BUILTINS)
@@ -441,14 +441,14 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return object_methods.call_generator(m, args[0], name, args[1:], kwargs)
+        return builtin_type_methods.call_generator(m, args[0], name, args[1:], kwargs)
 
     return handler
 
 
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
-PYTHON_FUNCTIONS[Generator.__reduce_ex__] = object_methods.reduce_generator
+PYTHON_FUNCTIONS[Generator.__reduce_ex__] = builtin_type_methods.reduce_generator
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:

@@ -17,8 +17,8 @@ from ..numbers.live_scalars import Expression, Live, settled
 from . import object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.class_lookup import guard_order, lookup
-from .iteration_builtins import wants_python
 from .polyfills import object_polyfills
+from .sequence_builtins import wants_python
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -15,20 +15,20 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
-from ..engine.recorded_calls import Handle, NotRecordable
+from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
 from ..interpreter.frames import MISSING, Generator, Raised
-from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_kinds
+from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_types
 from ..numbers.live_scalars import PLAIN, Live
-from ..numpy_calls import array_operations
-from ..pytorch.modules import module_hooks
+from ..numpy_calls import numpy_dispatch
+from ..pytorch.modules import module_backward_hooks
 from ..subclasses import make_tensors
 from . import iterator_creation, random_objects
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
-from .operators import iteration, native_reads, truth_and_identity, value_kinds
+from .operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
 from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
 
 ITERABLE_MAKERS = {
@@ -48,8 +48,8 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         answer = special(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
-    if cls in numpy_kinds.CLASSES:
-        answer = array_operations.call(m, cls, args, kwargs)
+    if cls in numpy_types.CLASSES:
+        answer = numpy_dispatch.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
     if (
@@ -73,7 +73,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:
     """``Color(1)``. A flag keeps the value that it makes a member for."""
-    args = tuple(native_reads.settled(value) for value in args)
+    args = tuple(prepare_native_reads.settled(value) for value in args)
     if len(args) == 1 and not is_trusted_type(lookup(m, cls, "_missing_")[1]) and not has_member(cls, args[0]):
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
     return native(m, cls, args, kwargs)
@@ -154,7 +154,7 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
     if cls in PLAIN.values() or not issubclass(cls, BaseException):
         for value in (*args, *kwargs.values()):
-            native_reads.settle_all(m, value)
+            prepare_native_reads.settle_all(m, value)
             m.check_readable(cls, value)
     return m.perform(cls, *args, **kwargs)
 
@@ -166,7 +166,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        native_reads.settle_all(m, value)
+        prepare_native_reads.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
@@ -198,7 +198,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if cls is dict and not all([type(part) in (list, tuple) and len(part) == 2 for part in items]):
             return m.call(container_polyfills.to_dict, args, kwargs)
         for part in items:
-            native_reads.check_key(m, part[0] if cls is dict else part)
+            prepare_native_reads.check_key(m, part[0] if cls is dict else part)
     if (
         not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
         and not value_kinds.is_known_native(type(items))
@@ -236,7 +236,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.plainly(live_scalars.apply, cls, value)
     if cls is bool:
         return bool_of(m, value)
-    answer = array_operations.number_of(m, cls, value)
+    answer = numpy_dispatch.number_of(m, cls, value)
     if answer is not MISSING:
         return answer
     for name in (CONVERSIONS[cls], "__index__"):
@@ -370,7 +370,7 @@ CONSTRUCTORS: dict[type, Any] = {
     dict: _from_iterable,
     int: _convert,
     random.Random: random_objects.construct,
-    torch.utils.hooks.BackwardHook: module_hooks.make,
+    torch.utils.hooks.BackwardHook: module_backward_hooks.make,
     float: _convert,
     complex: _convert,
     bool: _convert,

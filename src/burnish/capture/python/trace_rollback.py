@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...runtime.eager.checkpoint_recompute import RandomState
-from ..guards.global_switches import restore_state
+from ..guards.restore_torch_state import restore_state
 from ..guards.tensor_metadata import global_state
 
 IN_FRAME = ("pc", "completion", "handling", "spare")

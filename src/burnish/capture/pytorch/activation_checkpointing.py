@@ -32,12 +32,12 @@ from ...runtime.eager import checkpoint_recompute
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
 from ..engine.break_signals import Stop
-from ..engine.recorded_calls import Handle
+from ..engine.torch_call_records import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
-from . import torch_calls
+from . import torch_call_roles
 from .higher_order import reentrant_checkpoints, selective_checkpoints
 
 OPTIONS = frozenset(
@@ -345,10 +345,10 @@ RUNNING = {"batch_norm": ("running_mean", "running_var"), "instance_norm": ("run
 
 def written(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
     """The tensors that a torch call writes to."""
-    name = torch_calls.name_of(function)
+    name = torch_call_roles.name_of(function)
     if name in RUNNING:
         yield from tensors_in((args[1:3], [kwargs.get(key) for key in RUNNING[name]]))
-    elif torch_calls.writes(function, kwargs) or torch_calls.writes(name, kwargs):
+    elif torch_call_roles.writes(function, kwargs) or torch_call_roles.writes(name, kwargs):
         yield from tensors_in((args[:1], kwargs.get("out")))
 
 

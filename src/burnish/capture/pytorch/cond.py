@@ -26,9 +26,9 @@ from torch.utils import _pytree as pytree
 
 from ...runtime.eager.cond import Branches
 from .. import breaks
-from ..engine.graph_builder import GRAPH_NAME
+from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
-from ..engine.recorded_calls import Call, Handle
+from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of

@@ -20,7 +20,7 @@ from ...errors import InternalError
 from ...runtime.segments import ResultsChanged
 from .. import breaks
 from ..engine.break_signals import Late
-from ..engine.recorded_calls import NotRecordable
+from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
 from . import function_modes

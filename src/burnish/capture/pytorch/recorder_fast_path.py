@@ -23,11 +23,11 @@ from typing import Any
 
 import torch
 
-from ..engine.recorded_calls import Call, Handle
+from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..numbers.element_reads import SIZED_BY_FLOATS
-from .torch_calls import IMMEDIATE, known
+from ..numbers.tensors_used_as_numbers import SIZED_BY_FLOATS
+from .torch_call_roles import IMMEDIATE, known
 
 # The form in which a mode receives a call, by the called function. None if it cannot be predicted.
 _learned: dict[Any, LearnedCallForm | None] = {}

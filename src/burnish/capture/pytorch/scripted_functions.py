@@ -19,7 +19,7 @@ import torch
 from .. import breaks
 from ..numbers.live_scalars import Live
 from .opaque_nodes import OpaqueCall, call_in_graph
-from .torch_calls import DATA_SHAPED
+from .torch_call_roles import DATA_SHAPED
 
 STRUCTURE = frozenset(
     """

@@ -15,19 +15,19 @@ from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
 from ...tensors.torch_state import autocast_nesting
 from ..breaks import Break
-from ..engine.graph_builder import build_graph
+from ..engine.build_fx_graph import build_graph
 from ..engine.tracer import Tracer
-from ..guards.global_switches import restore_state
 from ..guards.guard_function import check_twice, write_check
 from ..guards.native_watch_checks import watched
+from ..guards.restore_torch_state import restore_state
 from ..guards.tensor_metadata import global_state, is_tensor
 from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
-from ..interpreter.frame_layout import take_apart
 from ..interpreter.frames import Frame, Generator
-from ..numbers import object_addresses, tensor_extremes
+from ..interpreter.frames_to_slots import take_apart
+from ..numbers import min_max_of_tensors, object_addresses
 from ..pytorch.opaque_nodes import compares_results
-from .template_effects import Effects
+from .effect_code import Effects
 from .templates import Rebuilder
 from .unrebuildable_object import Unrebuildable
 
@@ -67,7 +67,7 @@ def close(
     Effects(rebuilder).write()
     has_effects = len(rebuilder.lines) > built
     if tracer.chosen:
-        seen = tensor_extremes.why_not_hidden(tracer, rebuilder.keep)
+        seen = min_max_of_tensors.why_not_hidden(tracer, rebuilder.keep)
         if seen is not None:
             raise Unrebuildable(None, seen)
     object_addresses.guard_keys(tracer)

@@ -19,7 +19,7 @@ import torch
 
 from ..guards.iterator_contents import table_of
 from ..interpreter.frames import Frame, Generator, cell_value
-from ..numbers import tensor_extremes
+from ..numbers import min_max_of_tensors
 from ..numbers.live_scalars import Live
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
@@ -59,7 +59,7 @@ class ScalarConcretizer:
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # the owners of the memo's ids
         for chosen in tracer.chosen:  # those of an operand come before
-            operand = tensor_extremes.picked(chosen.at, chosen.operands)
+            operand = min_max_of_tensors.picked(chosen.at, chosen.operands)
             self.memo[id(chosen.result)] = self.memo.get(id(operand), operand)
 
     def clean(self, value: Any) -> Any:

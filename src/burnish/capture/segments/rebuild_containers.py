@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..guards.container_bases import elements_of, length_of
+from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import table_of
 from ..guards.value_bases import base_of_value, value_of
 from .rebuild_instances import build_attributes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.object_kinds import SINGLETON_IDS
+from ..engine.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..python.polyfills import sort_polyfills
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..guards.container_bases import elements_of
+from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import tracebacks
 from .unrebuildable_object import Unrebuildable
 

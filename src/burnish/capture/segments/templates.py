@@ -29,20 +29,20 @@ from torch.utils.hooks import RemovableHandle
 from ..engine.graph_recorder import Recorder
 from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
-from ..engine.object_kinds import SINGLETON_IDS
-from ..engine.recorded_calls import Handle
+from ..engine.torch_call_records import Handle
+from ..engine.value_or_identity import SINGLETON_IDS
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
 from ..guards.value_bases import base_of_value
 from ..interpreter.frames import Generator
-from ..numbers import numpy_arrays, numpy_kinds, object_addresses, tensor_extremes
+from ..numbers import constant_arrays, min_max_of_tensors, numpy_types, object_addresses
 from ..numbers.live_scalars import Live
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
-from ..pytorch import tensor_object_state
+from ..pytorch import tensor_hooks_and_data
 from ..pytorch.backward_and_grad import no_view
-from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_tensors
+from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
 from .unrebuildable_object import Unrebuildable
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
@@ -140,11 +140,11 @@ class Rebuilder:
         handle = self.recorder.handle_of(value)
         if origin is not None:
             return self.source(origin.source)
-        picked = tensor_extremes.build(self, value) if self.tracer.chosen else None
+        picked = min_max_of_tensors.build(self, value) if self.tracer.chosen else None
         if picked is not None:
             return picked
         if handle is None:
-            name = rebuild_tensors.build_subclass(self, value)
+            name = rebuild_subclass_tensors.build_subclass(self, value)
             rebuild_instances.build_attributes(self, value, name)
             return name
         if handle.call is None:
@@ -185,7 +185,7 @@ class Rebuilder:
             return rebuild_instances.build_instance(self, value)
         if (
             kind in value_kinds.SIMPLE
-            or kind in numpy_kinds.VALUES
+            or kind in numpy_types.VALUES
             or isinstance(value, (types.ModuleType, type, types.TracebackType))
         ):
             return self.constant(value)
@@ -257,10 +257,10 @@ BUILDERS: dict[type, Any] = {
     bytearray: rebuild_containers.build_bytearray,
     weakref.ref: rebuild_functions.build_weak_reference,
     Generator: rebuild_functions.build_generator,
-    RemovableHandle: tensor_object_state.build_handle,
+    RemovableHandle: tensor_hooks_and_data.build_handle,
     warnings.catch_warnings: warning_filters.build_block,
-    numpy_kinds.ARRAY: numpy_arrays.build,
-    **dict.fromkeys(numpy_kinds.NUMBERS, numpy_arrays.build_number),
+    numpy_types.ARRAY: constant_arrays.build,
+    **dict.fromkeys(numpy_types.NUMBERS, constant_arrays.build_number),
     **dict.fromkeys(
         (
             *rebuild_containers.VIEWS,

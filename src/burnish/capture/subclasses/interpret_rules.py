@@ -24,12 +24,12 @@ import torch
 
 from ...runtime.argument_trees import tensors_in
 from .. import breaks
-from ..engine.recorded_calls import NotRecordable
+from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
 from ..interpreter.program_errors import call_for_program, internal
-from ..python.operators import native_reads
-from ..pytorch import library_operators, torch_calls
-from .nested_calls import NestedRegion
+from ..python.operators import prepare_native_reads
+from ..pytorch import library_operators, torch_call_roles
+from .callbacks_from_dispatch import NestedRegion
 from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
 
 DEFAULT_FUNCTION = torch.Tensor.__torch_function__.__func__
@@ -92,8 +92,8 @@ def dispatch_rule(m: Any, func: Any, kind: type) -> tuple[Any, Any]:
 
 def why_native(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> str | None:
     """Why the rules of a call are not interpreted, or None."""
-    name = torch_calls.name_of(func)
-    if name in torch_calls.READS or name in torch_calls.STATE:
+    name = torch_call_roles.name_of(func)
+    if name in torch_call_roles.READS or name in torch_call_roles.STATE:
         return "it ends the graph"
     if m.region is not None and not isinstance(m.region, NestedRegion):
         return "it is in a region, which may be given up"
@@ -127,12 +127,12 @@ def call_natively(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict) -> A
 def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
     """The result of rules that run in the graph. If they return an argument, they may return another object next time;
     the graph would take it for the argument."""
-    name = torch_calls.name_of(func)
+    name = torch_call_roles.name_of(func)
     if (
         m.recorder.pending_break is None
         and is_tensor(value)
         and any(value is given for given in tensors_in((args, kwargs)))
-        and not torch_calls.writes(name, kwargs)
+        and not torch_call_roles.writes(name, kwargs)
         and not name.startswith("__i")  # `x += 1`
     ):
         m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"
@@ -158,7 +158,7 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if any(has_dispatch(type(value)) for value in found):
         with WithoutRules():
             return dispatched(m, func, args, kwargs)
-    if torch_calls.name_of(func) in torch_calls.FACTS:
+    if torch_call_roles.name_of(func) in torch_call_roles.FACTS:
         m.recorder.seen += 1
         if m.symbolic_sizes is not None and not all(m.heap.origin_of(value) is not None for value in found):
             m.symbolic_sizes.symbols.settle_all("a fact of a tensor subclass")
@@ -169,7 +169,7 @@ def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     except NotRecordable as why:
         with WithoutRules():
             value = call_for_program(m, func, args, kwargs)
-        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"{torch_calls.name_of(func)}: {why}"
+        m.recorder.pending_break = breaks.UNKNOWN_TENSOR, f"{torch_call_roles.name_of(func)}: {why}"
         return value
     args, kwargs = replaced(args, shown), replaced(kwargs, shown)
     back = {id(plain): value for value in found if (plain := shown[id(value)]) is not None}
@@ -251,7 +251,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if torch.is_grad_enabled() and any(value.requires_grad for value in tensors_in((args, kwargs))):
         return whole_call(m, func, args, kwargs)
     for value in (*args, *kwargs.values()):
-        native_reads.settle_all(m, value)
+        prepare_native_reads.settle_all(m, value)
     if m.symbolic_sizes is not None:  # the dispatcher passes on plain numbers
         m.symbolic_sizes.symbols.settle_all("a rule of a tensor subclass")
     mark = recorder.mark()
@@ -272,7 +272,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         checked(m, func, args, kwargs, made)
     elif (
         not interceptor.asked
-        and torch_calls.name_of(func) not in torch_calls.FACTS
+        and torch_call_roles.name_of(func) not in torch_call_roles.FACTS
         # ``x.to(dtype)`` and the like return ``x`` if it has this type already, by metadata alone.
         and not any(made is value for value in tensors_in((args, kwargs)))
     ):
@@ -303,7 +303,7 @@ class WholeCall:
 
     def __init__(self, func: Any):
         self.func = func
-        self.__name__ = self.__qualname__ = torch_calls.name_of(func)
+        self.__name__ = self.__qualname__ = torch_call_roles.name_of(func)
         self.__module__ = __name__
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import breaks
-from .nested_calls import NestedRegion
+from .callbacks_from_dispatch import NestedRegion
 
 
 class ModeRegion(NestedRegion):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...runtime.argument_trees import tensors_in
-from ..engine.recorded_calls import NotRecordable
+from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 
 NO_FUNCTION = torch._C._disabled_torch_function_impl

@@ -23,17 +23,17 @@ from typing import Any
 
 import torch
 
-from ...backends.shape_propagation import switches_kept
+from ...backends.shapes_at_other_sizes import switches_kept
 from ...frontend.size_requests import NO_REQUESTS, SizeRequests
 from ...tensors.eager_strides import packed_order
-from ...tensors.symbolic_sizes import NoFormula
-from ..engine.recorded_calls import Handle
-from ..guards.growing_state import NOTHING
+from ...tensors.fit_size_formulas import NoFormula
+from ..engine.torch_call_records import Handle
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, is_module_state
+from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
-from ..pytorch import torch_calls
+from ..pytorch import torch_call_roles
 from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
@@ -141,12 +141,12 @@ class SymbolicSizes:
 
     def takes(self, value: Any, name: str) -> bool:
         """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
-        if type(value) is not live_scalars.LiveInt or name in torch_calls.PIECEWISE:
+        if type(value) is not live_scalars.LiveInt or name in torch_call_roles.PIECEWISE:
             return False
         symbols = self.symbols.symbols_of(value.expression)
         if self.symbols.takes(value):
-            return name in torch_calls.SIZED or symbols.isdisjoint(self.symbols.numbers)
-        if name not in torch_calls.SIZED or self.tracer.region is not None:
+            return name in torch_call_roles.SIZED or symbols.isdisjoint(self.symbols.numbers)
+        if name not in torch_call_roles.SIZED or self.tracer.region is not None:
             return False
         leaves = leaves_of(value.expression)
         if not leaves or not all(
@@ -214,7 +214,7 @@ class SymbolicSizes:
             if any(part.call in cannot for part in parts):
                 cannot.add(at)
                 continue
-            if torch_calls.name_of(call.target) == "squeeze" and parts:
+            if torch_call_roles.name_of(call.target) == "squeeze" and parts:
                 self.ask_whether_one(parts[0])
             try:
                 self.replay.at(Handle(at), OTHER)
@@ -224,7 +224,7 @@ class SymbolicSizes:
                 except NoFormula:
                     cannot.add(at)  # it cannot be repeated for the observed size either: inconclusive
                 else:
-                    why = f"{torch_calls.name_of(call.target)} needs this size: {error}"
+                    why = f"{torch_call_roles.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
                     if not self.symbols.settle_one(is_possible, why):
                         self.symbols.settle_all(why)
@@ -262,10 +262,10 @@ class SymbolicSizes:
 
     def specialize_split(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """A call has returned several tensors: their number may depend on a size."""
-        if name in torch_calls.OTHER_SIZE_DEPENDENT_SPLITS:
+        if name in torch_call_roles.OTHER_SIZE_DEPENDENT_SPLITS:
             for value in given:
                 self.specialize_sizes(value)
-        position = torch_calls.SIZE_DEPENDENT_SPLITS.get(name)
+        position = torch_call_roles.SIZE_DEPENDENT_SPLITS.get(name)
         if position is None or not given:
             return
         shape = self.shape_of(given[0])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...tensors.eager_strides import packed_stride
-from ...tensors.symbolic_sizes import Formula, GivenSize, Point, Space
+from ...tensors.fit_size_formulas import Formula, GivenSize, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .size_symbols import Symbols

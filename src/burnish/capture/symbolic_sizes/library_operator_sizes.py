@@ -16,7 +16,7 @@ from torch._library.simple_registry import singleton
 from torch.utils._pytree import tree_map
 
 from ...runtime.argument_trees import tensors_in
-from ..pytorch.torch_calls import without_data
+from ..pytorch.torch_call_roles import without_data
 
 FIRST_NUMBERS = (1009, 2003)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ...backends.shape_propagation import Shapes
-from ...tensors.symbolic_sizes import NoFormula
-from ..pytorch.torch_calls import STATE_IN_GRAPH
+from ...backends.shapes_at_other_sizes import Shapes
+from ...tensors.fit_size_formulas import NoFormula
+from ..pytorch.torch_call_roles import STATE_IN_GRAPH
 from .size_symbols import Symbols
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ... import events
-from ...tensors.symbolic_sizes import Formula, NoFormula, Point, Space
+from ...tensors.fit_size_formulas import Formula, NoFormula, Point, Space
 from ..numbers import live_scalars
 
 LEAST = 2

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...runtime.argument_trees import tensors_in
-from ...tensors.symbolic_sizes import NoFormula
-from ..engine.recorded_calls import Handle
-from ..pytorch import torch_calls
+from ...tensors.fit_size_formulas import NoFormula
+from ..engine.torch_call_records import Handle
+from ..pytorch import torch_call_roles
 from .meta_shape_replay import ShapeReplay
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class UnbackedReplay(ShapeReplay):
         if source is not None:
             return self.result_of_source(source, call, number)
         made = self.recorder.calls[call]
-        name = torch_calls.name_of(made.target)
+        name = torch_call_roles.name_of(made.target)
         if name == "__getitem__":
             if not self.takes_tensors(made.args[1]):
                 return self.part_of_tensor(made.args, number)
@@ -170,7 +170,7 @@ class UnbackedReplay(ShapeReplay):
 
     def is_of_computed_size(self, call: int) -> bool:
         """Whether a call takes a number that the graph computes as a size or position."""
-        name = torch_calls.name_of(self.recorder.calls[call].target)
+        name = torch_call_roles.name_of(self.recorder.calls[call].target)
         return name in TAKE_SIZES and any(map(self.is_number, self.given_to(call)))
 
     def of_computed_size(self, call: int, name: str, number: int) -> Any:

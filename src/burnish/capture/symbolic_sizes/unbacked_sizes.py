@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.recorded_calls import Handle
+from ..engine.torch_call_records import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
-from ..pytorch import torch_calls
+from ..pytorch import torch_call_roles
 from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
 
@@ -78,12 +78,12 @@ class UnbackedSizes:
         """Whether a call with a result of unknown size is recorded."""
         if not may_keep_sizes(self.tracer) or "out" in kwargs:
             return False
-        if isinstance(func, torch_calls.OF_LIBRARIES):
+        if isinstance(func, torch_call_roles.OF_LIBRARIES):
             from .library_operator_sizes import sizes_from_data  # few operators have such results
 
             self.dims = sizes_from_data(func, args, kwargs, result)
             return self.dims is not None
-        self.dims, name = None, torch_calls.name_of(func)
+        self.dims, name = None, torch_call_roles.name_of(func)
         return name in SIZED or name in UNIQUE or name in WITH_MASK and not has_mask_of_rank_0(args[1])
 
     def note_call(self, call: int, name: str, args: tuple, kwargs: dict, result: Any) -> None:
@@ -192,9 +192,9 @@ class UnbackedSizes:
 
     def splits_unknown_size(self, name: str, call: int) -> bool:
         """Whether the number of results depends on an unknown size."""
-        if name in torch_calls.OTHER_SIZE_DEPENDENT_SPLITS:
+        if name in torch_call_roles.OTHER_SIZE_DEPENDENT_SPLITS:
             return True
-        position = torch_calls.SIZE_DEPENDENT_SPLITS.get(name)
+        position = torch_call_roles.SIZE_DEPENDENT_SPLITS.get(name)
         if position is None:
             return False
         made = self.recorder.calls[call]

@@ -32,7 +32,7 @@ from ...schedule.library.candidate import Call as LibraryCall
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
 from ...schedule.plan_steps import Plan
-from ...tensors.symbolic_sizes import NUMBER, Formula, NoFormula, Point, Space
+from ...tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
 from ...tensors.tensor_types import TensorType
 from ..llvm.symbolic_size_kernel import SymbolicKernel
 from .generate_driver import DriverWriter

@@ -18,8 +18,8 @@ from ...schedule.loops.loop_ir import Kernel
 from ..loops.coalesce_loops import Box, simplify
 from ..loops.print_kernel import listing
 from . import vectorization_and_tiling as plans
+from .cache_rows_between_stages import store_in_scratch_rows
 from .loop_printer import LoopPrinter
-from .stage_scratch_rows import store_in_scratch_rows
 from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 

@@ -18,13 +18,13 @@ from ..loops.coalesce_loops import Box
 from . import reductions
 from .accumulator_loops import CHAIN, Slot, accumulate, fold_apart, grouped, operands
 from .expression_printer import Values
-from .lane_runs import Run, lane_runs
 from .llvm_types import memory, vector
 from .loop_invariant_scopes import Code
 from .reductions import Accumulator
 from .runtime_sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .scalar_operations import Operations
 from .target_machine import Host
+from .vector_and_tail_loops import Run, lane_runs
 from .vectorization_and_tiling import VectorPlan, is_across
 
 

@@ -21,17 +21,17 @@ from ...ops.scalar_ir import Access, Scalar, make
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_kernels import NativeKernel, bind
 from ...schedule.loops.loop_ir import Kernel, mapped_stages
-from ...tensors.symbolic_sizes import Formula, Space
+from ...tensors.fit_size_formulas import Formula, Space
 from ..loops.coalesce_loops import Box, accesses, remade
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.print_kernel import listing_of
 from . import vectorization_and_tiling as plans
+from .cache_rows_between_stages import store_in_scratch_rows
 from .compile_to_machine_code import object_code, symbols
 from .kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .loop_invariant_scopes import Code
 from .loop_printer import LoopPrinter
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
-from .stage_scratch_rows import store_in_scratch_rows
 from .target_machine import Host, host
 from .vectorization_and_tiling import VectorPlan
 

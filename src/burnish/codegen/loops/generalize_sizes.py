@@ -18,7 +18,7 @@ from typing import Any
 from ...ops.scalar_ir import Scalar, cast, const, make
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.dtypes import FLOATS
-from ...tensors.symbolic_sizes import Formula, NoFormula, Space, StructureDiffers
+from ...tensors.fit_size_formulas import Formula, NoFormula, Space, StructureDiffers
 from .coalesce_loops import Box, simplify_together
 
 

@@ -20,7 +20,7 @@ from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...schedule.loops.build_kernel import Launch
 from ...settings import current
-from ...tensors.symbolic_sizes import Point
+from ...tensors.fit_size_formulas import Point
 from .autotune_tiles import tuned
 from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, toolchain_key, without_comments
 from .gpu_timing import seconds_of

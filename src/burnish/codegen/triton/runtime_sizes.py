@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import add
 
 from ...ops.scalar_ir import Access, walk
-from ...tensors.symbolic_sizes import Formula, Point
+from ...tensors.fit_size_formulas import Formula, Point
 from ..loops.coalesce_loops import Box, accesses, expressions
 
 

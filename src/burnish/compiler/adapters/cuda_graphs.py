@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from ... import events
-from ...runtime.devices import gpus_of
+from ...runtime.gpus_of_inputs import gpus_of
 from ...tensors.compile_request import facts_of_input
 
 

@@ -23,7 +23,7 @@ from ...tensors.eager_strides import is_dense
 from ...tensors.lazy_graph_module import graph_module
 from ...tensors.tensor_types import TensorType
 from .. import CompiledFn
-from .eager_rng import run_eagerly_with_compiled_rng
+from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 
 GRAD_MODES = (torch._C._set_grad_enabled, torch.set_grad_enabled)
 OF_ANOTHER_TYPE = ("get_real", "get_imag", "view_as_real", "view_as_complex", "get_data", "data", "type")

@@ -28,7 +28,7 @@ from ...ir.graph import Alias, Graph, Node, Value, Write, map_values, values_in
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import VIEW
-from ...ops.eager_kernel_layouts import accepts_any_strides
+from ...ops.eager_operand_layouts import accepts_any_strides
 from ...ops.functional_overloads import factory_form, functional_form, is_factory
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
@@ -37,7 +37,7 @@ from ...tensors.tensor_types import TensorType, has_stride
 from ...tensors.views.as_strided_views import Strided, line_of
 from ...tensors.views.simplify_views import simplified
 from ...tensors.views.view_maps import Map, Maps, inverse, view_offset
-from ..trace.overlapping_memory import share_elements
+from ..trace.overlapping_operands import share_elements
 
 
 @dataclass(eq=False, slots=True)

@@ -15,12 +15,12 @@ from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
-from ...tensors.symbolic_sizes import GivenSize
+from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
-from .cudnn_batch_norm import CUDNN
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .operator_signature import declared, signature_of
+from .replace_cudnn_batch_norm import CUDNN
 from .storage_offsets import AS_STRIDED, beginnings, check_offset
 from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily

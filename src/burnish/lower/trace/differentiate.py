@@ -21,10 +21,10 @@ import torch
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.autograd_pieces import find_pieces, saves_anything
+from .aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .aten_tracer import AtenTracer
-from .derivatives import Closed, derivatives
 from .differentiate_pieces import add_pieces
-from .shared_gradients import LeafRecord, bases_of, views_of_tangents
+from .run_autograd import Closed, derivatives
 
 
 def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = ()) -> list[Any]:

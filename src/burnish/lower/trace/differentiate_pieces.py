@@ -24,9 +24,9 @@ from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.autograd_pieces import Edge, Piece, Pieces, Target, edge_of, who_reaches
 from ...tensors.tensor_types import TensorType
+from .aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .aten_tracer import AtenTracer
-from .derivatives import derivatives
-from .shared_gradients import LeafRecord, bases_of, views_of_tangents
+from .run_autograd import derivatives
 from .trace_tensor import TraceTensor, gradient_type
 
 Taken = dict[tuple[int, Target], Any]

@@ -17,7 +17,7 @@ import torch
 
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...ops.elementwise.python_numbers import NUMBER, name_of
+from ...ops.elementwise.live_scalar_nodes import NUMBER, name_of
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
 

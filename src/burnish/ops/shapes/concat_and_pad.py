@@ -20,7 +20,7 @@ from ..memory_format import CONTIGUOUS, copied, formatted, suggested
 from ..operator_record import NoRule, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select
 from .concat_lowering import OperandPart, Part, along, bordered, boxed, concat_rule, replaced_in
-from .index_functions import ElementPosition, index_function
+from .elements_from_index import ElementPosition, index_function
 
 # -- writing into a box ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
 from ..operator_record import NoRule, decomposition, shape
 from ..scalar_ir import Scalar, const, select
-from .index_functions import ElementPosition, index_function
+from .elements_from_index import ElementPosition, index_function
 
 Number = bool | int | float | complex
 

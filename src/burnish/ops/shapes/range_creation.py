@@ -14,7 +14,7 @@ from ...tensors.type_promotion import number_dtype
 from ..operator_record import NoRule, shape
 from ..scalar_ir import Scalar, cast
 from .creation import Number, made
-from .index_functions import ElementPosition, index_function
+from .elements_from_index import ElementPosition, index_function
 
 
 def range_type(

@@ -20,8 +20,8 @@ import torch
 
 from ...concurrency.compute_once import once
 from ...tensors.autograd_pieces import Edge, Pieces, edge_of, find_pieces
+from .aliased_gradients import Shown
 from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice, run_again
-from .shared_gradients import Shown
 from .symbolic_size_program import SymbolicProgram
 
 

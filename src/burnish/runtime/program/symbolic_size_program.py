@@ -18,7 +18,7 @@ import torch
 from ... import events
 from ...concurrency import fork_safe_locks
 from ...errors import InternalError
-from ...tensors.symbolic_sizes import ALIGNMENT
+from ...tensors.fit_size_formulas import ALIGNMENT
 from .program import BUILT_IN
 
 MOST_FRAMES = 32

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...tensors.symbolic_sizes import Point, slot_starts
+from ...tensors.fit_size_formulas import Point, slot_starts
 from ..linking.cuda_module_loader import SymbolicWords
 from .native_call_sequence import Join
 from .native_kernels import NativeKernel, Words

@@ -19,7 +19,7 @@ from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import REDUCTION_OF
-from ...tensors.symbolic_sizes import Space
+from ...tensors.fit_size_formulas import Space
 from ...tensors.views.view_maps import Reshape
 from ..target_machines import CPU, target_of
 from .fusion_groups import goes_along

@@ -25,13 +25,13 @@ from ...ops.burnish_primitives import CONV, RUN
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ..library.autotune_candidates import Choice
 from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
-from ..library.call_candidates.convolution_backward import ConvBackwardSpec
-from ..library.call_candidates.convolution_backward import seconds_of as gradient_seconds
+from ..library.call_candidates.convolution_backward_times import ConvBackwardSpec
+from ..library.call_candidates.convolution_backward_times import seconds_of as gradient_seconds
 from ..library.call_specs import ConvSpec, LinearSpec
 from ..library.gpu_convolution_times import seconds_of as seconds_on_gpu
 from ..library.measure_candidates import Clock
 from ..target_machines import CPU, target_of
-from .channels_last import channels_last_stride, is_channels_last
+from .channels_last_strides import channels_last_stride, is_channels_last
 from .propagate_channels_last import BACKWARD, Both, decided, links_of
 
 

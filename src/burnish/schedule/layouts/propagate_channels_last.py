@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ...ir.graph import Graph, Node, Value
 from ...tensors.tensor_types import TensorType
-from .channels_last import is_channels_last
+from .channels_last_strides import is_channels_last
 
 BACKWARD = "aten.convolution_backward.default"
 

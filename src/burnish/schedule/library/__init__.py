@@ -5,5 +5,5 @@
     prepared = chosen.prepare(weight, bias) if chosen.prepare else ()     # once
     chosen.run(x, *prepared)               # every call: the tensors that `chosen.operands` names, in that order
 
-`call_candidates.onednn.why_not_fused` says why the epilogue needs a kernel of our own after a plain call.
+`call_candidates.onednn_limits.why_not_fused` says why the epilogue needs a kernel of our own after a plain call.
 """

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import torch
 
-from .benchmark_proxy import shrunk, shrunk_weight
 from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
@@ -39,6 +38,7 @@ from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
 from .own_kernels.thin_product import MOST_ROWS
 from .own_kernels.thin_product import NAME as OWN_THIN
 from .own_kernels.token_attention import NAME as OWN_TOKEN
+from .shrink_benchmarks import shrunk, shrunk_weight
 
 SMALL = 50_000
 """With fewer operations the overhead of the call dominates, and eager's matmul has the least."""

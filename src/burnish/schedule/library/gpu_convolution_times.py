@@ -15,7 +15,7 @@ import torch
 
 from ... import events
 from .autotune_candidates import SMALL, Memory, candidates, memory
-from .call_candidates.convolution_backward import ConvBackwardSpec
+from .call_candidates.convolution_backward_times import ConvBackwardSpec
 from .call_specs import ConvSpec
 from .candidate import Candidate
 from .measure_candidates import Clock, Measured, bind, random_tensor

@@ -17,7 +17,7 @@ from ... import fuel
 from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, RUN
-from ...tensors.symbolic_sizes import ALIGNMENT
+from ...tensors.fit_size_formulas import ALIGNMENT
 from ..loops.build_kernel import Launch
 from ..plan_steps import Call, MakeView, Plan, Step
 from ..target_machines import target_of

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.graph import Value
-from ...tensors.symbolic_sizes import ALIGNMENT
+from ...tensors.fit_size_formulas import ALIGNMENT
 from .plan_arena import Span, lowest
 
 MOST = 200

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...tensors.symbolic_sizes import ALIGNMENT
+from ...tensors.fit_size_formulas import ALIGNMENT
 
 MANY = 500
 """With more spans than this, only `in_order` is tried."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import fuel
-from ...tensors.symbolic_sizes import Formula, Space, StructureDiffers, slot_starts
+from ...tensors.fit_size_formulas import Formula, Space, StructureDiffers, slot_starts
 from ..plan_steps import Plan
 from .liveness import lies_in_arena, liveness_of
 

@@ -20,7 +20,7 @@ from ...ir.frozen_values import state_values
 from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.index_functions import IndexFunction
+from ...ops.shapes.elements_from_index import IndexFunction
 from ..library.call_specs import QuantizedSpec
 from .loop_or_library_call import why_not_loop
 

@@ -9,10 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..versions.behavior import INSTRUCTIONS
-from . import arithmetic, calls, containers, control_flow, exceptions, generators, handler_registry, stack, variables
+from . import (
+    arithmetic,
+    calls,
+    containers,
+    control_flow,
+    exceptions,
+    generators,
+    handler_registry,
+    names_and_attributes,
+    stack,
+)
 
 version = importlib.import_module(f"..versions.{INSTRUCTIONS}", __package__)
-FAMILIES = (stack, variables, arithmetic, control_flow, calls, containers, exceptions, generators, version)
+FAMILIES = (stack, names_and_attributes, arithmetic, control_flow, calls, containers, exceptions, generators, version)
 
 
 def handler(opname: str) -> Callable:

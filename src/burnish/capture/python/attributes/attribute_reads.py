@@ -17,13 +17,13 @@ from ... import breaks
 from ...engine.object_lifetimes import store_class_fact
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING, Generator
-from ...numbers import numpy_kinds
+from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
 from ...numpy_calls import array_attributes, graph_arrays
 from .class_attributes import load_from_class, load_from_class_plainly, load_from_super
 from .function_attributes import load_from_function
 from .instance_attributes import load_from_instance, load_past_own_rules
-from .module_attributes import load_from_module
+from .python_module_attributes import load_from_module
 from .tensor_attributes import load_from_tensor
 
 NATIVE_TYPES = (
@@ -56,8 +56,8 @@ NATIVE_TYPES = (
             functools.partial,
         )
     )
-    | numpy_kinds.FACTS
-    | numpy_kinds.DTYPES
+    | numpy_types.FACTS
+    | numpy_types.DTYPES
 )
 
 
@@ -92,7 +92,7 @@ def _loader_for(kind: type) -> Any:
         return load_from_super
     if kind is MethodType:
         return _load_from_method
-    if kind in numpy_kinds.NUMBERS or kind is numpy_kinds.ARRAY:
+    if kind in numpy_types.NUMBERS or kind is numpy_types.ARRAY:
         return _load_from_numpy
     return load_from_instance
 
@@ -101,12 +101,12 @@ def _load_from_numpy(m: Any, obj: Any, name: str) -> Any:
     if graph_arrays.is_data(m, obj):
         answer = array_attributes.load(m, obj, name)
         return load_from_instance(m, obj, name) if answer is MISSING else answer
-    if type(obj) is not numpy_kinds.ARRAY:
+    if type(obj) is not numpy_types.ARRAY:
         return (_load_natively if m.heap.origin_of(obj) is None else load_from_instance)(m, obj, name)
     value = _load_natively(m, obj, name)
-    if type(value) is numpy_kinds.ARRAY:
+    if type(value) is numpy_types.ARRAY:
         m.arrays[id(value)] = value  # its transpose, say
-    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_kinds.DTYPES:
+    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_types.DTYPES:
         m.stop(breaks.OPAQUE_CALL, f".{name} of an array")
     return value
 

@@ -17,7 +17,7 @@ from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
-from ...pytorch import tensor_object_state
+from ...pytorch import tensor_hooks_and_data
 from .class_lookup import lookup
 from .instance_attributes import OF_DICTS, PROXIES
 
@@ -99,10 +99,10 @@ def _will_write_field(m: Any, obj: Any, name: str) -> None:
 def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     if name == "grad":
         return m.gradients.write(obj, value)
-    if name == "data" and tensor_object_state.set_data(m, obj, value) is None:
+    if name == "data" and tensor_hooks_and_data.set_data(m, obj, value) is None:
         return None
     if name == "requires_grad" and (
-        requires_it_already(m, obj, value) or tensor_object_state.set_requires_grad(m, obj, value) is None
+        requires_it_already(m, obj, value) or tensor_hooks_and_data.set_requires_grad(m, obj, value) is None
     ):
         return None
     found = lookup(m, type(obj), name)[0]

@@ -21,9 +21,9 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter.frames import MISSING
-from ...numbers import numpy_kinds
+from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ...pytorch import recorder_fast_path, torch_switches
 from .. import builtin_functions, context_variables, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
@@ -60,7 +60,7 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
 def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
     owner = function.__self__
     kind = type(owner)
-    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_kinds.ARRAY):
+    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_types.ARRAY):
         answer = recorder_fast_path.call(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs) if answer is MISSING else answer
     if kind in PLAIN_OWNERS:
@@ -75,12 +75,12 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
-    if kind in numpy_kinds.VALUES or kind is numpy_kinds.ARRAY or function in array_operations.FUNCTIONS:
-        answer = array_operations.call(m, function, args, kwargs)
+    if kind in numpy_types.VALUES or kind is numpy_types.ARRAY or function in numpy_dispatch.FUNCTIONS:
+        answer = numpy_dispatch.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if args and (type(args[0]) is numpy_kinds.ARRAY or type(args[0]) in numpy_kinds.NUMBERS):
-        answer = array_operations.make_tensor(m, function, args, kwargs)
+    if args and (type(args[0]) is numpy_types.ARRAY or type(args[0]) in numpy_types.NUMBERS):
+        answer = numpy_dispatch.make_tensor(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and function.__name__ == "apply":

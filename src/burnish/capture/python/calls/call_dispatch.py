@@ -23,8 +23,8 @@ from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING
-from ...numbers import numpy_kinds
-from ...numpy_calls import array_operations
+from ...numbers import numpy_types
+from ...numpy_calls import numpy_dispatch
 from ...pytorch import library_operators, opaque_nodes
 from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
@@ -62,8 +62,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(m, function.__func__, args, kwargs)
     if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
         return call(m, function.__origin__, args, kwargs)
-    if kind in numpy_kinds.FUNCTION_KINDS:
-        answer = array_operations.call(m, function, args, kwargs)
+    if kind in numpy_types.FUNCTION_KINDS:
+        answer = numpy_dispatch.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
     if isinstance(function, torch.jit.ScriptFunction):

@@ -21,14 +21,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
-from ...pytorch import (
-    collectives,
-    function_modes,
-    higher_order_functions,
-    opaque_nodes,
-    recorder_fast_path,
-    torch_switches,
-)
+from ...pytorch import collectives, function_modes, lambda_lifting, opaque_nodes, recorder_fast_path, torch_switches
 from ...pytorch.higher_order import inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
@@ -72,7 +65,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if answer is not MISSING:
             return answer
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
-        return higher_order_functions.call_transform(m, function, args, kwargs)
+        return lambda_lifting.call_transform(m, function, args, kwargs)
     if (
         is_leaf(function)
         and (is_pure_module(module) or not takes_user_code(args, kwargs))

@@ -14,7 +14,7 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import PUSHED
-from ...pytorch.modules import module_hooks, repeated_blocks
+from ...pytorch.modules import compiled_block_calls, module_backward_hooks
 from ..attributes.attribute_reads import load
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
@@ -68,7 +68,7 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
     has_global = any(GLOBAL_HOOKS)
     has_global_backward = has_global and any(GLOBAL_HOOKS[:2])
     has_backward = bool(tables.get("_backward_hooks") or tables.get("_backward_pre_hooks") or has_global_backward)
-    if has_backward and (why := module_hooks.why_not_in_graph(m, module, has_global_backward)) is not None:
+    if has_backward and (why := module_backward_hooks.why_not_in_graph(m, module, has_global_backward)) is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{kind.__qualname__} has backward hooks, and {why}")
     origin = m.origins.get(id(module))
     members = None
@@ -84,8 +84,8 @@ def call_plain_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict
         or "_compiled_call_impl" in tables
     ):
         if tables.get("_compiled_call_impl") is not None:
-            if m.options.keeps_blocks and repeated_blocks.is_block(tables["_compiled_call_impl"]):
-                return repeated_blocks.call_block(m, module, args, kwargs)
+            if m.options.keeps_blocks and compiled_block_calls.is_block(tables["_compiled_call_impl"]):
+                return compiled_block_calls.call_block(m, module, args, kwargs)
             return m.call(module._call_impl, args, kwargs)
         return m.call(MethodType(MODULE_CALL, module), args, kwargs)
     if members is not None and id(members) not in m.without_hooks:

@@ -17,14 +17,14 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
-from ...engine.object_kinds import UNEXPOSED
-from ...guards.container_bases import elements_of, items_of
+from ...engine.value_or_identity import UNEXPOSED
+from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
-from ..operators import native_reads, value_kinds
+from ..operators import prepare_native_reads, value_kinds
 from . import torch_function_protocol
 
 
@@ -32,7 +32,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
     if function is torch._assert and args and type(args[0]) is bool:
         # Of a bool it is Python's own statement: no call of the graph, and the message is never shown.
-        return None if args[0] else m.plainly(function, *map(native_reads.settled, args))
+        return None if args[0] else m.plainly(function, *map(prepare_native_reads.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
@@ -62,7 +62,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
-        native_reads.check_key(m, value)
+        prepare_native_reads.check_key(m, value)
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
@@ -99,7 +99,7 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
-            native_reads.settle_all(m, value)
+            prepare_native_reads.settle_all(m, value)
             m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
 
@@ -110,7 +110,7 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if value_kinds.is_read_by_steps(m, value):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads the elements of a {type(value).__qualname__}")
         if type(value) is FunctionType:
-            native_reads.settle_all(m, (value.__defaults__, value.__kwdefaults__))  # which a signature shows
+            prepare_native_reads.settle_all(m, (value.__defaults__, value.__kwdefaults__))  # which a signature shows
         if function.__module__ in CALL_BACK and holds_user_objects(value):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of objects with methods of their own")
         if (

@@ -16,10 +16,10 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
-from ...pytorch import tensor_assertions, tensor_object_state, torch_calls
+from ...pytorch import tensor_assertions, tensor_hooks_and_data, torch_call_roles
 from ...subclasses import make_tensors
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
-from ..operators import native_reads
+from ..operators import prepare_native_reads
 from . import torch_function_protocol
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -45,10 +45,12 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not None:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
-    if not torch_calls.takes_live_numbers(function) and not torch_calls.is_filled_by_number(name, given, kwargs):
+    if not torch_call_roles.takes_live_numbers(function) and not torch_call_roles.is_filled_by_number(
+        name, given, kwargs
+    ):
         args = settle_arguments(m, name, args, kwargs, takes_sizes(m, name))
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
-    if name in torch_calls.STATE and not m.recorder.changes_its_own(
+    if name in torch_call_roles.STATE and not m.recorder.changes_its_own(
         name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
     ):
         # A break before the call: it may change an input that the graph so far was recorded with.
@@ -59,9 +61,9 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 def perform(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     seen = m.recorder.seen
     value = m.perform(function, *args, **kwargs)
-    if m.recorder.seen == seen and name not in torch_calls.FACTS:
+    if m.recorder.seen == seen and name not in torch_call_roles.FACTS:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
-        m.late(*torch_calls.break_of_hidden_call(name), value)
+        m.late(*torch_call_roles.break_of_hidden_call(name), value)
     return value
 
 
@@ -98,7 +100,7 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
         return read(m, function, name, args)
     if name == "numpy" and len(given) == 1:
         return MISSING if graph_arrays.why_not_shown(m, tensor) else graph_arrays.answer_array_of(m, tensor)
-    if name == "retain_grad" and len(given) == 1 and tensor_object_state.retain_grad(m, tensor) is None:
+    if name == "retain_grad" and len(given) == 1 and tensor_hooks_and_data.retain_grad(m, tensor) is None:
         return None
     return MISSING
 
@@ -113,7 +115,7 @@ def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_n
                 and m.symbolic_sizes.takes(a, name)
                 or takes_graph_numbers
                 and graph_numbers.is_graph_number(a)
-                else native_reads.settled(a)
+                else prepare_native_reads.settled(a)
                 for a in args
             ]
         )
@@ -126,8 +128,13 @@ def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_n
 def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """The answer to a question for a size that is open; None where the call is to be made."""
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
-    if given and type(given[0]) in TENSOR_TYPES and name in torch_calls.FACTS and name not in torch_calls.SIZELESS:
-        arguments = (*map(native_reads.settled, given[1:]), *kwargs.values())
+    if (
+        given
+        and type(given[0]) in TENSOR_TYPES
+        and name in torch_call_roles.FACTS
+        and name not in torch_call_roles.SIZELESS
+    ):
+        arguments = (*map(prepare_native_reads.settled, given[1:]), *kwargs.values())
         answer = m.unbacked_sizes.asked(name, given[0], arguments)
         return m.symbolic_sizes.asked(name, given[0], arguments) if answer is None and m.symbolic_sizes else answer
     return None
@@ -138,4 +145,6 @@ def is_required_now(m: Any, given: tuple, kwargs: dict) -> bool:
     tensor, flags = given[0], (*given[1:], *kwargs.values()) or (True,)
     if type(tensor) not in TENSOR_TYPES or not m.knows(tensor) or len(flags) != 1:
         return False
-    return tensor.requires_grad is flags[0] or tensor_object_state.set_requires_grad(m, tensor, flags[0]) is not MISSING
+    return (
+        tensor.requires_grad is flags[0] or tensor_hooks_and_data.set_requires_grad(m, tensor, flags[0]) is not MISSING
+    )

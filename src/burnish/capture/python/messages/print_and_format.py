@@ -17,12 +17,12 @@ import torch
 from ... import breaks
 from ...guards import value_bases
 from ...interpreter.frames import MISSING
-from ...numbers import live_scalars, numpy_kinds
+from ...numbers import live_scalars, numpy_types
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from ..attributes.class_lookup import lookup
-from ..operators import native_reads, value_kinds
+from ..operators import prepare_native_reads, value_kinds
 from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
 
@@ -42,8 +42,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
         return size_text(value)
     if kind in value_kinds.SIMPLE:
         return m.plainly(convert, value)
-    if kind in numpy_kinds.VALUES:
-        return array_operations.apply(m, convert, value)
+    if kind in numpy_types.VALUES:
+        return numpy_dispatch.apply(m, convert, value)
     if isinstance(value, Live):
         return (
             m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
@@ -63,7 +63,7 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         if not _holds_printable_objects(value):
-            native_reads.settle_all(m, value)
+            prepare_native_reads.settle_all(m, value)
             return m.plainly(convert, value)
         if _is_being_shown(m, value):
             return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
@@ -89,14 +89,14 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
 def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     args = m.heap.read_field(value, "args", lambda: value.args)
     m.heap.expose(args)
-    native_reads.check_numbers(m, args)
+    prepare_native_reads.check_numbers(m, args)
     if convert is str and len(args) == 1 and lookup(m, type(value), "__str__")[1] is BaseException:
         return text_of(m, str, args[0])
     if convert is str and isinstance(value, BaseExceptionGroup):
         args = args[:1]  # and how many there are
     if _holds_printable_objects(args):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} that holds an object")
-    native_reads.settle_all(m, args)
+    prepare_native_reads.settle_all(m, args)
     return m.plainly(convert, value)
 
 
@@ -110,7 +110,7 @@ SHOW_OTHERS = frozenset(
 def _shows_objects(m: Any, value: Any) -> bool:
     held = gc.get_referents(value)
     m.heap.expose([value, *held])
-    native_reads.settle_all(m, held)
+    prepare_native_reads.settle_all(m, held)
     return _holds_printable_objects(held)
 
 
@@ -129,10 +129,10 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
     if convert is not None:
         return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
     if spec and kind in value_kinds.NUMPY:
-        number = array_operations.python_number_of(m, value)
+        number = numpy_dispatch.python_number_of(m, value)
         if number is not MISSING:
             return format_value(m, number, None, spec)
-        native_reads.settle_all(m, value)
+        prepare_native_reads.settle_all(m, value)
     for name in ("__format__", "__str__", "__repr__"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):

@@ -14,12 +14,12 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.container_bases import has_key
+from ...guards.bypass_subclass_methods import has_key
 from ...numbers.live_scalars import Live
-from .. import iteration_builtins
+from .. import sequence_builtins
 from ..calls import native_calls
 from ..messages import print_and_format
-from ..operators import iteration, native_reads, subscripts, value_kinds
+from ..operators import iteration, prepare_native_reads, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
@@ -66,7 +66,7 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
         return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
     if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
-            native_reads.check_key(m, key)
+            prepare_native_reads.check_key(m, key)
     m.heap.expose(args)
     return m.made(m.perform(bound, *args))
 
@@ -94,7 +94,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        native_reads.check_key(m, args[0])
+        prepare_native_reads.check_key(m, args[0])
         args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
         key = args[0]
         if name == "__getitem__":
@@ -192,7 +192,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
         subscripts.check_place(m, args[0])
         subscripts.check_slice(m, args[0])
-        native_reads.settle_all(m, args[0])
+        prepare_native_reads.settle_all(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
@@ -208,11 +208,11 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
 
 
 def _has_objects(items: Any) -> bool:
-    return iteration_builtins.holds_objects(items)
+    return sequence_builtins.holds_objects(items)
 
 
 def _is_object(value: Any) -> bool:
-    return iteration_builtins.is_object(value)
+    return sequence_builtins.is_object(value)
 
 
 TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_polyfills.count_of}
@@ -220,9 +220,9 @@ TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_poly
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
-    native_reads.check_numbers(m, args)
+    prepare_native_reads.check_numbers(m, args)
     if name in SEARCHES:
-        native_reads.check_numbers(m, items)
+        prepare_native_reads.check_numbers(m, items)
     if isinstance(items, tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
         return m.call(TUPLE_SEARCHES[name], (items, *args), kwargs)
     answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
@@ -242,9 +242,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
     for value in args:
         if name not in KEYED_SET_METHODS:
             for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
-                native_reads.check_key(m, part)
+                prepare_native_reads.check_key(m, part)
         elif name == "add" or not isinstance(value, set):  # a set is looked up as an equal frozenset
-            native_reads.check_key(m, value)
+            prepare_native_reads.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)
     m.heap.expose(items)

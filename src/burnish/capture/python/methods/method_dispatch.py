@@ -22,8 +22,7 @@ from ...pytorch import function_modes
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
-from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text
-from .object_methods import (
+from .builtin_type_methods import (
     call_cached_function,
     call_class,
     call_inference_mode,
@@ -32,6 +31,7 @@ from .object_methods import (
     call_object,
     pure_method,
 )
+from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:

@@ -19,14 +19,14 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ..attributes.descriptor_binding import special_method
 from ..calls import torch_function_protocol
 from ..messages import print_and_format
 from ..polyfills import operator_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
-from .native_reads import check_key, expose, settle_all, settled
+from .prepare_native_reads import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
     BUILTIN_CONTAINERS,
@@ -71,7 +71,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         return _of_tensors(m, operation, left, right)
     if left_kind in NUMPY or right_kind in NUMPY:
-        return array_operations.apply(m, operation, left, right)
+        return numpy_dispatch.apply(m, operation, left, right)
     if isinstance(left, Live) or isinstance(right, Live):
         return _of_live_scalars(m, operation, left, right)
     return _of_objects(m, operation, left, right)
@@ -83,11 +83,11 @@ def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return by_protocol(m, operation, left, right)
     method, reflected, in_place = METHODS[operation]
     if type(right) in NUMPY and in_place is None and type(left) in TENSOR_TYPES:
-        answer = array_operations.on_tensor(m, operation, left, right)
+        answer = numpy_dispatch.on_tensor(m, operation, left, right)
         if answer is not MISSING:
             return answer
     if type(left) in NUMPY and type(right) in TENSOR_TYPES:
-        number = array_operations.python_number_of(m, left)
+        number = numpy_dispatch.python_number_of(m, left)
         if number is not MISSING:
             return binary(m, operation, number, right)
     if reflected and not isinstance(right, torch.Tensor):
@@ -227,7 +227,7 @@ def unary(m: Any, operation: Callable, value: Any) -> Any:
     if isinstance(value, Live):
         return m.plainly(operation, value)
     if type(value) in NUMPY:
-        return array_operations.apply(m, operation, value)
+        return numpy_dispatch.apply(m, operation, value)
     method = special_method(m, value, UNARY_METHODS[operation])
     if isinstance(method, types.MethodType):
         return m.call(method, (), {})

@@ -15,18 +15,18 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.container_bases import elements_of
+from ...guards.bypass_subclass_methods import elements_of
 from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import may_have_keys
-from ...numbers import numpy_kinds
+from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
-from .native_reads import check_key, expose
+from .prepare_native_reads import check_key, expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
 ITERATORS = frozenset(
@@ -73,7 +73,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
     kind = type(value)
     if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
         return False
-    if kind is Generator or array_operations.is_number(m, value):
+    if kind is Generator or numpy_dispatch.is_number(m, value):
         return True
     if kind in READABLE:
         return m.heap.is_outside_iterator(value)
@@ -104,8 +104,8 @@ def iterate(m: Any, value: Any) -> Any:
         return m.perform(iter, value)
     if isinstance(value, Live):
         return m.plainly(iter, value.settle())
-    if kind is numpy_kinds.ARRAY:
-        return m.plainly(iter, array_operations.elements(m, value))
+    if kind is numpy_types.ARRAY:
+        return m.plainly(iter, numpy_dispatch.elements(m, value))
     found, owner = lookup(m, kind, "__iter__")
     if found is enum.EnumMeta.__iter__:
         return m.plainly(iter, [*value])  # its own iterator is a native generator

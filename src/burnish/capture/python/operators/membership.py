@@ -15,7 +15,7 @@ from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 from ..polyfills import operator_polyfills
-from .native_reads import check_key, expose, settle_all, settled
+from .prepare_native_reads import check_key, expose, settle_all, settled
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
 
 CONSTANT_KEYS = frozenset((str, int))

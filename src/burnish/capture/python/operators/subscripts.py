@@ -16,19 +16,19 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.container_bases import has_key, length_of
+from ...guards.bypass_subclass_methods import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value, value_of
 from ...interpreter.frames import MISSING
-from ...numbers import constant_tensors, graph_numbers, numpy_kinds
+from ...numbers import constant_tensors, graph_numbers, numpy_types
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..polyfills import container_polyfills
-from . import iteration, native_reads, value_kinds
+from . import iteration, prepare_native_reads, value_kinds
 
 IN_ORDER = (list, collections.deque)
 
@@ -38,9 +38,9 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if type(key) is int and (kind is tuple or kind is torch.Size):
         return m.plainly(operator.getitem, container, key)
     if is_tensor(container):
-        native_reads.expose(m, key)
+        prepare_native_reads.expose(m, key)
         check_index(m, key)
-        key = array_operations.key_of_tensor(m, key)
+        key = numpy_dispatch.key_of_tensor(m, key)
         key = constant_tensors.with_limits(m, key)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
@@ -50,11 +50,11 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
             graph_numbers.settle_numbers(m, key)
         elif graph_numbers.is_graph_number(key):
             return m.perform(operator.getitem, container, key)
-        return m.perform(operator.getitem, container, native_reads.settled(key))
+        return m.perform(operator.getitem, container, prepare_native_reads.settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
-    if kind is numpy_kinds.ARRAY:
-        return array_operations.subscript(m, container, key)
+    if kind is numpy_types.ARRAY:
+        return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
     return subscript_natively(m, container, key)
@@ -67,9 +67,9 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         return m.perform(operator.getitem, container, key)
     if isinstance(key, Live):
         key = key.settle()
-    elif type(key) is slice or type(key) is tuple or type(key) in numpy_kinds.NUMBERS:
+    elif type(key) is slice or type(key) is tuple or type(key) in numpy_types.NUMBERS:
         check_slice(m, key)
-        native_reads.settle_all(m, key)
+        prepare_native_reads.settle_all(m, key)
     origin = m.heap.origin_of(container)
     if isinstance(container, (dict, types.MappingProxyType)):
         return subscript_dict(m, container, key, origin)
@@ -106,7 +106,7 @@ def check_slice(m: Any, key: Any) -> None:
 
 def check_place(m: Any, key: Any) -> None:
     """Stop before a list is changed at an index that Python would read from a tensor."""
-    native_reads.check_numbers(m, (key,))
+    prepare_native_reads.check_numbers(m, (key,))
     if is_tensor(key):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
@@ -147,7 +147,7 @@ def special_or_error(m: Any, obj: Any, name: str) -> Any:
 
 
 def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
-    native_reads.check_key(m, key)
+    prepare_native_reads.check_key(m, key)
     missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
     if origin is not None and not origin.complete:
         if m.heap.is_constant_key(key):
@@ -171,15 +171,15 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
 
 def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
     if isinstance(container, torch.Tensor):
-        native_reads.expose(m, key)
-        native_reads.expose(m, value)
+        prepare_native_reads.expose(m, key)
+        prepare_native_reads.expose(m, value)
         check_index(m, key)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
         m.perform(operator.setitem, container, key, graph_numbers.in_tensors_type(m, value, container))
         return None
-    if type(container) is numpy_kinds.ARRAY:
-        return array_operations.store_subscript(m, container, key, value)
+    if type(container) is numpy_types.ARRAY:
+        return numpy_dispatch.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
     return store_natively(m, container, key, value)
@@ -193,8 +193,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         key = key.settle()
     elif type(key) is slice:
         check_slice(m, key)
-        native_reads.settle_all(m, key)
-        native_reads.expose(m, value)
+        prepare_native_reads.settle_all(m, key)
+        prepare_native_reads.expose(m, value)
         if (
             isinstance(container, list)
             and not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
@@ -216,8 +216,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
 
 
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
-    native_reads.check_key(m, key)
-    key = native_reads.settled(key)
+    prepare_native_reads.check_key(m, key)
+    key = prepare_native_reads.settled(key)
     origin = m.heap.origin_of(table)
     if origin is not None:
         if m.heap.is_constant_key(key):
@@ -240,10 +240,10 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
     if m.region is not None:
         m.region.will_write(container)
     check_slice(m, key)
-    native_reads.settle_all(m, key)
-    key = native_reads.settled(key)
+    prepare_native_reads.settle_all(m, key)
+    key = prepare_native_reads.settled(key)
     if isinstance(container, dict):
-        native_reads.check_key(m, key)
+        prepare_native_reads.check_key(m, key)
         origin = m.heap.origin_of(container)
         if origin is not None:
             if m.heap.is_constant_key(key) and has_key(container, key):

@@ -14,14 +14,14 @@ import torch
 from ... import breaks
 from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
-from ...numbers import live_scalars, tensor_extremes
+from ...numbers import live_scalars, min_max_of_tensors
 from ...numbers.constant_tensors import is_constant
 from ...numbers.live_scalars import Live
-from ...numpy_calls import array_operations
+from ...numpy_calls import numpy_dispatch
 from ...pytorch import tensor_assertions
 from ..attributes.class_lookup import lookup
 from ..polyfills import operator_polyfills
-from .native_reads import settled
+from .prepare_native_reads import settled
 from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
 
 
@@ -51,7 +51,7 @@ def truth(m: Any, value: Any) -> Any:
     if isinstance(value, Live):
         return truth_of_live(value)
     if kind in NUMPY:
-        return array_operations.apply(m, bool, value)
+        return numpy_dispatch.apply(m, bool, value)
     found = truth_method(m, value)
     if found is not None:
         answer = m.call(
@@ -83,7 +83,7 @@ def truth_of_live(value: Any) -> bool:
 
 def same(m: Any, left: Any, right: Any) -> bool:
     answer = left is right
-    if m.chosen and any(tensor_extremes.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
+    if m.chosen and any(min_max_of_tensors.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
         m.stop(breaks.DATA_BRANCH, "which of its arguments min() or max() returns")
     if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
         return answer

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from ...engine.interpreted_or_native import is_trusted_type, is_user_type
-from ...guards.container_bases import elements_of, items_of
+from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
 from ...interpreter.frames import Generator
-from ...numbers import numpy_kinds
+from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 
@@ -47,7 +47,7 @@ SIMPLE = frozenset(
         torch.memory_format,
     )
 )
-NUMPY = numpy_kinds.VALUES | {numpy_kinds.ARRAY}
+NUMPY = numpy_types.VALUES | {numpy_types.ARRAY}
 NUMBERS_OF_PYTHON = frozenset((int, float, bool))
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 CHANGEABLE = (list, dict, set, collections.deque)

@@ -21,7 +21,7 @@ import torch
 from ....runtime.segments import ResultsChanged
 from ... import breaks
 from ...engine.break_signals import Late
-from ...engine.recorded_calls import NotRecordable
+from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_reads import CHANGING, Names, why_not_traceable

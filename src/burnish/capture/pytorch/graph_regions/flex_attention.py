@@ -25,7 +25,7 @@ from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
 from ... import breaks
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING

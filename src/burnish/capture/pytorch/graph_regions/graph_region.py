@@ -20,9 +20,9 @@ import torch
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import Stop
-from ...engine.graph_builder import build_graph
+from ...engine.build_fx_graph import build_graph
 from ...engine.graph_recorder import Recorder
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...python.trace_rollback import CallStart
 from ..activation_checkpointing import written
 

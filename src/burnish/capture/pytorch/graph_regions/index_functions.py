@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from .graph_region import GraphRegion
 

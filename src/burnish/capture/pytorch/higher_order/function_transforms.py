@@ -25,19 +25,19 @@ from torch.utils import _pytree as pytree
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import Late, Stop
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
 from ...numbers.live_scalars import Expression, Live
 from ...python.calls import function_calls
-from ...python.operators import native_reads
+from ...python.operators import prepare_native_reads
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..custom_functions.autograd_function_reads import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
 from .lowered_calls import LoweredCalls
-from .nested_calls import call_nested, landing_place
+from .native_callbacks import call_nested, landing_place
 from .undo_log import UndoLog
 
 DIRECT = frozenset("jvp vjp".split())
@@ -101,7 +101,7 @@ class Transform:
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
         ``x**n``, torch computes others."""
-        native_reads.settle_all(self.m, (args, kwargs))
+        prepare_native_reads.settle_all(self.m, (args, kwargs))
         self.lowered.current = function, args, kwargs
 
     # ---- native code
@@ -133,7 +133,7 @@ class Transform:
         m = self.m
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
-            native_reads.settle_all(m, value)
+            prepare_native_reads.settle_all(m, value)
         args, kwargs = mapped((args, kwargs), Live, lambda number: number)
         if is_transformed(function):
             function = self.made_again(function)

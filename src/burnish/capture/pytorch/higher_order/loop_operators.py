@@ -23,16 +23,16 @@ from torch.utils import _pytree as pytree
 from ....runtime.eager.loop_operators import LoopOperator
 from ... import breaks
 from ...engine.break_signals import Late, Stop
-from ...engine.graph_builder import GRAPH_NAME
-from ...engine.recorded_calls import Call, Handle
+from ...engine.build_fx_graph import GRAPH_NAME
+from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
-from ...python.operators import native_reads
+from ...python.operators import prepare_native_reads
 from ...python.polyfills import loop_polyfills
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
-from .nested_calls import call_natively, landing_place, run_nested
+from .native_callbacks import call_natively, landing_place, run_nested
 
 NAMES = {"scan": ("scan_combine_fn",), "while_loop": ("cond_fn", "body_fn"), "map": ("map_body",)}
 """The names of the graphs, as `torch.compile` gives them."""
@@ -60,7 +60,7 @@ class Functions(Branch):
 
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """The graphs take tensors, so numbers that may differ in the next call are constants."""
-        native_reads.settle_all(self.m, (args, kwargs))
+        prepare_native_reads.settle_all(self.m, (args, kwargs))
         super().will_call(function, args, kwargs)
 
     def number(self, handle: Handle) -> Any:

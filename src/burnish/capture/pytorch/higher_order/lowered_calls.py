@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import breaks
 from ...engine.break_signals import Stop
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.program_errors import call_for_program, internal
-from .. import torch_calls
+from .. import torch_call_roles
 
 DETACH = torch.ops.aten.detach.default
 INDEX = torch.ops.aten.index.Tensor
@@ -120,7 +120,7 @@ class LoweredCalls(TorchDispatchMode):
         )
 
     def detaches(self) -> bool:
-        return self.current is not None and torch_calls.name_of(self.current[0]) in DETACHING
+        return self.current is not None and torch_call_roles.name_of(self.current[0]) in DETACHING
 
     def register(self, made: Any, call: int, path: tuple, handles: list[Handle]) -> None:
         if isinstance(made, torch.Tensor):

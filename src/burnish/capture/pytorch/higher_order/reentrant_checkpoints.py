@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ....runtime.argument_trees import tensors_in
-from ...engine.recorded_calls import Handle
+from ...engine.torch_call_records import Handle
 
 
 def why_not_alike(args: tuple, kwargs: dict) -> str | None:

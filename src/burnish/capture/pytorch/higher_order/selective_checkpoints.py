@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...engine.break_signals import Late, Stop
 from ...interpreter.frames import Raised
 from ..custom_functions.autograd_function_writes import written_by
-from .nested_calls import run_nested
+from .native_callbacks import run_nested
 
 CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)
 CACHED = getattr(torch_checkpoint, "_CachedTorchDispatchMode", None)

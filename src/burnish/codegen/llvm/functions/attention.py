@@ -24,11 +24,11 @@ from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host, host
+from .argument_tables import words
 from .function_printer import FunctionPrinter
 from .gemm_microkernel import RUN_WORDS
 from .gemm_microkernel import WORDS as TILE_WORDS
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
-from .word_tables import words
 
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 

@@ -15,8 +15,8 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, 
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..target_machine import host
+from .argument_tables import load_offsets, load_words, words
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
-from .word_tables import load_offsets, load_words, words
 
 # The table: out, a, b, plan. The plan, in words; strides in bytes.
 PLAN = (

@@ -24,8 +24,8 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Product, 
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..target_machine import host, initialize
+from .argument_tables import load_offsets, load_pointers, load_words, words
 from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
-from .word_tables import load_offsets, load_pointers, load_words, words
 
 SERIAL = 300_000
 """Operations below which waking threads does not pay."""

@@ -21,7 +21,7 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..target_machine import host
-from .word_tables import load_pointers, load_words, words
+from .argument_tables import load_pointers, load_words, words
 
 GRAIN_BYTES = 64 << 10
 """The least bytes that a thread copies."""

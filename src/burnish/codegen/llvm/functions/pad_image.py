@@ -15,7 +15,7 @@ from ....tensors.tensor_types import TensorType
 from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..target_machine import host
-from .word_tables import load_words, words
+from .argument_tables import load_words, words
 
 SERIAL_BYTES = 64 << 10
 

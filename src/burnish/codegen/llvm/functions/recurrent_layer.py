@@ -22,9 +22,9 @@ from ..compile_to_machine_code import object_code
 from ..compile_to_machine_code import symbols as shared_symbols
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host, host
+from .argument_tables import words
 from .function_printer import FunctionPrinter
 from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, zeros
-from .word_tables import words
 
 TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
 

@@ -26,10 +26,10 @@ from ..compile_to_machine_code import symbols as shared_symbols
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_machine import Host, host
+from .argument_tables import load_pointers, load_words, words
 from .matmul import SERIAL
 from .thin_product_code import TABLE, Form, ThinCode, load_elements
 from .thin_product_columns import columns_form, columns_plan, print_columns
-from .word_tables import load_pointers, load_words, words
 
 BYTES_PER_CYCLE = 6
 """What a core reads from memory."""

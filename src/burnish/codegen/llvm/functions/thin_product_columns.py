@@ -14,8 +14,8 @@ from ....tensors.dtypes import NAMES
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_machine import Host
+from .argument_tables import load_pointers, load_words
 from .thin_product_code import TABLE, Form, ThinCode, load_elements
-from .word_tables import load_pointers, load_words
 
 LONGEST_CHAIN = 64
 """Products that are added up before the sum goes to memory."""

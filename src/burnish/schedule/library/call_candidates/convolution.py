@@ -21,12 +21,12 @@ import torch
 
 from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
-from ...layouts.channels_last import channels_last_stride, is_channels_last, with_axis
+from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
 from ..own_kernels.own_kernel_candidates import NAME as OWN
 from ..own_kernels.own_kernel_candidates import own_convolution
-from . import mkl, onednn
+from . import mkl, onednn_limits
 from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, native_product, packed_names, with_epilogue
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -35,7 +35,7 @@ aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 def convolution_candidates(spec: ConvSpec) -> Iterator[Candidate]:
     """All ways to compute the spec, eager's first."""
     yield eager(spec)
-    if onednn.why_not_fused(spec) is None:
+    if onednn_limits.why_not_fused(spec) is None:
         yield from _onednn(spec)
     if why_not_pointwise(spec) is None:
         if is_channels_last(spec.x):
@@ -165,7 +165,7 @@ def in_two_dimensions(spec: ConvSpec) -> ConvSpec:
 def _onednn_call(spec: ConvSpec, weight: Operand) -> Call:
     bias = BIAS if spec.bias else None
     stride, padding, dilation = list(spec.stride), list(spec.padding), list(spec.dilation)
-    name, numbers, algorithm = onednn.attribute(spec.activation)
+    name, numbers, algorithm = onednn_limits.attribute(spec.activation)
     if spec.transposed:
         return Call(
             mkldnn._convolution_transpose_pointwise.default,

@@ -28,7 +28,7 @@ from ..own_kernels import matmul_tiling_and_packing
 from ..own_kernels.matmul_tiling_and_packing import Step
 from ..own_kernels.own_kernel_candidates import own_linear
 from ..own_kernels.thin_product import own_thin
-from . import mkl, onednn
+from . import mkl, onednn_limits
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
@@ -41,7 +41,7 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
     yield eager(spec, output)
     if why_not_onto_residual(spec) is None:
         yield _onto_residual(spec, output)
-    if onednn.why_not_fused(spec) is None:
+    if onednn_limits.why_not_fused(spec) is None:
         rows = () if spec.x.is_contiguous else ("x",)
         if why_not_plain(spec.weight) is None:
             yield from_call("onednn", spec, _onednn_call(spec, WEIGHT), output, rows=rows)
@@ -136,7 +136,7 @@ def _onednn_call(spec: LinearSpec, weight: Operand) -> Call:
     bias = BIAS if spec.bias else None
     if spec.residual is not None:
         return Call(mkldnn._linear_pointwise.binary, (X, RESIDUAL, weight, bias, "add"))
-    return Call(mkldnn._linear_pointwise.default, (X, weight, bias, *onednn.attribute(spec.activation)))
+    return Call(mkldnn._linear_pointwise.default, (X, weight, bias, *onednn_limits.attribute(spec.activation)))
 
 
 def packed_names(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ..call_specs import LinearSpec, MatmulSpec
 from ..candidate import Call, Candidate, Operand, from_call
 from ..own_kernels.matmul_tiling_and_packing import Step
 from ..own_kernels.own_kernel_candidates import own_batched
-from . import mkl, onednn
+from . import mkl, onednn_limits
 from .linear import native_product, why_not_plain
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -42,9 +42,9 @@ def _plain(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
     call = Call(aten.mm.default, (A, B), out=aten.mm.out)
     yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b))
     linear = as_linear(spec)
-    if onednn.why_not(linear) is None and why_not_plain(linear.weight) is None:
+    if onednn_limits.why_not(linear) is None and why_not_plain(linear.weight) is None:
         weight = Operand("b", linear.weight.shape, linear.weight.stride)
-        call = Call(mkldnn._linear_pointwise.default, (A, weight, None, *onednn.attribute(None)))
+        call = Call(mkldnn._linear_pointwise.default, (A, weight, None, *onednn_limits.attribute(None)))
         yield from_call("onednn", spec, call, output)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from ....ops.scalar_ir import Scalar
 from ....tensors.tensor_types import TensorType, has_stride
-from ...layouts.channels_last import channels_last_stride
+from ...layouts.channels_last_strides import channels_last_stride
 from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from . import matmul_tiling_and_packing

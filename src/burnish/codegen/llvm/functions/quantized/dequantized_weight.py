@@ -17,8 +17,8 @@ from ...compile_to_machine_code import symbols as shared_symbols
 from ...llvm_types import memory, register
 from ...scalar_operations import Operations
 from ...target_machine import Host, host
+from ..argument_tables import words
 from ..thin_product import BYTES_PER_CYCLE
-from ..word_tables import words
 from .quantized_product import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 

@@ -19,8 +19,8 @@ from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import object_code
 from ...compile_to_machine_code import symbols as shared_symbols
 from ...target_machine import Host, host
+from ..argument_tables import words
 from ..thin_product import BYTES_PER_CYCLE
-from ..word_tables import words
 from .quantized_product import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 FOUR_PAIRS = {512: "llvm.x86.avx512.vpdpbusd.512", 256: "llvm.x86.avx512.vpdpbusd.256"}

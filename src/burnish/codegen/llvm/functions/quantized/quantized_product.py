@@ -27,10 +27,10 @@ from ...compile_to_machine_code import symbols as shared_symbols
 from ...llvm_types import memory, size
 from ...scalar_operations import Operations
 from ...target_machine import Host, host
+from ..argument_tables import words
 from ..function_printer import FunctionPrinter
 from ..matmul import SERIAL
 from ..thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
-from ..word_tables import words
 
 BLOCK_UNITS = 8
 """Units that are added up in one lane before the sum is added to the row's, where the row has one scale."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..guards.container_bases import elements_of, items_of
-from .object_kinds import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
+from ..guards.bypass_subclass_methods import elements_of, items_of
 from .object_lifetimes import Origin
+from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 
 if TYPE_CHECKING:
     from .heap import Heap

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..guards.object_sources import Source
 from ..guards.value_bases import base_of_value, has_value, value_of
 from ..numbers.live_scalars import Expression
-from .object_kinds import METHOD_WRAPPER
+from .value_or_identity import METHOD_WRAPPER
 
 if TYPE_CHECKING:
     from .heap import Heap

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...runtime.eager import tensor_object_state as steps
 from .. import breaks
-from ..engine.recorded_calls import Call, Handle
+from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live

@@ -17,23 +17,23 @@ import torch
 
 from .. import breaks
 from ..interpreter.frames import MISSING
-from ..numbers import numpy_arrays, numpy_constants
-from ..numbers.numpy_kinds import ARRAY, NUMBERS
-from . import array_attributes, array_calls, graph_arrays
+from ..numbers import constant_arrays, numpy_folding
+from ..numbers.numpy_types import ARRAY, NUMBERS
+from . import array_attributes, graph_arrays, numpy_to_torch
 from .graph_arrays import is_data, tensor_of
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """The result of a function, class or method of NumPy, or MISSING."""
-    answer = numpy_constants.call(m, function, args, kwargs)
+    answer = numpy_folding.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
     owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
     if function in QUESTIONS and len(args) == 1 and not kwargs and type(args[0]) is ARRAY:
         return array_attributes.load(m, args[0], QUESTIONS[function])
     if type(owner) is not ARRAY and type(owner) not in NUMBERS:
-        return array_calls.call(m, function, args, kwargs)
-    answer = array_calls.call_method(m, owner, function.__name__, args, kwargs)
+        return numpy_to_torch.call(m, function, args, kwargs)
+    answer = numpy_to_torch.call_method(m, owner, function.__name__, args, kwargs)
     if answer is MISSING and is_data(m, owner):
         m.stop(breaks.OPAQUE_CALL, f"call of {type(owner).__qualname__}.{function.__name__}")
     return answer
@@ -44,18 +44,18 @@ def apply(m: Any, operation: Callable, *operands: Any) -> Any:
     if operation in FROM_MATH and operands and is_data(m, operands[0]):
         return m.call(operation, (number_of(m, float, operands[0]), *operands[1:]), {})
     if not any([is_data(m, operand) for operand in operands]):
-        if operation in numpy_constants.IN_PLACE and is_own(m, operands[0]) and are_constant(m, operands):
-            return m.plainly(operation, *map(numpy_constants.settled, operands))
-        return numpy_constants.apply(m, operation, *operands)
+        if operation in numpy_folding.IN_PLACE and is_own(m, operands[0]) and are_constant(m, operands):
+            return m.plainly(operation, *map(numpy_folding.settled, operands))
+        return numpy_folding.apply(m, operation, *operands)
     if operation is bool:
         m.stop(breaks.DATA_BRANCH, "the truth of an array")
     if operation in (str, repr, format):
         m.stop(breaks.DATA_READ, "the text of an array")
-    return array_calls.apply(m, operation, *operands)
+    return numpy_to_torch.apply(m, operation, *operands)
 
 
 def are_constant(m: Any, values: Any) -> bool:
-    return all([numpy_constants.is_constant(m, value) for value in values])
+    return all([numpy_folding.is_constant(m, value) for value in values])
 
 
 def on_tensor(m: Any, operation: Callable, tensor: Any, array: Any) -> Any:
@@ -63,10 +63,12 @@ def on_tensor(m: Any, operation: Callable, tensor: Any, array: Any) -> Any:
     if type(array) in NUMBERS:
         number = python_number_of(m, array)
         return MISSING if number is MISSING else m.binary(operation, tensor, number)
-    ufunc = array_calls.OPERATORS.get(operation)
-    if ufunc is None or not array_calls.holds_data(m, (tensor, array)):
+    ufunc = numpy_to_torch.OPERATORS.get(operation)
+    if ufunc is None or not numpy_to_torch.holds_data(m, (tensor, array)):
         return MISSING
-    return array_calls.computed(m, ufunc, array_calls.implementation_of(ufunc), (tensor, array), {}, asked=operation)
+    return numpy_to_torch.computed(
+        m, ufunc, numpy_to_torch.implementation_of(ufunc), (tensor, array), {}, asked=operation
+    )
 
 
 def python_number_of(m: Any, value: Any) -> Any:
@@ -81,13 +83,13 @@ KINDS: dict[str, type] = {"f": float, "i": int, "u": int}
 
 def is_own(m: Any, value: Any) -> bool:
     """Whether it is an array that was made from constants, in this trace."""
-    return type(value) is ARRAY and numpy_arrays.is_known(m, value) and m.heap.origin_of(value) is None
+    return type(value) is ARRAY and constant_arrays.is_known(m, value) and m.heap.origin_of(value) is None
 
 
 def subscript(m: Any, array: Any, key: Any) -> Any:
     if is_data(m, array) or is_data(m, key):
-        return array_calls.subscript(m, array, key)
-    return numpy_constants.apply(m, operator.getitem, array, key)
+        return numpy_to_torch.subscript(m, array, key)
+    return numpy_folding.apply(m, operator.getitem, array, key)
 
 
 def key_of_tensor(m: Any, key: Any) -> Any:
@@ -102,9 +104,9 @@ def key_of_tensor(m: Any, key: Any) -> Any:
 
 def store_subscript(m: Any, array: Any, key: Any, value: Any) -> Any:
     if is_own(m, array) and are_constant(m, (key, value)):
-        m.plainly(operator.setitem, array, numpy_constants.settled(key), numpy_constants.settled(value))
+        m.plainly(operator.setitem, array, numpy_folding.settled(key), numpy_folding.settled(value))
         return None
-    array_calls.store_subscript(m, array, key, value)
+    numpy_to_torch.store_subscript(m, array, key, value)
     return None
 
 
@@ -119,7 +121,7 @@ def is_number(m: Any, value: Any) -> bool:
 
 
 def length(m: Any, array: Any) -> Any:
-    if numpy_arrays.is_known(m, array):
+    if constant_arrays.is_known(m, array):
         return m.plainly(len, array)
     tensor = tensor_of(m, array)
     if tensor is None:
@@ -129,14 +131,14 @@ def length(m: Any, array: Any) -> Any:
 
 def elements(m: Any, array: Any) -> list:
     """What iteration over an array gives."""
-    if numpy_arrays.is_known(m, array):
-        return [numpy_arrays.note(m, part) for part in array]
-    return array_calls.elements(m, array)
+    if constant_arrays.is_known(m, array):
+        return [constant_arrays.note(m, part) for part in array]
+    return numpy_to_torch.elements(m, array)
 
 
 def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.from_numpy(array)`` and similar calls, or MISSING."""
-    answer = numpy_arrays.make_tensor(m, function, args, kwargs)
+    answer = constant_arrays.make_tensor(m, function, args, kwargs)
     if answer is not MISSING or function not in MAKERS or not is_data(m, args[0]):
         return answer
     tensor = tensor_of(m, args[0])
@@ -157,7 +159,7 @@ TORCH_DTYPES = frozenset((None, *graph_arrays.SHOWN, torch.bfloat16))
 
 QUESTIONS = {getattr(sys.modules["numpy"], name): name for name in ("shape", "ndim", "size") if NUMBERS}
 """Functions that ask for an attribute."""
-FUNCTIONS = numpy_constants.FUNCTIONS | array_calls.FUNCTIONS.keys() | {array_calls.EMPTY}
+FUNCTIONS = numpy_folding.FUNCTIONS | numpy_to_torch.FUNCTIONS.keys() | {numpy_to_torch.EMPTY}
 
 
 FROM_MATH = frozenset(each for each in vars(math).values() if isinstance(each, types.BuiltinFunctionType))

@@ -18,9 +18,9 @@ from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
 from ..ir.untraceable_graph import Untraceable
+from ..runtime.program.aliased_gradients import PassedOn, Shown
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
-from ..runtime.program.shared_gradients import PassedOn, Shown
 from ..schedule.memory.liveness import lies_in_arena
 from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
 from ..schedule.partition.partition_pieces import PieceBackward, partition_pieces

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars
-from ..python.operators import guard_expressions
+from ..python.operators import guard_runtime_functions
 from .interpreted_or_native import is_trusted_namespace
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def load_cell(tracer: Tracer, cell: Any) -> Any:
                 None,
                 (
                     live_scalars.Expression(
-                        guard_expressions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
+                        guard_runtime_functions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
                     ),
                     True,
                 ),

@@ -16,8 +16,8 @@ from ...tensors.compile_request import INPUT, UNBACKED, InputFacts
 from ...tensors.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
-from ..pytorch import torch_calls
-from .recorded_calls import Call, Handle
+from ..pytorch import torch_call_roles
+from .torch_call_records import Call, Handle
 
 if TYPE_CHECKING:
     from .graph_recorder import Recorder
@@ -68,7 +68,7 @@ class GraphBuilder:
         taken: set[str] = set()
         for i, handle in enumerate(self.recorder.inputs):
             words = handle.source.words() if hasattr(handle.source, "words") else str(handle.source)
-            name = torch_calls.identifier(words, i)
+            name = torch_call_roles.identifier(words, i)
             if name in taken:
                 name = f"{name}_{i}"
             taken.add(name)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ....ops.library.convolution import convolution_backward
+from ....ops.library.convolution_types import convolution_backward
 from ....ops.operator_record import NoRule
 from ....tensors.tensor_types import TensorType, contiguous_stride
-from ...layouts.channels_last import channels_last_stride, is_channels_last
+from ...layouts.channels_last_strides import channels_last_stride, is_channels_last
 from ..autotune_candidates import SMALL, estimate, key_of, memory
-from ..benchmark_proxy import LARGE, resized
 from ..call_specs import ConvSpec
 from ..candidate import Call, Candidate, Operand, from_call
+from ..shrink_benchmarks import LARGE, resized
 
 NAME = "convolution_backward"
 

@@ -26,7 +26,7 @@ import torch
 
 from .. import events
 from ..cli import cache_archive
-from ..frontend import compile_entry
+from ..frontend import late_bound_api
 from ..frontend.live_programs import forget_all
 from ..runtime.disk.disk_cache import disk_cache
 from .after_import import after_import, forget
@@ -134,7 +134,7 @@ OF_COMPILER: dict[str, Callable[[Any], Any]] = {
 
 def _explain(original: Any) -> Any:
     def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
-        explained = compile_entry.explain(f)
+        explained = late_bound_api.explain(f)
         return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
 
     return explain

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ..engine.recorded_calls import Call, Handle
+from ..engine.torch_call_records import Call, Handle
 from ..interpreter.frames import MISSING
-from .numpy_kinds import ARRAY, NUMBERS
+from .numpy_types import ARRAY, NUMBERS
 
 METHODS = frozenset(
     """

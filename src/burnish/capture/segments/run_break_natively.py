@@ -18,8 +18,8 @@ from ..engine.object_lifetimes import has_observable_finalization
 from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.emulated_frames import looks_at_frames
 from ..interpreter.frame_introspection import FRAME_CALLS
-from ..interpreter.frame_layout import SlotLayout, take_apart
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
+from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine, is_hashable
 
 

@@ -17,18 +17,18 @@ from .. import events
 from ..concurrency import fork_safe_locks
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
-from ..runtime.contest import pause_garbage_collection, warmup_status
-from ..runtime.devices import gpus_of
+from ..runtime.contest import pause_garbage_collection, warmup_counter
 from ..runtime.eager.tensor_object_state import let_functions_stand_alone, let_leaves_stand_alone, why_native
+from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.compile_request import request_of
-from ..tensors.symbolic_sizes import NoFormula
+from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
 from .adapters.autocast_off import autocast_is_on
-from .adapters.eager_rng import draws_as_eager, run_eagerly_with_compiled_rng
+from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import switches_left
 from .adapters.pipeline import Surroundings, adapted
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
@@ -228,7 +228,7 @@ class DeferredCompile:
             return self.compiled(*inputs)
         if autograd_is_watched():
             return self.eager(*inputs)
-        warmup_status.count_step()
+        warmup_counter.count_step()
         with self.lock:
             self.runs += 1
             if self.runs >= self.times and self.compiled is None:

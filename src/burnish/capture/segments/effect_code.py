@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.object_kinds import SINGLETON_IDS
 from ..engine.object_lifetimes import Origin
-from ..guards.container_bases import items_of
+from ..engine.value_or_identity import SINGLETON_IDS
+from ..guards.bypass_subclass_methods import items_of
 from ..interpreter.frames import cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame

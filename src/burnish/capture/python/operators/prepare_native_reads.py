@@ -16,9 +16,9 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_user_type
-from ...engine.object_kinds import UNEXPOSED
-from ...guards.container_bases import elements_of, items_of
-from ...numbers import numpy_arrays, numpy_kinds
+from ...engine.value_or_identity import UNEXPOSED
+from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...numbers import constant_arrays, numpy_types
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
 from . import user_keys
@@ -32,11 +32,11 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
         return
     if issubclass(kind, Live):
         value.settle()
-    elif kind in numpy_kinds.NUMBERS:
-        if numpy_arrays.may_vary(m, value):
+    elif kind in numpy_types.NUMBERS:
+        if constant_arrays.may_vary(m, value):
             m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
-    elif kind is numpy_kinds.ARRAY:
-        if not numpy_arrays.is_known(m, value):
+    elif kind is numpy_types.ARRAY:
+        if not constant_arrays.is_known(m, value):
             m.stop(breaks.DATA_READ, "an array that is read by native code")
     elif depth > 20:
         return
@@ -66,7 +66,7 @@ def expose(m: Any, value: Any) -> None:
 def check_numbers(m: Any, values: Any) -> None:
     """Stop where native code would read a number of NumPy's that is not guarded."""
     for value in elements_of(values):
-        if type(value) in numpy_kinds.NUMBERS:
+        if type(value) in numpy_types.NUMBERS:
             settle_all(m, value)
 
 
@@ -75,7 +75,7 @@ def check_key(m: Any, key: Any) -> None:
     kind = type(key)
     if kind in SIMPLE:
         return
-    if kind in numpy_kinds.NUMBERS:
+    if kind in numpy_types.NUMBERS:
         settle_all(m, key)
         return
     if kind.__hash__ is None:

@@ -24,9 +24,9 @@ from ..engine.break_signals import Late
 from ..engine.interpreted_or_native import OUR_PATH
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING, Raised
-from ..numbers import numpy_arrays, numpy_constants
+from ..numbers import constant_arrays, numpy_folding
 from ..numbers.live_scalars import Live
-from ..numbers.numpy_kinds import ARRAY, NUMBERS
+from ..numbers.numpy_types import ARRAY, NUMBERS
 from ..python.messages import warnings_warn
 from . import array_functions, graph_arrays, indexing, reductions, ufuncs
 from .graph_arrays import is_data, tensor_of
@@ -223,10 +223,10 @@ def answered(m: Any, value: Any) -> Any:
 
 def target_of(m: Any, array: Any) -> torch.Tensor:
     """The tensor whose memory an array shows that is about to be written to."""
-    if numpy_arrays.is_known(m, array) and m.heap.origin_of(array) is None:
-        numpy_arrays.make_tensor(m, torch.from_numpy, (array,), {})
+    if constant_arrays.is_known(m, array) and m.heap.origin_of(array) is None:
+        constant_arrays.make_tensor(m, torch.from_numpy, (array,), {})
     tensor = tensor_of(m, array)
-    if tensor is None or numpy_arrays.is_known(m, array) or m.region is not None:
+    if tensor is None or constant_arrays.is_known(m, array) or m.region is not None:
         refuse(m, "a write to an array", "torch cannot show its memory")
     return tensor  # type: ignore[return-value]
 
@@ -256,7 +256,7 @@ def check_arguments(m: Any, function: Callable, values: Any) -> None:
             check_arguments(m, function, value)
         elif type(value) is slice:
             check_arguments(m, function, (value.start, value.stop, value.step))
-        elif type(value) not in TENSOR_TYPES and not is_data(m, value) and not numpy_constants.is_constant(m, value):
+        elif type(value) not in TENSOR_TYPES and not is_data(m, value) and not numpy_folding.is_constant(m, value):
             refuse(m, name_of(function), f"an argument is a {type(value).__qualname__}")
 
 

@@ -15,12 +15,12 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type
-from ..guards.container_bases import elements_of
+from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, numpy_kinds, tensor_extremes
+from ..numbers import graph_numbers, live_scalars, min_max_of_tensors, numpy_types
 from ..numbers.live_scalars import Live
-from ..numpy_calls import array_operations
+from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import native_calls
@@ -41,8 +41,8 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.perform(len, value) if answer is None else answer
     if isinstance(value, Live):
         return m.plainly(len, value.settle())
-    if type(value) is numpy_kinds.ARRAY:
-        return array_operations.length(m, value)
+    if type(value) is numpy_types.ARRAY:
+        return numpy_dispatch.length(m, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
@@ -149,7 +149,7 @@ def _is_not_seen_into(items: Any) -> bool:
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        chosen = tensor_extremes.choose(m, builtin, args, kwargs)
+        chosen = min_max_of_tensors.choose(m, builtin, args, kwargs)
         if chosen is not MISSING:
             return chosen
         if len(args) == 1 and not kwargs and holds_graph_numbers(args[0]) and len(args[0]) > 1:

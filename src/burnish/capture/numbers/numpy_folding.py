@@ -21,9 +21,9 @@ import torch
 
 from .. import breaks
 from ..interpreter.frames import MISSING, Raised
-from . import numpy_arrays
+from . import constant_arrays
 from .live_scalars import Live
-from .numpy_kinds import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
+from .numpy_types import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
 
 PLAIN = frozenset((int, float, complex, bool, str, type(None), type(Ellipsis)))
 IN_PLACE = frozenset(
@@ -37,7 +37,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """The result of a function, class or method of NumPy, or MISSING if it is not a constant."""
     given = (*args, *kwargs.values())
     owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
-    if type(owner) in NUMBERS or numpy_arrays.is_known(m, owner) and function.__name__ in numpy_arrays.METHODS:
+    if type(owner) in NUMBERS or constant_arrays.is_known(m, owner) and function.__name__ in constant_arrays.METHODS:
         given = (owner, *given)
     elif function not in FUNCTIONS and function not in CLASSES:
         return MISSING
@@ -79,7 +79,7 @@ def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         raise Raised(error)
     m.answer = None
     for part in value if type(value) in SEQUENCES else (value,):
-        numpy_arrays.note(m, part)
+        constant_arrays.note(m, part)
     is_list = type(value) is list and getattr(function, "__name__", "") != "tolist"
     return value if not is_list and is_constant(m, value) else MISSING
 
@@ -93,9 +93,9 @@ def is_constant(m: Any, value: Any) -> bool:
     if kind is slice:
         return is_constant(m, (value.start, value.stop, value.step))
     if kind in NUMBERS:
-        return not numpy_arrays.may_vary(m, value)
+        return not constant_arrays.may_vary(m, value)
     if kind is ARRAY:
-        return numpy_arrays.is_known(m, value)
+        return constant_arrays.is_known(m, value)
     return (
         kind in PLAIN
         or kind in DTYPES

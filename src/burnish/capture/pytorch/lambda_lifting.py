@@ -19,7 +19,7 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
-from ..engine.object_kinds import GUARDED_KINDS
+from ..engine.value_or_identity import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_errors import fail

@@ -21,7 +21,7 @@ from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
-from ..operators import iteration, native_reads, truth_and_identity, value_kinds
+from ..operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
 from ..polyfills import iterator_polyfills, object_polyfills, operator_polyfills
 from .container_methods import dict_of_keys
 
@@ -40,7 +40,7 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
         and native_calls.is_user_object(args[0])
     ):
         return NotImplemented  # without inspecting it
-    native_reads.settle_all(m, owner)
+    prepare_native_reads.settle_all(m, owner)
     m.check_readable(method, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)

@@ -147,7 +147,7 @@ def with_compiled_rng(function: Callable) -> Callable:
 @once
 def interceptor() -> Any:
     """Made on the first draw, so that `ops` and `lower` are not imported before there is something to compile."""
-    from ...ops import operator_families, random_numbers  # noqa: F401  (families fills the records)
+    from ...ops import import_all_operators, random_numbers  # noqa: F401  (families fills the records)
     from ...ops.functional_overloads import functional_form
     from ...ops.operator_record import NoRule, Op, lookup
     from ...targets import cuda  # noqa: F401  (says whether numbers on a GPU are drawn so)

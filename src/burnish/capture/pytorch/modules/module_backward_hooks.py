@@ -1,4 +1,4 @@
-"""Backward hooks of modules, as three nodes around the module's calls: see ``runtime/eager/module_hooks.py``.
+"""Backward hooks of modules, as three nodes around the module's calls: see ``runtime/eager/module_backward_hooks.py``.
 
     hook_of_linear = MakeHook(linear)()          where torch makes its BackwardHook
     set_up_inputs(hook_of_linear, (x,))          hook.setup_input_hook(args)
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.utils.hooks import BackwardHook
 
-from ....runtime.eager import module_hooks as steps
+from ....runtime.eager import module_backward_hooks as steps
 from ... import breaks
-from ...engine.recorded_calls import Call, Handle
+from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 
