@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from burnish.schedule.library.autotune_candidates import Memory, candidates, choose
+from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
 from burnish.schedule.library.call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 from burnish.tensors.tensor_types import TensorType
@@ -193,7 +193,7 @@ def main() -> None:
 
 
 def report(shapes: Iterator[Counted], seconds: float, live: bool) -> None:
-    memory, total, start = Memory(), Total(), time.perf_counter()
+    memory, total, start = Measurements(), Total(), time.perf_counter()
     for count, spec in shapes:
         if live and isinstance(spec, LinearSpec | ConvSpec):
             spec = replace(spec, is_frozen=False)
@@ -208,7 +208,7 @@ def report(shapes: Iterator[Counted], seconds: float, live: bool) -> None:
     )
 
 
-def line(spec: Spec, seconds: float, memory: Memory) -> tuple[float, float]:
+def line(spec: Spec, seconds: float, memory: Measurements) -> tuple[float, float]:
     """Print a shape's line. Seconds of eager's kernel and of the chosen candidate."""
     choice = choose(spec, seconds=seconds, memory=memory, accept=lambda candidate: True)
     speeds = (

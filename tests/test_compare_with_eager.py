@@ -9,7 +9,7 @@ import burnish
 from burnish.compiler import compare_with_eager
 from burnish.errors import InternalError
 from burnish.ir.rewriter import Rewriter
-from burnish.lower.passes.canonicalize_products import CallNamer
+from burnish.lower.passes.canonicalize_products import ProductCanonicalizer
 from burnish.ops.scalar_ir import make
 from burnish.schedule import pipeline
 
@@ -24,13 +24,13 @@ def comparison(monkeypatch):
 @pytest.fixture
 def wrong_products(monkeypatch):
     """A pass that doubles each product."""
-    right = CallNamer.rewrite
+    right = ProductCanonicalizer.rewrite
 
     def rewrite(self, node, args, kwargs):
         made = right(self, node, args, kwargs)
         return made if made is None else self.build("mul.Tensor", made, 2)
 
-    monkeypatch.setattr(CallNamer, "rewrite", rewrite)
+    monkeypatch.setattr(ProductCanonicalizer, "rewrite", rewrite)
 
 
 def call_twice(f, *args):
@@ -82,7 +82,7 @@ def test_wrong_gradient_is_found(monkeypatch):
 
     def run(self):
         graph = right(self)
-        if isinstance(self, CallNamer):
+        if isinstance(self, ProductCanonicalizer):
             graph.outputs = [*graph.outputs[:1], *reversed(graph.outputs[1:])]
         return graph
 
@@ -99,7 +99,7 @@ def test_wrong_gradient_of_one_piece_is_found(monkeypatch):
 
     def run(self):
         graph = right(self)
-        if isinstance(self, CallNamer):
+        if isinstance(self, ProductCanonicalizer):
             graph.outputs = [*graph.outputs[:-2], *reversed(graph.outputs[-2:])]
         return graph
 

@@ -17,7 +17,7 @@ from burnish.codegen.llvm import compile_to_machine_code
 from burnish.compiler import compile_graph
 from burnish.runtime.disk import disk_cache
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
-from burnish.schedule.library.autotune_candidates import Memory, choose, key_of, memory
+from burnish.schedule.library.autotune_candidates import Measurements, choose, key_of, memory
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
 
@@ -185,7 +185,7 @@ def test_with_the_setting_off_nothing_is_cached(tmp_path):
 
 def test_measurements_are_read_back(tmp_path):
     spec = LinearSpec(*(TensorType.contiguous(shape, torch.float32) for shape in ((96, 64), (48, 64), (48,))))
-    first, second = Memory(), Memory()
+    first, second = Measurements(), Measurements()
     first.shelf = second.shelf = memory.shelf
     with settings.patch(cache=True, cache_dir=tmp_path):
         first.shelf.put(key_of(spec), "addmm=2; onednn=1")

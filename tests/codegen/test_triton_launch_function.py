@@ -110,7 +110,7 @@ def test_where_that_cannot_be_made_nothing_is_launched_and_it_is_said(capsys):
     launching("k", 1, driver.address)(described.address, 0, 1028)
     assert driver.launches == [] and cuda_module_loader.failure.value == cuda_module_loader.MISALIGNED
     with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
-        cuda_module_loader.complain()
+        cuda_module_loader.raise_launch_error()
     assert cuda_module_loader.failure.value == 0
 
 
@@ -125,7 +125,7 @@ def test_the_error_that_kept_it_from_being_made_is_the_cause():
     )
     launching("k", 1, driver.address)(described.address, 0, 1028)
     with pytest.raises(RuntimeError, match="multiple of 16 bytes") as caught:
-        cuda_module_loader.complain()
+        cuda_module_loader.raise_launch_error()
     assert str(caught.value.__cause__) == "no code for this" and driver.launches == []
 
 
@@ -158,7 +158,7 @@ def test_why_no_context_could_be_made_current_is_the_cause(monkeypatch):
     driver = Driver(1, answer=cuda_module_loader.NO_CONTEXT)
     launching("k", 1, driver.address)(described.address, 0, 1024)
     with pytest.raises(RuntimeError, match="201") as caught:
-        cuda_module_loader.complain()
+        cuda_module_loader.raise_launch_error()
     assert str(caught.value.__cause__) == "no such GPU"
 
 

@@ -151,11 +151,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     before = (
         cuda_module_loader.current_device,
         cuda_module_loader.current_stream,
-        cuda_module_loader.elsewhere,
+        cuda_module_loader.run_on_other_gpu,
         cuda_module_loader.explained,
     )
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
-    cuda_module_loader.elsewhere = elsewhere
+    cuda_module_loader.run_on_other_gpu = elsewhere
     nll_loss_in_loops.DEVICES["cpu"] = lambda: True
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
     with target_machines.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
@@ -167,7 +167,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,
-                cuda_module_loader.elsewhere,
+                cuda_module_loader.run_on_other_gpu,
                 cuda_module_loader.explained,
             ) = before
             cuda_module_loader.failure.value = 0

@@ -135,7 +135,7 @@ def test_each_is_timed_where_the_other_has_just_been():
 def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(monkeypatch):
     """Eager never runs beside the arena, and compiled code never beside what eager has left to malloc."""
     held, timed = set(), []
-    monkeypatch.setattr(arena_memory, "made", lambda: len(timed))  # the first call makes one
+    monkeypatch.setattr(arena_memory, "count_large_arenas", lambda: len(timed))  # the first call makes one
     monkeypatch.setattr(arena_memory, "give_back", lambda: held.discard("arena"))
     monkeypatch.setattr(arena_memory, "trim", lambda: held.discard("left"))
 

@@ -116,7 +116,7 @@ def test_orders_time_one_as_often_as_the_other_in_turns(order):
 
 def test_memory_is_given_back_where_earlier_calls_have_made_arenas(monkeypatch):
     given = []
-    monkeypatch.setattr(arena_memory, "made", lambda: 1)
+    monkeypatch.setattr(arena_memory, "count_large_arenas", lambda: 1)
     monkeypatch.setattr(arena_memory, "give_back", lambda: given.append(len(match.ran)))
     monkeypatch.setattr(arena_memory, "trim", lambda: None)
     first = LARGE_ORDER.index("C")

@@ -83,7 +83,13 @@ def once_before(function, kind):
 
 @pytest.mark.parametrize("kind", [LateError, RecursionError, ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize(
-    "owner,name", [(Heap, "admit"), (trace_segment, "close"), (trace_segment, "global_state"), (trace_segment, "after")]
+    "owner,name",
+    [
+        (Heap, "admit"),
+        (trace_segment, "close"),
+        (trace_segment, "global_state"),
+        (trace_segment, "machine_after_break"),
+    ],
 )
 @pytest.mark.parametrize("on_error", ["raise", "fallback"])
 def test_error_in_a_first_call_is_raised_and_the_next_call_compiles(owner, name, kind, on_error, monkeypatch):

@@ -15,7 +15,7 @@ from burnish.schedule.library.autotune_candidates import (
     MOST_ATTEMPTS,
     SMALL,
     WORTH,
-    Memory,
+    Measurements,
     candidates,
     choose,
     choose_thoroughly,
@@ -34,16 +34,16 @@ from .library_references import error, f32, make_inputs, reference, strided
 SPEC = LinearSpec(f32(32, 64), f32(48, 64), f32(48), is_frozen=True)
 
 
-def timed(seconds: dict[str, float], spec=SPEC) -> Memory:
+def timed(seconds: dict[str, float], spec=SPEC) -> Measurements:
     """A memory that has seen these seconds."""
-    memory = Memory()
+    memory = Measurements()
     memory.load({key_of(spec): "; ".join(f"{name}={time}" for name, time in seconds.items())})
     return memory
 
 
 def test_choice_is_right_and_was_measured():
     inputs = make_inputs(SPEC)
-    choice = choose(SPEC, seconds=0.002, memory=Memory())
+    choice = choose(SPEC, seconds=0.002, memory=Measurements())
     assert error(choice.candidate.run(*bind(choice.candidate, inputs)), reference(SPEC, inputs)) < 1e-5
     assert choice.seconds == choice.measured[choice.candidate.name] > 0
     assert choice.measured.keys() == {candidate.name for candidate in candidates(SPEC)}
@@ -70,7 +70,7 @@ def test_only_accepted_candidates_are_chosen():
 
 
 def test_measurement_is_remembered():
-    memory = Memory()
+    memory = Measurements()
     first = choose(SPEC, seconds=0.001, memory=memory)
     second = choose(replace(SPEC), seconds=0.001, memory=memory)
     assert second.measured == first.measured
@@ -114,13 +114,13 @@ def test_window_is_part_of_the_key():
 
 def test_memory_goes_to_text_and_back():
     memory = timed({"addmm": 1.5e-4, "onednn packed": 1e-4})
-    copy = Memory()
+    copy = Measurements()
     copy.load(memory.export())
     assert copy.export() == memory.export() == {key_of(SPEC): "addmm=0.00015; onednn packed=0.0001"}
 
 
 def test_text_that_is_no_measurement_is_passed_by():
-    memory = Memory()
+    memory = Measurements()
     memory.load({key_of(SPEC): "addmm", "other": "x=y", "third": ""})
     assert memory.export() == {}
     memory.load({key_of(SPEC): "a candidate of another version=1"})
@@ -139,7 +139,7 @@ def measurements(monkeypatch):
 
 def test_disturbed_measurement_is_not_exported_and_made_again(measurements):
     measurements += [Measured({"addmm": 5.0, "onednn": 4.0}, is_steady=False), Measured({"addmm": 1.0, "onednn": 2.0})]
-    memory = Memory()
+    memory = Measurements()
     first = choose(SPEC, seconds=0, memory=memory)
     assert (first.candidate.name, first.is_steady, memory.export()) == ("onednn", False, {})
     second = choose(SPEC, seconds=0, memory=memory)
@@ -150,7 +150,7 @@ def test_disturbed_measurement_is_not_exported_and_made_again(measurements):
 
 def test_of_disturbed_measurements_the_shorter_times_count_and_after_three_they_stand(measurements):
     measurements += [Measured({"addmm": first, "onednn": 10 - first}, is_steady=False) for first in (5.0, 7.0, 3.0)]
-    memory = Memory()
+    memory = Measurements()
     for _ in range(5):
         last = choose(SPEC, seconds=0, memory=memory)
     assert not measurements and last.measured == {"addmm": 3.0, "onednn": 3.0} and not last.is_steady
@@ -161,7 +161,7 @@ def test_what_was_disturbed_stands_against_what_is_likely_only_by_much(measureme
     times = {"addmm": 1.0, "onednn": 1.0, "onednn packed": 2.0}
     for is_steady, least, expected in ((False, 1.0, "onednn packed"), (True, 1.0, "addmm"), (False, 0.1, "addmm")):
         measurements.append(Measured(times | {"addmm": least}, is_steady=is_steady))
-        assert choose(SPEC, seconds=0, memory=Memory()).candidate.name == expected
+        assert choose(SPEC, seconds=0, memory=Measurements()).candidate.name == expected
 
 
 def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
@@ -177,7 +177,7 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
 
     monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "measure", lambda *_: slow.pop(0))
     slow = Slow([Measured({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
-    memory = Memory()
+    memory = Measurements()
     chosen = [choose(spec, seconds=0, memory=memory) for spec in others]
     assert len(slow) == 1, "two were measured, then it was seen that it leads nowhere"
     assert [c.candidate.name for c in chosen[:3]] == ["addmm", "addmm", chosen[-1].candidate.name]
@@ -240,12 +240,12 @@ def test_error_of_eager_is_the_callers():
 def test_small_work_is_left_to_eager_unmeasured():
     spec = LinearSpec(f32(2, 8), f32(8, 8), is_frozen=True)
     assert spec.flops < SMALL
-    choice = choose(spec, seconds=0.001, memory=Memory())
+    choice = choose(spec, seconds=0.001, memory=Measurements())
     assert (choice.candidate.name, choice.seconds, choice.measured) == ("mm", None, {})
 
 
 def test_one_row_of_a_large_weight_is_left_to_eager_unmeasured_where_no_kernel_of_ours_reads_it():
-    memory = Memory()
+    memory = Measurements()
     rows, columns = FROM_MEMORY // 8 // 512, 512
     weight = TensorType.contiguous((rows, columns), torch.float64)
     spec = LinearSpec(TensorType.contiguous((1, columns), torch.float64), weight, is_frozen=True)
@@ -261,7 +261,7 @@ def test_one_row_of_a_large_weight_is_left_to_eager_unmeasured_where_no_kernel_o
 def test_small_convolution_goes_to_our_own_kernel_unmeasured():
     pixel = TensorType.contiguous((1, 16, 1, 1), torch.float32)
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
-    memory = Memory()
+    memory = Measurements()
     choice = choose(spec, seconds=0.001, memory=memory)
     assert (
         choice.candidate.name == (OWN if matmul_tiling_and_packing.shape_here() else "convolution")
@@ -270,7 +270,7 @@ def test_small_convolution_goes_to_our_own_kernel_unmeasured():
 
 
 def test_single_candidate_is_not_measured():
-    memory = Memory()
+    memory = Measurements()
     batch = TensorType.contiguous((8, 64, 64), torch.float64)
     choice = choose(MatmulSpec(batch, batch), seconds=0.001, memory=memory)
     assert choice.candidate.name == "bmm" and choice.seconds is None and memory.export() == {}
@@ -329,7 +329,7 @@ def test_random_tensor_has_its_type():
 
 
 def test_many_threads_may_choose_at_once():
-    memory, choices = Memory(), []
+    memory, choices = Measurements(), []
     threads = [
         threading.Thread(target=lambda: choices.append(choose(SPEC, seconds=0.002, memory=memory))) for _ in range(6)
     ]
@@ -344,12 +344,12 @@ def test_many_threads_may_choose_at_once():
 
 def test_gradients_are_not_recorded_while_measuring():
     with torch.enable_grad():
-        assert choose(SPEC, seconds=0.001, memory=Memory()).measured
+        assert choose(SPEC, seconds=0.001, memory=Measurements()).measured
 
 
 def test_modes_of_the_caller_change_nothing():
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16):
-        choice = choose(SPEC, seconds=0.001, memory=Memory())
+        choice = choose(SPEC, seconds=0.001, memory=Measurements())
     assert choice.measured.keys() == {candidate.name for candidate in candidates(SPEC)}
 
 
@@ -374,7 +374,7 @@ def test_results_are_on_the_cpu_for_every_default_device(spec):
 def thoroughly(usual: dict[str, float], at_length: Measured, measurements: list) -> str:
     """The name of what is chosen where both measurements are given."""
     measurements += [Measured(usual), at_length]
-    return choose_thoroughly(SPEC, seconds=0, memory=Memory()).candidate.name
+    return choose_thoroughly(SPEC, seconds=0, memory=Measurements()).candidate.name
 
 
 def test_at_length_what_is_surely_faster_takes_the_place_of_the_usual_choice(measurements):
@@ -400,4 +400,4 @@ def test_at_length_small_convolutions_are_measured_too(measurements):
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
     other = candidates(spec)[0].name
     measurements.append(Measured({OWN: 1.0, other: 0.5}))
-    assert choose_thoroughly(spec, seconds=0, memory=Memory()).candidate.name == other
+    assert choose_thoroughly(spec, seconds=0, memory=Measurements()).candidate.name == other

@@ -11,7 +11,7 @@ from burnish.codegen.llvm.functions import matmul
 from burnish.ops.scalar_ir import const, make, select
 from burnish.schedule.fusion.epilogue_fusion import SUM
 from burnish.schedule.layouts.channels_last_strides import channels_last_stride
-from burnish.schedule.library.autotune_candidates import Memory, candidates, key_of, tuned
+from burnish.schedule.library.autotune_candidates import Measurements, candidates, key_of, tuned
 from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
@@ -277,7 +277,7 @@ def test_depthwise_kernels_have_one_shape_of_tiles():
 def test_tiles_that_are_surely_faster_are_taken(faster, is_taken):
     spec = linear(64, 256, 256)
     usual, other, *_ = tilings(spec).values()
-    memory = Memory()
+    memory = Measurements()
     memory.load({f"{key_of(spec)} tiles": f"{usual.name}=1.0; {other.name}={faster}"})
     found = tuned(spec, seconds=0.0, memory=memory)
     assert found.tiles == (other.spec.tiles if is_taken else None)

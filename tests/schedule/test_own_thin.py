@@ -12,7 +12,7 @@ from burnish.codegen.llvm.functions import thin_product
 from burnish.codegen.llvm.functions.thin_product_code import Form
 from burnish.codegen.llvm.target_machine import preset
 from burnish.runtime.program.native_kernels import load
-from burnish.schedule.library.autotune_candidates import Memory, candidates, choose
+from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import Measured, bind
@@ -156,7 +156,7 @@ def test_a_large_weight_is_measured_on_a_part_and_never_packed():
         seen.extend(offered)
         return Measured({candidate.name: 1.0 for candidate in offered} | {NAME: 0.5})
 
-    memory = Memory()
+    memory = Measurements()
     memory.pinned = pinned
     spec = LinearSpec(f32(1, 1024), f32(32000, 1024), is_frozen=True)
     assert choose(spec, seconds=0.001, memory=memory).candidate.name == NAME

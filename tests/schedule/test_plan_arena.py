@@ -5,14 +5,14 @@ import random
 from burnish.schedule.memory import plan_arena
 from burnish.schedule.memory.plan_arena import (
     WORTH,
-    Room,
     Span,
-    by_size,
-    in_order,
+    UnwrittenOutput,
+    assign_offsets,
     largest_first,
-    least_of,
-    one_by_one,
-    places,
+    memory_lower_bound,
+    place_by_size,
+    place_by_start,
+    place_greedily,
     with_rooms,
 )
 
@@ -42,7 +42,7 @@ def most_at_once(spans):
 def test_live_values_do_not_overlap():
     for seed in range(100):
         spans = drawn(seed)
-        for way in (in_order, by_size, places):
+        for way in (place_by_start, place_by_size, assign_offsets):
             found, total = way(spans)
             assert not overlapping(spans, found)
             assert total == max(at + span.size for at, span in zip(found, spans, strict=True))
@@ -51,12 +51,15 @@ def test_live_values_do_not_overlap():
 
 def test_a_gap_that_is_too_small_for_what_follows_is_not_lost():
     spans = [Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)]
-    assert in_order(spans)[1] == 1152
-    assert places(spans)[1] == 1024 == most_at_once(spans)
+    assert place_by_start(spans)[1] == 1152
+    assert assign_offsets(spans)[1] == 1024 == most_at_once(spans)
 
 
 def test_the_better_of_both_ways_is_taken():
-    both = [(in_order(spans)[1], by_size(spans)[1], places(spans)[1]) for spans in map(drawn, range(100))]
+    both = [
+        (place_by_start(spans)[1], place_by_size(spans)[1], assign_offsets(spans)[1])
+        for spans in map(drawn, range(100))
+    ]
     assert all(found == min(first, second) for first, second, found in both)
     assert len({first < second for first, second, _ in both}) == 2
 
@@ -64,13 +67,13 @@ def test_the_better_of_both_ways_is_taken():
 def test_long_lived_values_are_placed_before_larger_ones():
     """Placed after the two large ones, which overlap in time, it would be placed behind the small one, too."""
     spans = [Span(0, 5, 640), Span(1, 1, 768), Span(4, 6, 1280), Span(6, 7, 1344)]
-    assert one_by_one(spans, largest_first(spans))[1] > most_at_once(spans) == 2624
-    assert by_size(spans)[1] == 2624
+    assert place_greedily(spans, largest_first(spans))[1] > most_at_once(spans) == 2624
+    assert place_by_size(spans)[1] == 2624
 
 
 def test_of_very_many_only_one_way_is_tried(monkeypatch):
     monkeypatch.setattr(plan_arena, "MANY", 2)
-    assert places([Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)])[1] == 1152
+    assert assign_offsets([Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)])[1] == 1152
 
 
 SIZE = 4 * WORTH
@@ -82,19 +85,23 @@ def of_size(*steps):
 
 def test_values_use_output_buffers_that_are_written_later():
     chain = of_size((0, 1), (1, 2), (2, 3))
-    assert with_rooms(chain, [Room(2, SIZE)], [True] * 3, []) == ([0, 0, 0], SIZE, {1: 0})
+    assert with_rooms(chain, [UnwrittenOutput(2, SIZE)], [True] * 3, []) == ([0, 0, 0], SIZE, {1: 0})
 
 
 def test_nothing_is_moved_where_it_is_needed_longer_or_is_larger_or_may_not_move():
     chain = of_size((0, 1), (1, 2), (2, 3))
-    for room, movable in ((Room(0, SIZE), True), (Room(2, SIZE - 64), True), (Room(2, SIZE), False)):
-        assert with_rooms(chain, [room], [movable] * 3, []) == (*places(chain), {})
+    for room, movable in (
+        (UnwrittenOutput(0, SIZE), True),
+        (UnwrittenOutput(2, SIZE - 64), True),
+        (UnwrittenOutput(2, SIZE), False),
+    ):
+        assert with_rooms(chain, [room], [movable] * 3, []) == (*assign_offsets(chain), {})
 
 
 def test_a_room_is_not_used_before_its_time_where_that_takes_as_much():
-    chain, room = of_size((0, 1), (1, 2), (2, 3)), Room(2, SIZE)
+    chain, room = of_size((0, 1), (1, 2), (2, 3)), UnwrittenOutput(2, SIZE)
     with_much_at_first = [Span(0, 2, SIZE)]
-    assert with_rooms(chain, [room], [True] * 3, with_much_at_first) == (*places(chain), {})
+    assert with_rooms(chain, [room], [True] * 3, with_much_at_first) == (*assign_offsets(chain), {})
     with_much_at_last = [Span(3, 3, SIZE)]
     assert with_rooms(chain, [room], [True] * 3, with_much_at_last)[1] == SIZE
 
@@ -104,7 +111,7 @@ def test_rooms_hold_nothing_that_overlaps_or_stays_too_long():
     for seed in range(100):
         chance = random.Random(seed)
         spans = [Span(s.first, s.last, s.size * 64) for s in drawn(seed)]
-        rooms = [Room(chance.randrange(10, 40), chance.randrange(6000) * 64) for _ in range(4)]
+        rooms = [UnwrittenOutput(chance.randrange(10, 40), chance.randrange(6000) * 64) for _ in range(4)]
         movable = [chance.random() < 0.8 for _ in spans]
         starts, total, inside = with_rooms(spans, rooms, movable, [])
         for where in (None, *range(len(rooms))):
@@ -112,6 +119,6 @@ def test_rooms_hold_nothing_that_overlaps_or_stays_too_long():
             assert not overlapping([spans[k] for k in here], [starts[k] for k in here])
             assert all(starts[k] + spans[k].size <= (total if where is None else rooms[where].size) for k in here)
         assert all(movable[k] and spans[k].last <= rooms[room].last for k, room in inside.items())
-        assert least_of(spans, rooms, movable) <= total <= places(spans)[1] - WORTH * bool(inside)
+        assert memory_lower_bound(spans, rooms, movable) <= total <= assign_offsets(spans)[1] - WORTH * bool(inside)
         moved += bool(inside)
     assert moved > 50, moved

@@ -5,12 +5,19 @@ import random
 
 import pytest
 
-from burnish.schedule.layouts.propagate_channels_last import CONTIGUOUS, LAST, Both, Link, decided, total
+from burnish.schedule.layouts.propagate_channels_last import (
+    CONTIGUOUS,
+    LAST,
+    Link,
+    SecondsByLayout,
+    choose_layouts,
+    total,
+)
 
 
 def chain(*times, copy, source=CONTIGUOUS):
     links = [Link(k - 1 if k else source, k, copy) for k in range(len(times))]
-    return decided([Both(*both) for both in times], links)
+    return choose_layouts([SecondsByLayout(*both) for both in times], links)
 
 
 def test_what_is_worth_no_copy_by_itself_is_worth_one_for_all():
@@ -29,18 +36,18 @@ def test_inputs_keep_their_layout():
 
 
 def test_nothing_known_is_contiguous():
-    assert decided([Both(0.0, 0.0)] * 3, []) == [False] * 3
-    assert decided([], []) == []
+    assert choose_layouts([SecondsByLayout(0.0, 0.0)] * 3, []) == [False] * 3
+    assert choose_layouts([], []) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_sum_is_near_the_least_there_is(seed):
     """Beside all 2^8: no worse than all one way, and never far from the best."""
     draw = random.Random(seed)
-    times = [Both(draw.uniform(0.5, 1.5), draw.uniform(0.5, 1.5)) for _ in range(8)]
+    times = [SecondsByLayout(draw.uniform(0.5, 1.5), draw.uniform(0.5, 1.5)) for _ in range(8)]
     links = [
         Link(draw.choice([LAST, CONTIGUOUS, *range(k)]), k, draw.uniform(0, 0.5)) for k in range(8) for _ in range(2)
     ]
-    found = total(times, links, decided(times, links))
+    found = total(times, links, choose_layouts(times, links))
     assert found <= min(total(times, links, [label] * 8) for label in (False, True))
     assert found <= 1.05 * min(total(times, links, labels) for labels in itertools.product((False, True), repeat=8))

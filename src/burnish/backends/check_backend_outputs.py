@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..errors import BackendError
-from ..runtime.segments import Holders
+from ..runtime.segments import SegmentsToUpdate
 
 OUTPUTS = (torch.Tensor, int, float, complex, type(None), torch._C._InferenceMode)
 
@@ -28,7 +28,7 @@ class FirstRun:
     def __init__(self, backend: str, compiled: Callable[..., Any], count: int):
         self.backend, self.compiled, self.count = backend, compiled, count
         self.is_checked = False
-        self.holders = Holders()
+        self.holders = SegmentsToUpdate()
 
     def __call__(self, *inputs: Any) -> Any:
         made = self.compiled(*inputs)

@@ -25,7 +25,7 @@ from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
-from ..runtime.segments import Holders
+from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
 from . import CompiledFn
 from .observe_gradients import GradientsOfCall, has_history
@@ -87,7 +87,7 @@ class Compared:
     def __init__(self, compiled: CompiledFn, gm: GraphModule, eager: CompiledFn):
         self.compiled, self.gm, self.eager = compiled, gm, eager
         self.left = CALLS
-        self.holders = Holders()
+        self.holders = SegmentsToUpdate()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.left <= 0:

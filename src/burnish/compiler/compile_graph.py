@@ -40,7 +40,7 @@ from .graph_cache_key import compiler_identity
 from .guard_watch_function import KIND as WATCHER_KIND
 from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
-from .program_recipe import Divided, Frozen, Halved, Plain, Recipe, Tools
+from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 
 __all__ = ["compile_graph", "tools"]
 
@@ -68,8 +68,8 @@ def written_inputs(lowered: Lowered) -> tuple[int, ...]:
 
 
 @once
-def tools() -> Tools:
-    return Tools(runner(), memory_comparer(), watch_at_hand)
+def tools() -> NativeTools:
+    return NativeTools(runner(), memory_comparer(), watch_at_hand)
 
 
 def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
 from ..ir.untraceable_graph import Untraceable
-from ..runtime.program.aliased_gradients import PassedOn, Shown
+from ..runtime.program.aliased_gradients import Shown, TangentGradient
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
 from ..schedule.memory.liveness import lies_in_arena
@@ -198,7 +198,7 @@ def shared_memory(gradients: Gradients, made: Sequence[Any]) -> dict[str, Any]:
         "gradient_views": tuple(
             (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
         ),
-        "of_tangents": tuple(PassedOn(view.at, view.flow, view.steps) for view in gradients.tangent_views),
+        "of_tangents": tuple(TangentGradient(view.at, view.flow, view.steps) for view in gradients.tangent_views),
         "held": held_gradients(gradients, made),
     }
 

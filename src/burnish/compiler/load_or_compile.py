@@ -21,14 +21,14 @@ from ..tensors.fit_size_formulas import NoFormula
 from . import background_imports
 
 if TYPE_CHECKING:
-    from .program_recipe import Recipe, SymbolicRecipe, Tools
+    from .program_recipe import NativeTools, Recipe, SymbolicRecipe
 
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
 
 def recipe_of(
     gm: GraphModule, example_inputs: list[Any], gradients: bool, live_scalar_types: tuple[type, ...]
-) -> tuple[Recipe, Tools]:
+) -> tuple[Recipe, NativeTools]:
     def key() -> str | None:
         from .graph_cache_key import key_of
 
@@ -42,7 +42,7 @@ def recipe_of(
     return found_or_made(gm, key, compiled)
 
 
-def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, Tools]:
+def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, NativeTools]:
     """`symbolic_inputs` are capture's SymbolicExampleInputs."""
 
     def key() -> str | None:
@@ -60,7 +60,9 @@ def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -
     return found_or_made(gm, key, compiled)
 
 
-def found_or_made(gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]) -> tuple[Any, Tools]:
+def found_or_made(
+    gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]
+) -> tuple[Any, NativeTools]:
     background_imports.end()
     settings = current()
     key, programs = None, request_of(gm).programs

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..runtime.program.autograd_function import Compiled
-from ..tensors.autograd_pieces import Ends, edge_of
+from ..tensors.autograd_pieces import InputEdges, edge_of
 
 Port = tuple[int, int]
 """The number of a node and that of one of its outputs; or -1 and the position of an input."""
@@ -27,7 +27,7 @@ class GradientsOfCall:
     """Does not reference autograd's nodes, which reference it."""
 
     def __init__(self, made: Sequence[Any], inputs: Sequence[Any]):
-        ends = Ends(inputs)
+        ends = InputEdges(inputs)
         flows = {k: edge_of(x) for k, x in enumerate(made) if has_history(x) and ends.at(edge_of(x)) is None}
         nodes: dict[Any, int] = {}
         stack = [node for node, _ in flows.values()]

@@ -33,7 +33,7 @@ from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.fit_size_formulas import NoFormula
 from .guard_watch_function import watch_at_hand
-from .program_recipe import Tools
+from .program_recipe import NativeTools
 
 if TYPE_CHECKING:
     from .program_recipe import Recipe, SymbolicRecipe
@@ -83,7 +83,7 @@ Programs = dict[str, bytes]
 """Compiled graphs in an exported graph's own file, by the digests of their keys."""
 
 
-def put(key: str, recipe: AnyRecipe, tools: Tools, programs: Programs | None = None) -> None:
+def put(key: str, recipe: AnyRecipe, tools: NativeTools, programs: Programs | None = None) -> None:
     """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
@@ -100,7 +100,7 @@ def put(key: str, recipe: AnyRecipe, tools: Tools, programs: Programs | None = N
         shelf.put(KIND, key, content)
 
 
-def written_and_read(key: str, recipe: AnyRecipe, tools: Tools) -> tuple[Any, Tools]:
+def written_and_read(key: str, recipe: AnyRecipe, tools: NativeTools) -> tuple[Any, NativeTools]:
     """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
@@ -121,7 +121,7 @@ def put_refusal(key: str, why: Exception) -> None:
         shelf.put(KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why)]}, []))
 
 
-def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
+def get(key: str, programs: Programs | None = None) -> tuple[Any, NativeTools] | None:
     """From `programs`, or from disk. Raises one of REFUSALS if compiling did."""
     digest = digest_of(key)
     found = None if programs is None else programs.get(digest)
@@ -135,7 +135,7 @@ def get(key: str, programs: Programs | None = None) -> tuple[Any, Tools] | None:
     return read(found, digest)
 
 
-def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
+def read(content: bytes, digest: str) -> tuple[Any, NativeTools] | None:
     """None if it cannot be read, or was made for a key with another digest."""
     try:
         return unpacked(content, digest)
@@ -153,7 +153,7 @@ def read(content: bytes, digest: str) -> tuple[Any, Tools] | None:
 # ---- writing
 
 
-def packed(recipe: AnyRecipe, tools: Tools, digest: str) -> bytes:
+def packed(recipe: AnyRecipe, tools: NativeTools, digest: str) -> bytes:
     writer = EntryWriter()
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.memory_comparer)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
@@ -271,7 +271,7 @@ class EntryWriter:
 # ---- reading
 
 
-def unpacked(content: bytes, digest: str) -> tuple[Any, Tools]:
+def unpacked(content: bytes, digest: str) -> tuple[Any, NativeTools]:
     size = int.from_bytes(content[:8], "little")
     written = json.loads(content[8 : 8 + size])
     if written["key"] != digest:
@@ -291,11 +291,11 @@ class EntryReader:
         self.blobs = [bytes(blobs[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
         self.shared: list[Any] = []
 
-    def root(self) -> tuple[Any, Tools]:
+    def root(self) -> tuple[Any, NativeTools]:
         for entry in self.written["shared"]:
             self.shared.append(self.make(entry))
         recipe, runner, memory_comparer = map(self.value, self.written["root"])
-        return recipe, Tools(runner, memory_comparer, watch_at_hand)
+        return recipe, NativeTools(runner, memory_comparer, watch_at_hand)
 
     def make(self, entry: list) -> Any:
         match entry:

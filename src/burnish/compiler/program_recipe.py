@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .check_symbolic_sizes import Reach
 
 
-class Tools(NamedTuple):
+class NativeTools(NamedTuple):
     """Native code that every program uses."""
 
     runner: NativeFunction
@@ -87,7 +87,7 @@ class Recipe(NamedTuple):
     """How many bytes each input spans, if some are written to."""
 
     def assembled(
-        self, tools: Tools, eager: Callable[..., Any]
+        self, tools: NativeTools, eager: Callable[..., Any]
     ) -> (
         AliasCheckedProgram
         | WithoutGradientFlow
@@ -154,7 +154,7 @@ class SymbolicRecipe(NamedTuple):
     reach: Reach | None = None
 
     def assembled(
-        self, tools: Tools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck, count: int
+        self, tools: NativeTools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck, count: int
     ) -> Any:
         """`eager` runs the graph as it stands. `otherwise` runs it for sizes that the program is not right for, on
         `count` inputs: the main part of a frozen program also gets the results of its prologue."""

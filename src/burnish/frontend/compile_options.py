@@ -64,7 +64,7 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
     """The backend configured by mode and options: ours runs under its own settings; another one gets them as
     arguments."""
     if backend.name != "burnish":
-        return told(backend, mode, options)
+        return with_mode_and_options(backend, mode, options)
     changes = settings_by_name.changes(mode, options)
     if changes.pop(settings_by_name.EAGER_KERNELS, False):
         backend = lookup("eager")
@@ -81,7 +81,7 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
     return replace(backend, fn=under(backend.fn), perform=backend.perform and under(backend.perform), asked=changes)
 
 
-def told(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
+def with_mode_and_options(backend: Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
     given: dict[str, Any] = {}
     if mode is not None and mode != "default":
         given["mode"] = mode

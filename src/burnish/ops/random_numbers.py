@@ -228,7 +228,7 @@ def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, g
     return g.convert(g("add.Scalar", found, low) if low else found, dtype)
 
 
-def place(x: Any) -> torch.device:
+def device_of(x: Any) -> torch.device:
     """The device of a graph value or of a tensor."""
     return x.device if isinstance(x, torch.Tensor) else x.type.device
 
@@ -238,7 +238,7 @@ def plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
         raise NoRule("a layout or pinned memory")
 
 
-def made(
+def draw_with_defaults(
     draw_some: Any,
     g: Any,
     size: Size,
@@ -266,44 +266,44 @@ def made_like(
     memory_format: torch.memory_format | None = None,
 ) -> Any:
     plain(layout, pin_memory)
-    return draw_some(g, x.shape, dtype or x.dtype, generator, device or place(x))
+    return draw_some(g, x.shape, dtype or x.dtype, generator, device or device_of(x))
 
 
 for kind, drawing in (("rand", draw_uniform), ("randn", draw_normal)):
-    draws(f"aten.{kind}.default", f"aten.{kind}.generator")(functools.partial(made, drawing))
+    draws(f"aten.{kind}.default", f"aten.{kind}.generator")(functools.partial(draw_with_defaults, drawing))
     draws(f"aten.{kind}_like.default", f"aten.{kind}_like.generator")(functools.partial(made_like, drawing))
 
 
 @draws("aten.uniform.default")
 def uniform_in(g: Any, x: Any, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:
-    return draw_uniform(g, x.shape, x.dtype, generator, place(x), low, high)
+    return draw_uniform(g, x.shape, x.dtype, generator, device_of(x), low, high)
 
 
 @draws("aten.normal_functional.default")
 def normal_in(g: Any, x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
-    return draw_normal(g, x.shape, x.dtype, generator, place(x), mean, std)
+    return draw_normal(g, x.shape, x.dtype, generator, device_of(x), mean, std)
 
 
 @draws("aten.normal.float_float")
 def normal_of(g: Any, mean: float, std: float, size: Size, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    return made(functools.partial(draw_normal, mean=mean, std=std), g, size, dtype=dtype, **options)
+    return draw_with_defaults(functools.partial(draw_normal, mean=mean, std=std), g, size, dtype=dtype, **options)
 
 
 @draws("aten.normal.Tensor_float")
 def normal_around(g: Any, mean: Any, std: float = 1.0, *, generator: Any = None) -> Any:
-    return g("add.Tensor", draw_normal(g, mean.shape, mean.dtype, generator, place(mean), 0.0, std), mean)
+    return g("add.Tensor", draw_normal(g, mean.shape, mean.dtype, generator, device_of(mean), 0.0, std), mean)
 
 
 @draws("aten.bernoulli.p")
 def bernoulli(g: Any, x: Any, p: float = 0.5, *, generator: Any = None) -> Any:
-    return g.convert(draw_chance(g, x.shape, p, generator, place(x)), x.dtype)
+    return g.convert(draw_chance(g, x.shape, p, generator, device_of(x)), x.dtype)
 
 
 @draws("aten.native_dropout.default")
 def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
     if train is False:
         raise NoRule("nothing is dropped")
-    mask = draw_chance(g, x.shape, 1 - p, None, place(x))
+    mask = draw_chance(g, x.shape, 1 - p, None, device_of(x))
     return g("mul.Scalar", g("mul.Tensor", x, mask), 0.0 if p == 1 else 1 / (1 - p)), mask
 
 
@@ -343,7 +343,7 @@ def randint_like(
     memory_format: torch.memory_format | None = None,
 ) -> Any:
     plain(layout, pin_memory)
-    return draw_integers(g, x.shape, low, high, dtype or x.dtype, None, device or place(x))
+    return draw_integers(g, x.shape, low, high, dtype or x.dtype, None, device or device_of(x))
 
 
 @draws("aten.randint_like.default")
@@ -355,7 +355,7 @@ def randint_like_to(g: Any, x: Any, high: int, **options: Any) -> Any:
 def random_from(g: Any, x: Any, low: int, high: int | None, *, generator: Any = None) -> Any:
     if high is None:
         raise NoRule("all numbers there are")
-    return draw_integers(g, x.shape, low, high, x.dtype, generator, place(x))
+    return draw_integers(g, x.shape, low, high, x.dtype, generator, device_of(x))
 
 
 @draws("aten.random.to")

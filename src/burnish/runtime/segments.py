@@ -90,7 +90,7 @@ class Segment:
         self.followed_by: weakref.ref[Segment] | None = None  # the segment whose guards held next, last time
         for part in check, graph:
             holders = getattr(part, "holders", None)
-            if isinstance(holders, Holders):
+            if isinstance(holders, SegmentsToUpdate):
                 holders.add(self)
 
     @property
@@ -104,7 +104,7 @@ class Segment:
         self.call, self.call_with_tuple = graph, getattr(graph, "__burnish_call_with_tuple__", None)
 
 
-class Holders:
+class SegmentsToUpdate:
     """The segments that call a graph or use a check which will be replaced later, as a contest is."""
 
     def __init__(self) -> None:

@@ -79,7 +79,7 @@ def edge_of(x: torch.Tensor) -> Edge:
     return x.grad_fn, x.output_nr
 
 
-class Ends:
+class InputEdges:
     """Where an autograd graph ends: at the inputs that it is computed from."""
 
     def __init__(self, inputs: Sequence[Any]):
@@ -145,13 +145,13 @@ def find_pieces(
     if len(set(edges)) < len(edges) or not edges:
         return None
     try:
-        return Search(Ends(inputs), list(flows), edges, list(aliases)).pieces()
+        return PieceFinder(InputEdges(inputs), list(flows), edges, list(aliases)).pieces()
     except Closed:
         return None
 
 
-class Search:
-    def __init__(self, ends: Ends, flows: list[Any], edges: list[Edge], aliases: list[tuple[Any, int | None]]):
+class PieceFinder:
+    def __init__(self, ends: InputEdges, flows: list[Any], edges: list[Edge], aliases: list[tuple[Any, int | None]]):
         self.ends, self.flows, self.edges = ends, flows, edges
         self.port_at = {edge: k for k, edge in enumerate(edges)}
         self.aliases = [x for x, _ in aliases]
@@ -322,7 +322,7 @@ class Search:
         return Pieces(self.flows, inner, self.aliases, pieces)
 
 
-def who_reaches(piece: Piece, edges: Sequence[Edge]) -> dict[Target, int]:
+def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[Target, int]:
     """For each target of a piece, a bit mask of the ports it makes that reach it. `edges` are those of the ports."""
     found = dict.fromkeys(piece.nodes, 0)
     targets: dict[Target, int] = {}

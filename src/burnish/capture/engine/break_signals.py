@@ -14,7 +14,7 @@ class Stop(BaseException):
         self.kind, self.what = kind, what
 
 
-class Late(BaseException):
+class BreakAfterOperation(BaseException):
     """The segment ends before the current instruction, whose operation has been executed with this answer."""
 
     def __init__(self, kind: breaks.BreakKind | None, what: str, value: Any = None, error: BaseException | None = None):

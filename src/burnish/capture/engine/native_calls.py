@@ -19,7 +19,7 @@ from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_errors import fail, is_ours
 from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path, torch_call_roles
-from .break_signals import Late, Stop
+from .break_signals import BreakAfterOperation, Stop
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -57,7 +57,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
             value = recorder.call(function, args, kwargs, *as_shown)
         else:
             value = tracer.under_recorder(name, function, args, kwargs)
-    except (Stop, Late, Raised, InternalError):
+    except (Stop, BreakAfterOperation, Raised, InternalError):
         raise
     except BaseException as caught:
         error = caught
@@ -68,7 +68,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
     else:
         if recorder.pending_break is not None:
             recorder.undo_to(mark)
-            raise Late(*recorder.pending_break, value=value)
+            raise BreakAfterOperation(*recorder.pending_break, value=value)
         if tracer.frame is not None:
             tracer.answer = (tracer.frame, tracer.frame.pc, value)
         return value
@@ -125,9 +125,9 @@ def fail_call(
             ):
                 raise Raised(error)  # in each run, for such tensors
             kind, what = recorder.pending_break or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
-            raise Late(kind, what, error=error)
+            raise BreakAfterOperation(kind, what, error=error)
         if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
-            raise Late(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
+            raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         note_consumed(tracer, error, args)
         raise Raised(error)
     finally:
@@ -175,7 +175,7 @@ def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
         if tracer.frame is not None:
             tracer.answer = (tracer.frame, tracer.frame.pc, value)
         return value
-    except (Stop, Late, Raised, InternalError):
+    except (Stop, BreakAfterOperation, Raised, InternalError):
         raise
     except BaseException as error:
         trouble = error

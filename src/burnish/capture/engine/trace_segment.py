@@ -35,7 +35,7 @@ from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
 from ..symbolic_sizes.user_names_of_sources import requests_for
-from .break_signals import Late, Stop
+from .break_signals import BreakAfterOperation, Stop
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
@@ -106,7 +106,7 @@ def trace_on(
         program.changing |= changed_numbers(segment.guards, slots)
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
-    tracer.changing, tracer.go_on = frozenset(program.changing), after
+    tracer.changing, tracer.go_on = frozenset(program.changing), machine_after_break
     tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
@@ -146,10 +146,10 @@ def trace_on(
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
-    return after(tracer, signal, at)
+    return machine_after_break(tracer, signal, at)
 
 
-def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | Late) -> Exception:
+def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation) -> Exception:
     """The error of a break where one graph was demanded. If the break is an error of a torch operation that nothing in
     the program can handle, it is that error, as in eager, and otherwise an instance of its class, too."""
     error = getattr(signal, "error", None)
@@ -292,7 +292,7 @@ def finish_trace(
     )
 
 
-def after(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
+def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:
     """The machine that executes the break's instruction, or holds the result."""
     if signal is None:
         machine = Machine(None)
@@ -329,8 +329,8 @@ def recover(program: Program, tracer: Tracer, continuation: Continuation, error:
     at.pc -= 1
     signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")
     if tracer.answer is not None and tracer.answer[0] is at and tracer.answer[1] == at.pc + 1:
-        signal = Late(None, "", value=tracer.answer[2])
-    return after(tracer, signal, at)
+        signal = BreakAfterOperation(None, "", value=tracer.answer[2])
+    return machine_after_break(tracer, signal, at)
 
 
 def start_frame(program: Program, tracer: Tracer, continuation: Continuation, slots: list) -> Frame:

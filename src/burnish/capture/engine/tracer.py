@@ -6,8 +6,8 @@ the recorder. ``calls`` decides which calls are interpreted, native or a graph b
 the instruction that causes it:
 
 * ``Stop`` is raised when the instruction must not run here (an unknown C function);
-* ``Late`` is raised after the operation, when it turned out to be a break (tensor data reached Python). The result is
-  kept, so that nothing happens twice.
+* ``BreakAfterOperation`` is raised after the operation, when it turned out to be a break (tensor data reached Python).
+  The result is kept, so that nothing happens twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ..subclasses import callbacks_from_dispatch
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
 from . import globals_and_cells, native_calls, traced_generators
-from .break_signals import Late, Stop
+from .break_signals import BreakAfterOperation, Stop
 from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import OUR_PATH
@@ -110,7 +110,7 @@ class Tracer(Machine):
         self.recorder = Recorder(self)
         self.gradients = Gradients(self)
         self.subclasses = Subclasses()
-        self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.after`
+        self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.machine_after_break`
         self.unbacked_sizes = UnbackedSizes(self)
         self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
         self.enters_modes = True
@@ -182,7 +182,7 @@ class Tracer(Machine):
 
     # ---- the loop
 
-    def trace(self) -> Stop | Late | None:
+    def trace(self) -> Stop | BreakAfterOperation | None:
         """Run until the outermost frame returns (None) or a break (its signal)."""
         count, counter, signals = 0, itertools.count(1), self.signals.came
         try:
@@ -207,11 +207,11 @@ class Tracer(Machine):
                     trouble = raised.error
                 try:
                     if not self.will_be_handled(trouble):
-                        return Late(None, f"{type(trouble).__name__} leaves the function", error=trouble)
+                        return BreakAfterOperation(None, f"{type(trouble).__name__} leaves the function", error=trouble)
                     self.unwind(trouble)
                 finally:
                     del trouble  # its traceback holds this frame: together they would outlive what they hold
-        except (Stop, Late) as signal:
+        except (Stop, BreakAfterOperation) as signal:
             # Its traceback holds frames, and so objects that the program may drop next.
             return signal.with_traceback(None) if self.region is None else self.region.after_break(signal)
         finally:
@@ -280,11 +280,11 @@ class Tracer(Machine):
 
     def late(self, kind: breaks.BreakKind, what: str, value: Any) -> NoReturn:
         """The operation just executed turns out to be a break."""
-        raise Late(kind, what, value=value)
+        raise BreakAfterOperation(kind, what, value=value)
 
     def fail(self, what: str, error: BaseException) -> NoReturn:
         """Torch raised this: the segment ends, and plain execution raises it at its place."""
-        raise Late(breaks.TENSOR_ERROR, what, error=error)
+        raise BreakAfterOperation(breaks.TENSOR_ERROR, what, error=error)
 
     def check_readable(self, function: Any, value: Any) -> None:
         """Native code is about to read ``value``: stop where no guard covers what it would see."""

@@ -37,7 +37,7 @@ import torch
 from ...backends.native_watch_access import is_at_hand, new_watch
 from ...concurrency import fork_safe_locks
 from ...errors import InternalError
-from ...runtime.segments import Holders
+from ...runtime.segments import SegmentsToUpdate
 from ...runtime.state_watch.native_watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
 from .native_watch_plan import ATOMS, BuiltWatch, Wanted, WatchPlan
@@ -109,7 +109,7 @@ class WatchManager:
         """Managers for further modules, by id. If another module takes over an address, its watch notices."""
         self.general: Callable[[], Callable | None] = lambda: None
         """The check that picks the watch of the given module. A weak reference: its callers keep it alive."""
-        self.holders = Holders()
+        self.holders = SegmentsToUpdate()
         self.renewing = fork_safe_locks.lock()
 
     def ask(self, slots: list) -> Any:

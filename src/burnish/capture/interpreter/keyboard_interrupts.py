@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from ..engine.break_signals import Late
+from ..engine.break_signals import BreakAfterOperation
 from ..engine.tracer import Tracer
 from .deferred_os_signals import Signals
 from .instruction_loop import Machine
@@ -48,7 +48,7 @@ def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
 
 def was_met(tracer: Tracer, signal: Any) -> bool:
     """Whether the program received an interrupt during the trace. The trace then does not show its usual behaviour."""
-    if isinstance(signal, Late) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
+    if isinstance(signal, BreakAfterOperation) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
         return True
     return any(isinstance(error, (KeyboardInterrupt, SystemExit)) for error, _ in tracer.trail.passed.values())
 

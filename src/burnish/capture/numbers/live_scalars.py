@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
     return value.plain() if isinstance(value, Live) else value
 
 
-def works(operation: Callable, *operands: Any) -> bool:
+def has_result(operation: Callable, *operands: Any) -> bool:
     """Whether the operation has a result for these values."""
     try:
         operation(*map(_plain, operands))

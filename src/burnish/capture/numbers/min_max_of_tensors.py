@@ -55,12 +55,12 @@ def build(rebuilder: Any, value: torch.Tensor) -> str | None:
         if chosen.result is value:
             operands = ", ".join(map(rebuilder.build, chosen.operands))
             at = rebuilder.build(chosen.at)
-            made: str = rebuilder.name(value, f"{rebuilder.constant(picked)}({at}, ({operands}))")
+            made: str = rebuilder.name(value, f"{rebuilder.constant(choose_operand)}({at}, ({operands}))")
             return made
     return None
 
 
-def picked(at: torch.Tensor, operands: tuple) -> Any:
+def choose_operand(at: torch.Tensor, operands: tuple) -> Any:
     return operands[int(at)]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.break_signals import Late
+from ..engine.break_signals import BreakAfterOperation
 from ..engine.interpreted_or_native import OUR_PATH
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING, Raised
@@ -319,7 +319,7 @@ def performed(m: Any, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """Call torch functions under the recorder. What torch refuses is left to NumPy."""
     try:
         return m.perform_as(function, args, kwargs, None, None)
-    except (Late, Raised) as signal:
+    except (BreakAfterOperation, Raised) as signal:
         error = signal.error
         if error is not None and not isinstance(error, (RuntimeError, IndexError, ValueError)):
             raise error from None  # of this package

@@ -134,7 +134,7 @@ LIVE_MATH = frozenset(
 def _math(function: Callable) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
         if not kwargs and any(isinstance(a, Live) for a in args) and all(isinstance(a, (int, float)) for a in args):
-            return live_scalars.apply(function, *args) if live_scalars.works(function, *args) else MISSING
+            return live_scalars.apply(function, *args) if live_scalars.has_result(function, *args) else MISSING
         if args and isinstance(args[0], torch.Tensor):
             return m.perform(function, *args, **kwargs)
         if args and type(args[0]) in value_kinds.NUMPY and not kwargs:

@@ -19,7 +19,7 @@ import torch
 from ...errors import InternalError
 from ...runtime.segments import ResultsChanged
 from .. import breaks
-from ..engine.break_signals import Late
+from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live
@@ -130,7 +130,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
         if isinstance(function, OpaqueCall):
             function.expect(m, value)
         return value
-    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+    raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 
 
 def refuse_after_writes(m: Any, function: Any) -> None:

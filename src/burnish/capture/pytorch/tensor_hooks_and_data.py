@@ -45,7 +45,7 @@ class Hook(NamedTuple):
 
 def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     """``tensor.register_hook(function)``."""
-    tensor, function = two(args, kwargs)
+    tensor, function = split_two_arguments(args, kwargs)
     if function is MISSING or not can_be_hook(m, function) or not takes_steps(m, tensor):
         return MISSING
     if is_outer_leaf(m, tensor):
@@ -65,7 +65,7 @@ def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def register_post_accumulate_grad_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     """``parameter.register_post_accumulate_grad_hook(function)``."""
-    tensor, function = two(args, kwargs)
+    tensor, function = split_two_arguments(args, kwargs)
     if function is MISSING or not can_be_hook(m, function) or not (takes_steps(m, tensor) and is_outer_leaf(m, tensor)):
         return MISSING
     return on_leaf(m, torch.Tensor.register_post_accumulate_grad_hook, tensor, function)
@@ -177,7 +177,7 @@ def step(m: Any, target: Callable, *nodes: Handle) -> int:
     return len(m.recorder.calls) - 1
 
 
-def two(args: tuple, kwargs: dict) -> tuple:
+def split_two_arguments(args: tuple, kwargs: dict) -> tuple:
     given = (*args, *kwargs.values())
     return given if len(given) == 2 else (None, MISSING)
 

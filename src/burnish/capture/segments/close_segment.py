@@ -84,7 +84,7 @@ def close(
         opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
         switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
         graph_module.meta[REQUEST] = CompileRequest(
-            waits(tracer, is_again, is_step, opened is not None),
+            requests_before_compiling(tracer, is_again, is_step, opened is not None),
             guards_number_types=True,
             symbolic_inputs=opened,
             written_inputs=tuple(handle.key for handle in written),
@@ -115,7 +115,7 @@ def close(
     )
 
 
-def waits(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
+def requests_before_compiling(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
     """The request at which a graph is compiled, counted from 1; 0 means at once.
 
     With symbolic sizes the first request is the latest: three sizes have been seen by then. If the change of size was

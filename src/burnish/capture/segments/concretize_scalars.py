@@ -59,7 +59,7 @@ class ScalarConcretizer:
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # the owners of the memo's ids
         for chosen in tracer.chosen:  # those of an operand come before
-            operand = min_max_of_tensors.picked(chosen.at, chosen.operands)
+            operand = min_max_of_tensors.choose_operand(chosen.at, chosen.operands)
             self.memo[id(chosen.result)] = self.memo.get(id(operand), operand)
 
     def clean(self, value: Any) -> Any:

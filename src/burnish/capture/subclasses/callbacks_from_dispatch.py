@@ -18,7 +18,7 @@ from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import _pop_mode
 
 from .. import breaks
-from ..engine.break_signals import Late, Stop
+from ..engine.break_signals import BreakAfterOperation, Stop
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.program_errors import call_for_program, fail
 from ..interpreter.reads_past_overrides import dict_of
@@ -119,7 +119,7 @@ def interpret(
             fail("tracing", error)
         if signal is None:
             return m.result, None
-        if signal.kind is None and isinstance(signal, Late) and signal.error is not None:
+        if signal.kind is None and isinstance(signal, BreakAfterOperation) and signal.error is not None:
             m.program_error = signal.error
             raise signal.error
         assert m.frame is not None

@@ -186,7 +186,7 @@ class DriverWriter(ValueStorage):
         (index,) = self.devices
         current, elsewhere = (
             self.bind("current_device", cuda_module_loader.current_device),
-            self.bind("elsewhere", cuda_module_loader.elsewhere),
+            self.bind("elsewhere", cuda_module_loader.run_on_other_gpu),
         )
         return [f"if {current}() != {index}: return {elsewhere}({index}, run, {arguments})", *streams]
 

@@ -44,7 +44,7 @@ def accumulate(
         def block(first: str, current: list[Accumulator]) -> list[Accumulator]:
             end = code.emit(code.here, f"add nuw nsw i64 {first}, {reach}")
             end = code.call(code.here, "i64", "llvm.umin.i64", ("i64", end), ("i64", stop))
-            return fold_apart(
+            return sum_from_zero(
                 code,
                 slots,
                 current,
@@ -65,7 +65,7 @@ def accumulate(
     return grouped(slots, names)
 
 
-def fold_apart(
+def sum_from_zero(
     code: Code, slots: list[Slot], outer: list[Accumulator], compute: Callable[[list[Accumulator]], list[Accumulator]]
 ) -> list[Accumulator]:
     """Float sums start from zero in `compute`; then they are added to the outer ones."""

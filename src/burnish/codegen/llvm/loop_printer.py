@@ -16,7 +16,7 @@ from ...ops.scalar_ir import Access, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
 from ..loops.coalesce_loops import Box
 from . import reductions
-from .accumulator_loops import CHAIN, Slot, accumulate, fold_apart, grouped, operands
+from .accumulator_loops import CHAIN, Slot, accumulate, grouped, operands, sum_from_zero
 from .expression_printer import Values
 from .llvm_types import memory, vector
 from .loop_invariant_scopes import Code
@@ -303,7 +303,7 @@ class LoopPrinter:
                 return self._nest(stage, inner[1:], runs, slots, local)
 
             # A short inner loop continues the chain of additions.
-            return fold_apart(self.code, slots, current, rest) if below >= 16 else rest(current)
+            return sum_from_zero(self.code, slots, current, rest) if below >= 16 else rest(current)
 
         return accumulate(
             self.code,

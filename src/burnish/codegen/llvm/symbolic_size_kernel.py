@@ -217,7 +217,7 @@ def choose(box: Box, target: Host) -> VectorPlan:
     guessed = guess(box)
     symbolic_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
     if any(r.is_running for r in box.reductions):
-        return plans.cut(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
+        return plans.make_vector_plan(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
     lanes: list[int | None] = [
         k
         for k, extent in enumerate(guessed.extents)
@@ -231,7 +231,7 @@ def choose(box: Box, target: Host) -> VectorPlan:
     width = 1 if lane is None else plans.width_of(guessed, lane, target)
     if width == 1 and not box.is_elementwise:
         lane = None
-    return plans.cut(
+    return plans.make_vector_plan(
         guessed,
         lane,
         width,

@@ -85,7 +85,7 @@ def choose(box: Box, host: Host) -> VectorPlan:
     width = 1 if lane is None else width_of(box, lane, host)
     if width == 1 and not box.is_elementwise:
         lane = None
-    return cut(box, lane, width, cycles_of(box, lane, host), host)
+    return make_vector_plan(box, lane, width, cycles_of(box, lane, host), host)
 
 
 def _in_order(box: Box, host: Host) -> VectorPlan:
@@ -95,12 +95,12 @@ def _in_order(box: Box, host: Host) -> VectorPlan:
     rows = [k for k in range(box.rows) if box.extents[k] > 1]
     lanes = [k for k in rows if all(a.strides[k] in (0, 1) and not a.indirect for a in steps)]
     if 0 in box.extents or not rows:
-        return cut(box, None, 1, cycles_of(box, None, host), host)
+        return make_vector_plan(box, None, 1, cycles_of(box, None, host), host)
     if lanes:
         lane = min(lanes, key=lambda k: cycles_of(box, k, host))
         width = width_of(box, lane, host)
         if width > 1:
-            return cut(box, lane, width, cycles_of(box, lane, host), host)
+            return make_vector_plan(box, lane, width, cycles_of(box, lane, host), host)
     lane = max(rows, key=lambda k: box.extents[k])
     body = _operations(box)
     copies = next(
@@ -155,7 +155,7 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
     return None
 
 
-def cut(
+def make_vector_plan(
     box: Box,
     lane: int | None,
     width: int,
@@ -239,7 +239,7 @@ def width_of(box: Box, lane: int, host: Host) -> int:
 def _element_bits(box: Box) -> int:
     """The bits of the usual element: of the floats if there are any, because they decide the speed."""
     roots = expressions(box.stages)
-    dtypes = {x.dtype for x in usually(*roots) if x.op not in ("const", "index")}
+    dtypes = {x.dtype for x in common_path(*roots) if x.op not in ("const", "index")}
     dtypes |= {r.value.dtype for r in box.reductions}
     floats = dtypes & FLOATS
     if floats & {"f32", "f64"}:
@@ -251,7 +251,7 @@ def _element_bits(box: Box) -> int:
     return max((BITS[dtype] for dtype in dtypes), default=32)
 
 
-def usually(*roots: Scalar) -> set[Scalar]:
+def common_path(*roots: Scalar) -> set[Scalar]:
     """What is computed below the roots, except for what only the rare branch of a select needs."""
     found: set[Scalar] = set()
     stack = list(roots)
@@ -273,7 +273,7 @@ def cycles_of(box: Box, lane: int | None, host: Host, may_transpose: bool = True
     elements, rows = math.prod(box.extents), math.prod(box.extents[: box.rows])
 
     def turn_of(stage: Stage) -> float:
-        turn = 1.0 + sum(COST.get(x.op, 1) for x in usually(*expressions((stage,)))) + 2 * len(stage.reductions)
+        turn = 1.0 + sum(COST.get(x.op, 1) for x in common_path(*expressions((stage,)))) + 2 * len(stage.reductions)
         for a in accesses((stage,)):
             is_transposed = across is not None and is_across(a, lane, across)
             turn += 6 if is_transposed else _access_cycles(a, lane, width, host)

@@ -81,7 +81,7 @@ def stream_of(index: int) -> Stream:
 
 def complain() -> None:
     if cuda_module_loader.failure.value:
-        cuda_module_loader.complain()
+        cuda_module_loader.raise_launch_error()
 
 
 def about(device: torch.device) -> str:

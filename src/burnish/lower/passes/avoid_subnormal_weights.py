@@ -30,7 +30,7 @@ PRODUCT = "aten.bmm.default"
 def avoid_subnormal_weights(graph: Graph) -> Graph:
     """Returns the graph itself where no product has such weights."""
     found = weights(graph)
-    return Weigher(graph, found).run() if found else graph
+    return SubnormalClamper(graph, found).run() if found else graph
 
 
 def weights(graph: Graph) -> set[Value]:
@@ -84,7 +84,7 @@ def keeps_rows(view: Node) -> bool:
     return True
 
 
-class Weigher(Rewriter):
+class SubnormalClamper(Rewriter):
     optional = "avoid_subnormal_weights"
 
     def __init__(self, graph: Graph, found: set[Value]):

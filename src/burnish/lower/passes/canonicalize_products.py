@@ -19,10 +19,10 @@ CALLS = {"aten.addmm.default", "aten.mm.default", "aten.convolution.default"}
 
 
 def canonicalize_products(graph: Graph) -> Graph:
-    return CallNamer(graph).run()
+    return ProductCanonicalizer(graph).run()
 
 
-class CallNamer(Rewriter):
+class ProductCanonicalizer(Rewriter):
     optional = "canonicalize_products"
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:

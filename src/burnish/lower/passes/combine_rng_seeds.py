@@ -41,14 +41,14 @@ def combine_rng_seeds(graph: Graph) -> Graph:
         if count > 1 and not fuel.allows("combine_rng_seeds", draw[1], count, "draws in one"):
             draws = {node: each for node, each in draws.items() if each != draw}
     wanted = Counter(draws.values())
-    return Drawer(graph, draws, wanted).run() if len(wanted) < len(draws) else graph
+    return SeedCombiner(graph, draws, wanted).run() if len(wanted) < len(draws) else graph
 
 
 def device_of(node: Node) -> torch.device:
     return node.args[0] if node.args else CPU
 
 
-class Drawer(Rewriter):
+class SeedCombiner(Rewriter):
     def __init__(self, graph: Graph, draws: dict[Node, Draw], wanted: Counter[Draw]):
         super().__init__(graph)
         self.draws, self.wanted = draws, wanted

@@ -26,10 +26,10 @@ from .eliminate_dead_and_common_nodes import joined_view
 
 
 def drop_recompute_barriers(graph: Graph) -> Graph:
-    return Rejoiner(graph).run() if any(node.op is RECOMPUTE_BARRIER for node in graph.nodes) else graph
+    return BarrierRemover(graph).run() if any(node.op is RECOMPUTE_BARRIER for node in graph.nodes) else graph
 
 
-class Rejoiner(Rewriter):
+class BarrierRemover(Rewriter):
     def __init__(self, graph: Graph):
         super().__init__(graph)
         self.place = {node: k for k, node in enumerate(graph.nodes)}

@@ -22,14 +22,14 @@ from ...ops.burnish_primitives import CONV, LINEAR
 
 def fold_batch_norm(graph: Graph) -> Graph:
     """Returns the graph itself where no product is scaled or shifted by a frozen value."""
-    folder = Folder(graph)
+    folder = BatchNormFolder(graph)
     return folder.run() if any(map(folder.may_go_in, graph.nodes)) else graph
 
 
 FOLDED = ("aten.mul.Tensor", "aten.add.Tensor", "aten.addcmul.default")
 
 
-class Folder(Rewriter):
+class BatchNormFolder(Rewriter):
     optional = "fold_batch_norm"
 
     def __init__(self, graph: Graph):

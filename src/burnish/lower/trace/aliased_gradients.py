@@ -21,7 +21,7 @@ import torch
 from ...ir.gradient_signature import ShownGradient, TangentView
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
-from .storage_offsets import beginnings
+from .storage_offsets import result_offsets
 
 
 def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, ShownGradient], ...]]:
@@ -50,7 +50,7 @@ def offset_in(base: Value, view: Value) -> int:
     offset = 0
     for shown in chain_of(base, view):
         assert shown.node is not None
-        offset = beginnings(shown.node, offset)[shown.position]
+        offset = result_offsets(shown.node, offset)[shown.position]
     return offset
 
 

@@ -21,7 +21,7 @@ from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .operator_signature import declared, signature_of
 from .replace_cudnn_batch_norm import CUDNN
-from .storage_offsets import AS_STRIDED, beginnings, check_offset
+from .storage_offsets import AS_STRIDED, check_offset, result_offsets
 from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
@@ -51,7 +51,7 @@ class Traced:
     """Whether it has Python numbers that may differ in the next call."""
 
 
-class Drawer(Protocol):
+class RandomRegion(Protocol):
     """A region that draws its random numbers itself."""
 
     def draw(self, func: Any, args: tuple, kwargs: dict) -> Any: ...
@@ -69,7 +69,7 @@ class AtenTracer:
         self.numbers = Numbers(self.graph, salt)
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
-        self.region: Drawer | None = None
+        self.region: RandomRegion | None = None
         """The checkpointed region that is being computed."""
         self.places: dict[int, int] = {}
         """The positions of inputs, by id."""
@@ -199,7 +199,7 @@ class AtenTracer:
             return None
         if args[0].requires_grad and made.node.op.target is AS_STRIDED:
             check_offset(args[0].value, args[3] if len(args) > 3 else None)
-        return beginnings(made.node, args[0].storage_offset())
+        return result_offsets(made.node, args[0].storage_offset())
 
     def apply(self, op: Op, args: tuple) -> TraceTensor:
         """One of our own operators."""

@@ -22,7 +22,7 @@ import torch
 
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.autograd_pieces import Edge, Piece, Pieces, Target, edge_of, who_reaches
+from ...tensors.autograd_pieces import Edge, Piece, Pieces, Target, edge_of, ports_reaching
 from ...tensors.tensor_types import TensorType
 from .aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .aten_tracer import AtenTracer
@@ -69,7 +69,7 @@ def add_pieces(
         }
         mine = {target: x.resolve_conj().resolve_neg() for target, x in mine.items() if x is not None}
         alone = {target.input for target in mine if not is_taken(target)}
-        reached = who_reaches(piece, edges)
+        reached = ports_reaching(piece, edges)
         own = [tangents[port] for port in piece.makes]
         tangent_views = views_of_tangents(list(mine.values()), own)
         bases, shown = bases_of(list(mine.values()))

@@ -102,12 +102,14 @@ def fused_sgd(
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
+        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
         if weight_decay:
             change = aten.add(change, old, alpha=weight_decay)
         if momentum:
             kept = (
-                change if is_first_step else aten.add(aten.mul(wide(buffers[k]), momentum), change, alpha=1 - dampening)
+                change
+                if is_first_step
+                else aten.add(aten.mul(as_compute_dtype(buffers[k]), momentum), change, alpha=1 - dampening)
             )
             step.write(buffers[k], kept)
             change = aten.add(change, kept, alpha=momentum) if nesterov else kept
@@ -136,21 +138,23 @@ def fused_adam(
     """Adam, and AdamW where the decay `is_decoupled`. Counts are already incremented."""
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
+        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
         if weight_decay and is_decoupled:
             old = aten.sub(old, aten.mul(aten.mul(old, weight_decay), lr))
         elif weight_decay:
             change = aten.add(change, old, alpha=weight_decay)
-        mean = aten.lerp(wide(means[k]), change, 1 - beta1)
-        square = aten.addcmul(aten.mul(wide(squares[k]), beta2), change, change, value=1 - beta2)
+        mean = aten.lerp(as_compute_dtype(means[k]), change, 1 - beta1)
+        square = aten.addcmul(aten.mul(as_compute_dtype(squares[k]), beta2), change, change, value=1 - beta2)
         step.write(means[k], mean)
         step.write(squares[k], square)
         if amsgrad:
-            square = aten.maximum(wide(largest[k]), square)
+            square = aten.maximum(as_compute_dtype(largest[k]), square)
             step.write(largest[k], square)
         correction, root = (left_to_come(beta, counts[k]) for beta in (beta1, beta2))
         spread = aten.add(aten.div(aten.sqrt(square), aten.sqrt(root)), eps)
-        step.write(param, aten.sub(old, aten.div(aten.mul(mean, times(aten.reciprocal(correction), lr)), spread)))
+        step.write(
+            param, aten.sub(old, aten.div(aten.mul(mean, multiply_in_f64(aten.reciprocal(correction), lr)), spread))
+        )
 
 
 def fused_adagrad(
@@ -169,13 +173,13 @@ def fused_adagrad(
 ) -> None:
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), wide(param)
+        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
         if weight_decay:
             change = aten.add(change, old, alpha=weight_decay)
-        total = aten.addcmul(wide(sums[k]), change, change)
+        total = aten.addcmul(as_compute_dtype(sums[k]), change, change)
         step.write(sums[k], total)
         earlier = aten.sub(aten.to(counts[k], torch.float64), 1)
-        rate = times(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
+        rate = multiply_in_f64(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
         step.write(param, aten.sub(old, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps))))
 
 
@@ -192,14 +196,14 @@ class Guarded:
 
 def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
     """The gradient to follow. As in eager, a scaled gradient is stored unscaled."""
-    change = wide(grad)
+    change = as_compute_dtype(grad)
     if grad_scale is not None:
         change = aten.div(change, aten.squeeze(grad_scale))
         step.write(grad, change)
     return aten.neg(change) if maximize else change
 
 
-def wide(x: Any) -> Any:
+def as_compute_dtype(x: Any) -> Any:
     """The dtype that the kernels compute in: half precisions are only for storage."""
     return aten.to(x, torch.float32) if x.dtype in HALVES else x
 
@@ -209,7 +213,7 @@ def left_to_come(beta: float, count: Any) -> Any:
     return aten.rsub(aten.pow(beta, aten.to(count, torch.float64)), 1)
 
 
-def times(x: Any, rate: Any) -> Any:
+def multiply_in_f64(x: Any, rate: Any) -> Any:
     """The product with a tensor in double precision. The rate may be a live scalar."""
     return aten.mul(x, aten.to(rate, torch.float64) if isinstance(rate, torch.Tensor) else rate)
 

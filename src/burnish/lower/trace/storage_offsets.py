@@ -18,7 +18,7 @@ from ..passes.functionalize import view_chains
 AS_STRIDED = torch.ops.aten.as_strided.default
 
 
-def beginnings(node: Node, offset: int) -> Sequence[int]:
+def result_offsets(node: Node, offset: int) -> Sequence[int]:
     """The offsets of a view's results, whose source starts at `offset`."""
     x = node.args[0]
     if node.op.target is AS_STRIDED:

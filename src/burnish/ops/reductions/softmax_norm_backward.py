@@ -15,7 +15,7 @@ import torch
 
 from ...tensors.views.view_maps import Slice
 from ..operator_record import NoRule, decomposition
-from .softmax_norm_decomposition import affine, batch_norm_inference, count, floats, over, widened
+from .softmax_norm_decomposition import affine, batch_norm_inference, count, floats, normalized_dims, widened
 
 Mask = Sequence[bool]
 
@@ -33,7 +33,7 @@ def softmax_backward(g: Any, grad: Any, y: Any, dim: int, input_dtype: torch.dty
     if not y.ndim:
         raise NoRule("no dimension")
     grad, y = widened(g, grad), widened(g, y)
-    total = g.reduce("sum", g("mul.Tensor", grad, y), over(y, dim))
+    total = g.reduce("sum", g("mul.Tensor", grad, y), normalized_dims(y, dim))
     return g.convert(g("mul.Tensor", y, g("sub.Tensor", grad, total)), input_dtype)
 
 
@@ -43,8 +43,8 @@ def log_softmax_backward(g: Any, flowing: Any, y: Any, dim: int, input_dtype: to
     if not y.ndim:
         raise NoRule("no dimension")
     grad, y = widened(g, flowing), widened(g, y)
-    total = g.row_sums.get(flowing) if over(y, dim) == (y.ndim - 1,) else None
-    total = g.reduce("sum", grad, over(y, dim)) if total is None else widened(g, total)
+    total = g.row_sums.get(flowing) if normalized_dims(y, dim) == (y.ndim - 1,) else None
+    total = g.reduce("sum", grad, normalized_dims(y, dim)) if total is None else widened(g, total)
     return g.convert(g("sub.Tensor", grad, g("mul.Tensor", g("exp", y), total)), input_dtype)
 
 
@@ -174,7 +174,13 @@ def batch_norm_training(
     if n < 2:
         raise NoRule("a batch of one")
     unbiased = g("mul.Scalar", variance, n / (n - 1))
-    return y, average, rstd, moved(g, running_mean, average, momentum), moved(g, running_var, unbiased, momentum)
+    return (
+        y,
+        average,
+        rstd,
+        updated_running_stat(g, running_mean, average, momentum),
+        updated_running_stat(g, running_var, unbiased, momentum),
+    )
 
 
 @decomposition("aten._native_batch_norm_legit.no_stats")
@@ -205,7 +211,7 @@ def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, A
     return g.convert(y, x.dtype), *(g.reshape(part, (channels,)) for part in (average, variance, rstd))
 
 
-def moved(g: Any, old: Any, new: Any, momentum: float) -> Any:
+def updated_running_stat(g: Any, old: Any, new: Any, momentum: float) -> Any:
     """A running statistic after its update."""
     step = g("mul.Scalar", widened(g, new), momentum)
     return g.convert(g("add.Tensor", g("mul.Scalar", widened(g, old), 1 - momentum), step), old.dtype)

@@ -20,7 +20,7 @@ from ..operator_record import NoRule, decomposition, wrapped_dim
 Dims = Sequence[int] | int | None
 
 
-def over(x: Any, dims: Dims) -> tuple[int, ...]:
+def normalized_dims(x: Any, dims: Dims) -> tuple[int, ...]:
     """The nonnegative, sorted dimensions; None and an empty list mean all."""
     if dims is None or not isinstance(dims, int) and not len(dims):
         return tuple(range(x.ndim))
@@ -37,7 +37,7 @@ def widened(g: Any, x: Any) -> Any:
     return g.convert(x, compute_dtype(x.dtype))
 
 
-def real(x: Any) -> None:
+def require_real(x: Any) -> None:
     if kind(x.dtype) == 3:
         raise NoRule("complex numbers")
 
@@ -61,12 +61,12 @@ def sum_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
 
 @decomposition("aten.sum.dim_IntList")
 def sum_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    real(x)
+    require_real(x)
     result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
     if kind(result) == 3:
         raise NoRule("complex numbers")
     x = g.convert(x, result)
-    return g.convert(summed(g, widened(g, x), over(x, dim), keepdim), result)
+    return g.convert(summed(g, widened(g, x), normalized_dims(x, dim), keepdim), result)
 
 
 @decomposition("aten.mean.default")
@@ -76,18 +76,18 @@ def mean_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
 
 @decomposition("aten.mean.dim")
 def mean_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    real(x)
+    require_real(x)
     result = dtype or x.dtype
     if kind(result) != 2:
         raise NoRule(f"{result}")
-    dims = over(x, dim)
+    dims = normalized_dims(x, dim)
     total = summed(g, widened(g, g.convert(x, result)), dims, keepdim)
     return g.convert(g("div.Scalar", total, float(count(x, dims))), result)
 
 
 @decomposition("aten.prod.default")
 def prod_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
-    real(x)
+    require_real(x)
     result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
     if kind(result) == 3:
         raise NoRule("complex numbers")
@@ -97,12 +97,12 @@ def prod_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
 
 @decomposition("aten.prod.dim_int")
 def prod_over(g: Any, x: Any, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    real(x)
+    require_real(x)
     result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
     if kind(result) == 3 or not x.ndim:
         raise NoRule("complex numbers, or no dimension")
     x = g.convert(x, result)
-    return g.convert(g.reduce("prod", widened(g, x), over(x, dim), keepdim), result)
+    return g.convert(g.reduce("prod", widened(g, x), normalized_dims(x, dim), keepdim), result)
 
 
 @decomposition("aten.any.default", "aten.any.dim", "aten.any.dims")
@@ -116,10 +116,10 @@ def all_over(g: Any, x: Any, dim: Dims = None, keepdim: bool = False) -> Any:
 
 
 def truth(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
-    real(x)
+    require_real(x)
     if not x.ndim or isinstance(dim, (list, tuple)) and not dim:
         raise NoRule("no dimension to reduce")
-    found = g.reduce(op, g.convert(x, torch.bool), over(x, dim), keepdim)
+    found = g.reduce(op, g.convert(x, torch.bool), normalized_dims(x, dim), keepdim)
     return g.convert(found, torch.uint8) if x.dtype is torch.uint8 else found
 
 
@@ -147,12 +147,12 @@ def min_all(g: Any, x: Any) -> Any:
 
 
 def extreme(g: Any, op: str, x: Any, dim: Dims, keepdim: bool) -> Any:
-    real(x)
+    require_real(x)
     if not x.ndim:
         raise NoRule("no dimension")
     if x.dtype is torch.bool:
-        return g.reduce("any" if op == "max" else "all", x, over(x, dim), keepdim)
-    return g.convert(g.reduce(op, widened(g, x), over(x, dim), keepdim), x.dtype)
+        return g.reduce("any" if op == "max" else "all", x, normalized_dims(x, dim), keepdim)
+    return g.convert(g.reduce(op, widened(g, x), normalized_dims(x, dim), keepdim), x.dtype)
 
 
 @decomposition("aten.max.dim")
@@ -176,10 +176,10 @@ def argmin(g: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any
 
 
 def position(g: Any, op: str, x: Any, dim: int | None, keepdim: bool) -> Any:
-    real(x)
+    require_real(x)
     if not x.ndim or x.dtype is torch.bool:
         raise NoRule("no dimension, or booleans")
-    return g.reduce(op, widened(g, x), over(x, dim), keepdim)
+    return g.reduce(op, widened(g, x), normalized_dims(x, dim), keepdim)
 
 
 # -- variance and norms ------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def var_mean(g: Any, x: Any, dim: Dims = None, *, correction: float | None = Non
 def spread(g: Any, x: Any, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Any, Any]:
     if not x.ndim:
         raise NoRule("no dimension")
-    dims = over(x, dim)
+    dims = normalized_dims(x, dim)
     # Eager accumulates these in f64 for any dtype.
     mean, variance = moments(g, g.convert(x, torch.float64), dims, 1.0 if correction is None else float(correction))
     kept = [n for k, n in enumerate(x.shape) if k not in dims]
@@ -260,7 +260,7 @@ def vector_norm(
     result = dtype or x.dtype
     if kind(result) != 2:
         raise NoRule(f"{result}")
-    dims, x = over(x, dim), widened(g, g.convert(x, result))
+    dims, x = normalized_dims(x, dim), widened(g, g.convert(x, result))
     if ord == 2:
         return g.convert(g("sqrt", summed(g, g("mul.Tensor", x, x), dims, keepdim)), result)
     size = g("abs", x)
@@ -277,7 +277,7 @@ def softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
     if not x.ndim:
         raise NoRule("no dimension")
     x = widened(g, x)
-    dims = over(x, dim)
+    dims = normalized_dims(x, dim)
     e = g("exp", g("sub.Tensor", x, g.reduce("max", x, dims)))
     return g.convert(g("div.Tensor", e, g.reduce("sum", e, dims)), result)
 
@@ -289,7 +289,7 @@ def log_softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
     if not x.ndim:
         raise NoRule("no dimension")
     x = widened(g, x)
-    dims = over(x, dim)
+    dims = normalized_dims(x, dim)
     shifted = g("sub.Tensor", x, g.reduce("max", x, dims))
     total = g.reduce("sum", g("exp", shifted), dims)
     return g.convert(g("sub.Tensor", shifted, g("log", total)), result)

@@ -26,7 +26,7 @@ from typing import Any
 from ... import events
 from ...concurrency import fork_safe_locks
 from ..program import arena_memory
-from ..segments import Holders
+from ..segments import SegmentsToUpdate
 from . import warmup_counter
 from .synchronized_clock import is_recorded
 
@@ -72,7 +72,7 @@ class Contest:
         self.times: tuple[list[float], list[float]] = ([], [])
         self.lock = fork_safe_locks.lock()
         self.decided: Callable | None = None
-        self.holders = Holders()
+        self.holders = SegmentsToUpdate()
 
     def __call__(self, *inputs: Any) -> Any:
         decided = self.decided
@@ -120,8 +120,8 @@ class Contest:
     def prepared(self, turn: int) -> str:
         """Which one runs now. The memory that the other one needed has been returned to the system."""
         if turn == 0:
-            self.made_before = arena_memory.made()
-        elif turn == 1 and arena_memory.made() > self.made_before:
+            self.made_before = arena_memory.count_large_arenas()
+        elif turn == 1 and arena_memory.count_large_arenas() > self.made_before:
             self.order = self.orders[1]
         who = self.order[turn] if turn < len(self.order) else "c"
         if self.order is self.orders[1]:

@@ -17,7 +17,7 @@ import torch
 
 from ... import events
 from ...concurrency import fork_safe_locks
-from ..segments import Holders
+from ..segments import SegmentsToUpdate
 from . import warmup_counter
 from .synchronized_clock import is_recorded
 
@@ -85,7 +85,7 @@ class TrainingContest:
         self.runs: tuple[list[Run], list[Run]] = ([], [])
         self.lock = fork_safe_locks.lock()
         self.decided: Callable[..., Any] | None = None
-        self.holders = Holders()
+        self.holders = SegmentsToUpdate()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.decided is not None:

@@ -56,7 +56,7 @@ class CallContest(Contest):
         self.settle, self.eager = settle, eager
 
     def prepared(self, turn: int) -> str:
-        if turn == 0 and arena_memory.made():
+        if turn == 0 and arena_memory.count_large_arenas():
             self.order = LARGE_ORDER  # large arenas were made by earlier calls
         return super().prepared(turn)
 

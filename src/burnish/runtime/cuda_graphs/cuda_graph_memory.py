@@ -30,10 +30,10 @@ def place_of(x: torch.Tensor) -> torch.Tensor:
 def copy(into: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> None:
     """All in one call: models have hundreds of gradients."""
     if into:
-        torch._foreach_copy_([once(x) for x in into], [once(x) for x in given])
+        torch._foreach_copy_([drop_expanded_dims(x) for x in into], [drop_expanded_dims(x) for x in given])
 
 
-def once(x: torch.Tensor) -> torch.Tensor:
+def drop_expanded_dims(x: torch.Tensor) -> torch.Tensor:
     """An expanded tensor without its repeated elements; they share one address."""
     if 0 not in x.stride():
         return x
@@ -44,7 +44,7 @@ def once(x: torch.Tensor) -> torch.Tensor:
     )
 
 
-class Given(NamedTuple):
+class InputResult(NamedTuple):
     """An input itself."""
 
     input: int
@@ -103,7 +103,7 @@ class Outcome:
         source = self.places.get(storage_of(x))
         if source is not None:
             same = next((k for k, place in enumerate(places) if place is x), None)
-            return Given(same) if same is not None else part_of(x, source, places[source])
+            return InputResult(same) if same is not None else part_of(x, source, places[source])
         for k, other in enumerate(self.copied):
             if other is x:
                 return Copied(k)
@@ -146,7 +146,7 @@ class Outcome:
                     found.append(copies[k])
                 case Constant(value):
                     found.append(value)
-                case Given(k):
+                case InputResult(k):
                     found.append(inputs[k])
                 case Part(k):
                     found.append(rule.shown(inputs[k]))
@@ -188,4 +188,4 @@ def reach_of(x: torch.Tensor) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
 
 
-__all__ = ["Outcome", "copies_of", "copy", "once", "place_of"]
+__all__ = ["Outcome", "copies_of", "copy", "drop_expanded_dims", "place_of"]

@@ -5,8 +5,8 @@
     y.sum().backward()          replays backward
 
 Saved values stay in the graph's memory, where backward reads them. So the next replay of forward is not allowed
-until they are no longer needed. A `Turn` tracks that: autograd's node references it, since it runs backward, and
-releases it when backward is finished or the node is freed. While a turn exists, calls and their backwards run
+until they are no longer needed. A `ForwardReplay` tracks that: autograd's node references it, since it runs backward,
+and releases it when backward is finished or the node is freed. While a turn exists, calls and their backwards run
 without graphs, in their own memory. The backward of a turn may be replayed twice (`retain_graph=True`), or run
 without a graph.
 
@@ -88,13 +88,13 @@ class Captured:
     stream: int
     memory: Any
     nodes: list[Node]
-    turn: weakref.ref[Turn] | None = None
+    turn: weakref.ref[ForwardReplay] | None = None
 
     def is_waiting(self) -> bool:
         return self.turn is not None and self.turn() is not None
 
 
-class Turn:
+class ForwardReplay:
     """One replay of forward, and the functions that run its backwards."""
 
     def __init__(self, training: CudaGraphTrainingProgram, captured: Captured, made: tuple):
@@ -144,7 +144,7 @@ class CudaGraphTrainingProgram:
                     captured = graphs.found(key, lambda: self.recorded(inputs))
                     if captured is not None and not captured.is_waiting():
                         with torch.no_grad():
-                            turn = Turn(self, captured, captured.forward.replayed(inputs))
+                            turn = ForwardReplay(self, captured, captured.forward.replayed(inputs))
         if turn is not None:
             return step.called(inputs, turn.forward, turn.backwards())
         if is_first:

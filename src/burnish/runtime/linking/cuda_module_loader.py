@@ -124,8 +124,8 @@ _errors: list[Exception] = []
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 def _help(address: int, why: int) -> None:
-    """Called by a launcher that got unaligned buffers, or whose thread has no context. It cannot raise: `complain`
-    does."""
+    """Called by a launcher that got unaligned buffers, or whose thread has no context. It cannot raise:
+    `raise_launch_error` does."""
     try:
         unaligned, device = _launched[address]
         if why == NO_CONTEXT:
@@ -190,7 +190,7 @@ def explained(result: int) -> str:
     return f"{(text.value or b'an unknown error').decode()} ({result})"
 
 
-def complain() -> None:
+def raise_launch_error() -> None:
     """Raise the error of a failed launch."""
     result, failure.value = failure.value, 0
     if result == MISALIGNED:
@@ -222,7 +222,7 @@ current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStr
 
 def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
     """Launch one kernel by itself, in the current stream of its GPU."""
-    on(
+    run_on_gpu(
         kernel.device,
         kernel.launcher,
         kernel.words.address,
@@ -230,15 +230,15 @@ def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:
         *(x.data_ptr() for x in tensors),
     )
     if failure.value:
-        complain()
+        raise_launch_error()
 
 
-def on(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
+def run_on_gpu(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
     """Kernels are launched from a thread whose current GPU is theirs."""
-    return run(*arguments) if current_device() == index else elsewhere(index, run, *arguments)
+    return run(*arguments) if current_device() == index else run_on_other_gpu(index, run, *arguments)
 
 
-def elsewhere(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
+def run_on_other_gpu(index: int, run: Callable[..., Any], *arguments: Any) -> Any:
     """The same if another GPU is current."""
     with torch.cuda.device(index):
         return run(*arguments)

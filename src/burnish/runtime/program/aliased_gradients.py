@@ -35,7 +35,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOn:
+class TangentGradient:
     """A gradient that is a tangent, or a view of one."""
 
     at: int
@@ -53,7 +53,9 @@ class PassedOn:
         return tangent
 
 
-def with_views(found: Sequence[Any], views: Sequence[tuple[int, Shown]], of_tangents: Sequence[PassedOn]) -> list[Any]:
+def with_views(
+    found: Sequence[Any], views: Sequence[tuple[int, Shown]], of_tangents: Sequence[TangentGradient]
+) -> list[Any]:
     """Make some gradients views of others. A view keeps its base alive, so autograd copies the base and steals only the
     view. A view of a view would keep the base of both alive, so the bases made here are not views."""
     came_in = {view.at for view in of_tangents}
@@ -70,7 +72,7 @@ def is_turned(tangent: torch.Tensor | None, shape: tuple, stride: tuple, dtype: 
     return tangent is not None and tangent.stride() != stride and tangent.shape == shape
 
 
-def with_tangents(found: Sequence[Any], turned: Sequence[tuple[PassedOn, torch.Tensor]]) -> list[Any]:
+def with_tangents(found: Sequence[Any], turned: Sequence[tuple[TangentGradient, torch.Tensor]]) -> list[Any]:
     """Where a tangent was copied into another memory layout: make the gradients views of the original tangent, if its
     strides allow that."""
     made = list(found)

@@ -58,7 +58,7 @@ def new_arena(size: int) -> torch.Tensor:
     return memory if memory.data_ptr() % 64 == 0 else torch.empty(size + 64, dtype=torch.uint8)
 
 
-def made() -> int:
+def count_large_arenas() -> int:
     """The number of large arenas so far."""
     return len(_made)
 

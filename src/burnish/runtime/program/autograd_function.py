@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
-from .aliased_gradients import PassedOn, Shown, copied_if_held, is_turned, with_tangents, with_views
+from .aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
 from .program import is_laid_out, restrided
 from .symbolic_size_program import SymbolicProgram
 
@@ -67,7 +67,7 @@ class GradientLayout:
     """For each gradient, a bit mask of the `flows` that it depends on; empty where there is one gradient."""
     gradient_views: tuple[tuple[int, Shown], ...] = ()
     """Positions among backward's results of gradients that are views of other results, and the views."""
-    of_tangents: tuple[PassedOn, ...] = ()
+    of_tangents: tuple[TangentGradient, ...] = ()
     """The gradients that are tangents, or views of them."""
     held: tuple[tuple[int, bool], ...] = ()
     """Positions among backward's results of gradients that eager references elsewhere when a leaf gets them, and

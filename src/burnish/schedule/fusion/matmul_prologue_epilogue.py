@@ -56,7 +56,7 @@ class Refused(Exception):
     """The expression cannot be part of a matmul kernel."""
 
 
-class Around:
+class ValueReaders:
     """The readers of each value of a graph, and the nodes that a kernel has already absorbed."""
 
     def __init__(self, graph: Graph):
@@ -100,7 +100,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FusedWork:
     work: Work
     values: dict[str, Value]
     """By their names in the kernels."""
@@ -112,7 +112,7 @@ class Found:
     """The nodes before the product that the first variant computes."""
 
 
-def work_of(node: Node, around: Around) -> Found | None:
+def find_fused_work(node: Node, around: ValueReaders) -> FusedWork | None:
     if why_not_matrix(node) is not None or node in around.taken:
         return None
     return Finder(node, around).found()
@@ -141,7 +141,7 @@ def extents_of(node: Node) -> tuple[int, int, int, int]:
 
 
 class Finder:
-    def __init__(self, node: Node, around: Around):
+    def __init__(self, node: Node, around: ValueReaders):
         self.node, self.around = node, around
         self.extents = extents_of(node)
         self.names: dict[Value, str] = {}
@@ -157,7 +157,7 @@ class Finder:
             (node.args[1], (COLUMN, DEPTH) if is_linear else (COUNT, DEPTH, COLUMN)),
         )
 
-    def found(self) -> Found:
+    def found(self) -> FusedWork:
         (a, _), (b, _) = self.operands
         call = (
             LinearSpec(a.type, b.type, self.bias and self.bias.type)
@@ -173,7 +173,7 @@ class Finder:
         work = Work(call, operands, tuple(spec for spec, _ in made.values()), after, not self.around.goes_on(end), ways)
         assert end.node is not None
         values = {name: value for value, name in self.names.items()}
-        return Found(work, values, end.node, after_nodes - {end.node}, before_nodes)
+        return FusedWork(work, values, end.node, after_nodes - {end.node}, before_nodes)
 
     def name(self, value: Value) -> str:
         return self.names.setdefault(value, f"x{len(self.names)}")
@@ -373,4 +373,4 @@ def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> 
     return tuple(strides)
 
 
-__all__ = ["Around", "Found", "work_of"]
+__all__ = ["FusedWork", "ValueReaders", "find_fused_work"]

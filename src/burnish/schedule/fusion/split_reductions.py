@@ -35,7 +35,7 @@ Cuts = Mapping[Node, Cut]
 """The split of each node that is split."""
 
 
-class Divider(Rewriter):
+class ReductionSplitter(Rewriter):
     optional = "split_reductions"
 
     def __init__(self, graph: Graph, cuts: Cuts):
@@ -68,7 +68,7 @@ class Divider(Rewriter):
 def split_reductions(graph: Graph) -> Graph:
     """Returns the graph itself where nothing is split."""
     cuts = {node: cut for node in graph.nodes if (cut := cut_of(node)) is not None}
-    return Divider(graph, cuts).run() if cuts else graph
+    return ReductionSplitter(graph, cuts).run() if cuts else graph
 
 
 def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Graph]:
@@ -88,7 +88,7 @@ def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Gra
             for found, node in zip(cuts, nodes, strict=True):
                 found[node] = cut
     pairs = fuel.same_for_each(zip(graphs, cuts, strict=True))
-    divided = [Divider(graph, found).run() if found else graph for graph, found in pairs]
+    divided = [ReductionSplitter(graph, found).run() if found else graph for graph, found in pairs]
     for before, graph in zip(graphs, divided, strict=True):
         announce("split_symbolic_reductions", graph, before)
     return divided

@@ -32,7 +32,7 @@ from ..library.gpu_convolution_times import seconds_of as seconds_on_gpu
 from ..library.measure_candidates import Clock
 from ..target_machines import CPU, target_of
 from .channels_last_strides import channels_last_stride, is_channels_last
-from .propagate_channels_last import BACKWARD, Both, decided, links_of
+from .propagate_channels_last import BACKWARD, SecondsByLayout, choose_layouts, links_of
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Layouts:
                 spec, choice = turned, other
         return spec, choice, self.lay(x, spec.x.stride)
 
-    def decided(self) -> dict[Node, bool]:
+    def choose_layouts(self) -> dict[Node, bool]:
         """Which of the convolutions with gradients, or on a GPU, compute in channels-last."""
         if self.is_last is None:
             nodes = [
@@ -102,13 +102,15 @@ class Layouts:
                 for node in self.graph.nodes
                 if node in self.clocks or node.op is CONV and tuple(node.args[:2]) in self.backward
             ]
-            times = [Both(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes]
+            times = [
+                SecondsByLayout(*(self.seconds_of(node, is_last) or 0.0 for is_last in (False, True))) for node in nodes
+            ]
             # With only one of the two times, there is nothing to compare.
-            times = [both if all(both) else Both(0.0, 0.0) for both in times]
+            times = [both if all(both) else SecondsByLayout(0.0, 0.0) for both in times]
             links = list(links_of(self.graph, nodes, copy_seconds))
             self.is_last = {
                 node: is_last and not self.is_refused(node) and self.is_allowed(node)
-                for node, is_last in zip(nodes, decided(times, links), strict=True)
+                for node, is_last in zip(nodes, choose_layouts(times, links), strict=True)
             }
         return self.is_last
 

@@ -24,7 +24,7 @@ SWEEPS = 16
 """Limit on passes over all convolutions while the total still falls."""
 
 
-class Both(NamedTuple):
+class SecondsByLayout(NamedTuple):
     """Seconds of one convolution in each layout."""
 
     contiguous: float
@@ -44,26 +44,26 @@ CONTIGUOUS, LAST = -1, -2
 """Sources outside, by their layout."""
 
 
-def decided(times: Sequence[Both], links: Sequence[Link]) -> list[bool]:
+def choose_layouts(times: Sequence[SecondsByLayout], links: Sequence[Link]) -> list[bool]:
     """Whether each convolution computes in channels-last."""
     if not times:
         return []
     beginnings = [[False] * len(times), [True] * len(times), [both.last < both.contiguous for both in times]]
-    found = [settled(times, links, labels) for labels in beginnings]
+    found = [improve_locally(times, links, labels) for labels in beginnings]
     return min(found, key=lambda labels: total(times, links, labels))
 
 
-def total(times: Sequence[Both], links: Sequence[Link], labels: Sequence[bool]) -> float:
+def total(times: Sequence[SecondsByLayout], links: Sequence[Link], labels: Sequence[bool]) -> float:
     return sum(both[label] for both, label in zip(times, labels, strict=True)) + sum(
-        link.seconds for link in links if differ(link, labels)
+        link.seconds for link in links if layouts_differ(link, labels)
     )
 
 
-def differ(link: Link, labels: Sequence[bool]) -> bool:
+def layouts_differ(link: Link, labels: Sequence[bool]) -> bool:
     return labels[link.reader] != (labels[link.source] if link.source >= 0 else link.source == LAST)
 
 
-def settled(times: Sequence[Both], links: Sequence[Link], labels: list[bool]) -> list[bool]:
+def improve_locally(times: Sequence[SecondsByLayout], links: Sequence[Link], labels: list[bool]) -> list[bool]:
     """Local search: flips one convolution at a time as long as the total falls."""
     around: list[list[Link]] = [[] for _ in times]
     for link in links:
@@ -72,7 +72,7 @@ def settled(times: Sequence[Both], links: Sequence[Link], labels: list[bool]) ->
             around[link.source].append(link)
 
     def cost(k: int) -> float:
-        return times[k][labels[k]] + sum(link.seconds for link in around[k] if differ(link, labels))
+        return times[k][labels[k]] + sum(link.seconds for link in around[k] if layouts_differ(link, labels))
 
     for _ in range(SWEEPS):
         has_turned = False

@@ -112,7 +112,7 @@ class Choice:
     """False where other processes used the cores during the measurement."""
 
 
-class Shelf(Protocol):
+class MeasurementStore(Protocol):
     """Text by key, shared with other processes on the same machine."""
 
     def get(self, key: str) -> str | None: ...
@@ -121,7 +121,7 @@ class Shelf(Protocol):
 
 
 @dataclass(slots=True)
-class Memory:
+class Measurements:
     """Measurements by key. Thread-safe."""
 
     _seen: dict[str, Measured] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Memory:
     """When the last one ended."""
     _rates: dict[int, float] = field(default_factory=dict)
     """The highest rate in operations a second, by the number of threads."""
-    shelf: Shelf | None = None
+    shelf: MeasurementStore | None = None
     """Measurements of earlier processes."""
     pinned: Callable[[Sequence[Candidate]], Measured] | None = None
     """Supplies the measurements where plans must be the same in every run: see `bench.plans`. Then nothing is measured
@@ -209,7 +209,7 @@ def text_of(measured: Measured) -> str:
     return "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
 
 
-memory = Memory()
+memory = Measurements()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=memory._lock._at_fork_reinit)  # another thread may have held it
 """The measurements of this process."""
@@ -221,7 +221,7 @@ def candidates(spec: Spec) -> list[Candidate]:
 
 
 def choose(
-    spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True, memory: Memory = memory
+    spec: Spec, *, seconds: float, accept: Callable[[Candidate], bool] = lambda _: True, memory: Measurements = memory
 ) -> Choice:
     """The fastest of the candidates that `accept` allows, after about `seconds` of measuring. Eager's candidate where
     none is accepted."""
@@ -286,7 +286,7 @@ SURELY = 0.95
 """To replace the usual choice, a candidate must be at least this much faster in a thorough measurement."""
 
 
-def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) -> Choice:
+def choose_thoroughly(spec: Spec, *, seconds: float, memory: Measurements = memory) -> Choice:
     """Measures all candidates at length, without shortcuts. The usual choice stays where no other is clearly faster, or
     where other work disturbed the measurement."""
     usual = choose(spec, seconds=seconds, memory=memory)
@@ -305,7 +305,7 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Memory = memory) ->
     return Choice(best, times[name], times)
 
 
-def tuned(spec: LinearSpec | ConvSpec, *, seconds: float, memory: Memory = memory) -> LinearSpec | ConvSpec:
+def tuned(spec: LinearSpec | ConvSpec, *, seconds: float, memory: Measurements = memory) -> LinearSpec | ConvSpec:
     """The spec with the tiles for which our own kernel is clearly the fastest: all are measured at length."""
     small = shrunk(spec)
     assert isinstance(small, (LinearSpec, ConvSpec))

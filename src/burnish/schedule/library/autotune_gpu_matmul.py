@@ -17,7 +17,7 @@ from functools import partial
 import torch
 
 from ... import events
-from .autotune_candidates import Memory, candidates, memory
+from .autotune_candidates import Measurements, candidates, memory
 from .call_specs import LinearSpec, MatmulSpec
 from .candidate import Candidate, bound, empty
 from .gpu_matmul_spec import KernelSpec, Maker, Tiles, candidate, tilings
@@ -64,7 +64,7 @@ class Work:
         return f"operands {tiles}" if self.before and not self.before_of(way) else str(tiles)
 
 
-def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidate | None:
+def choose_matrix(work: Work, maker: Maker, memory: Measurements = memory) -> Candidate | None:
     device = work.ways[0].output.device
     if memory_of(work) > MOST_BYTES:
         events.emit(
@@ -90,7 +90,9 @@ def choose_matrix(work: Work, maker: Maker, memory: Memory = memory) -> Candidat
     name = min(own, key=own.__getitem__, default=None)
     is_won = name is not None and own[name] < WORTH * torchs
     if events.is_watched("kernels.measured"):
-        events.emit("kernels.measured", text=told(work, torchs, own, measured.dropped, name if is_won else None))
+        events.emit(
+            "kernels.measured", text=format_report(work, torchs, own, measured.dropped, name if is_won else None)
+        )
     return candidate(name, *offered[name], maker) if name is not None and is_won else None
 
 
@@ -100,7 +102,7 @@ def memory_of(work: Work) -> int:
     return sum(type.bytes for type in types.values()) + sum(spec.output.bytes for spec in work.ways)
 
 
-def told(work: Work, torchs: float, own: dict[str, float], dropped: dict[str, str], name: str | None) -> str:
+def format_report(work: Work, torchs: float, own: dict[str, float], dropped: dict[str, str], name: str | None) -> str:
     times = [f"  {each}: {1e6 * seconds:.1f} us" for each, seconds in {TORCHS: torchs, **own}.items()]
     why = [f"  {each} is dropped: {reason}" for each, reason in dropped.items()]
     return "\n".join([f"{work.call}: {name or TORCHS}", *times, *why])

@@ -16,7 +16,7 @@ from ... import events, fuel
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
-from ..fusion.matmul_prologue_epilogue import Around, Found, why_not_matrix, work_of
+from ..fusion.matmul_prologue_epilogue import FusedWork, ValueReaders, find_fused_work, why_not_matrix
 from ..target_machines import target_of
 from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate
@@ -30,9 +30,9 @@ def choose_gpu_matmuls(graph: Graph) -> Graph:
 class MatrixChooser(Rewriter):
     def __init__(self, graph: Graph, products: list[Node]):
         super().__init__(graph)
-        self.made: dict[Node, tuple[Found, Candidate]] = {}
+        self.made: dict[Node, tuple[FusedWork, Candidate]] = {}
         """By the node whose result our kernel makes."""
-        around = Around(graph)
+        around = ValueReaders(graph)
         self.absorbed: set[Node] = set(around.idle)
         """The other nodes that such kernels compute."""
         for done, node in enumerate(products):
@@ -40,8 +40,8 @@ class MatrixChooser(Rewriter):
             self.choose(node, around)
         events.emit("kernels.measuring", done=len(products), total=len(products), what="all of it")
 
-    def choose(self, node: Node, around: Around) -> None:
-        found, target = work_of(node, around), target_of(node.args[0].type.device)
+    def choose(self, node: Node, around: ValueReaders) -> None:
+        found, target = find_fused_work(node, around), target_of(node.args[0].type.device)
         if found is None or target is None or target.matmul_compiler is None:
             return
         candidate = choose_matrix(found.work, target.matmul_compiler())

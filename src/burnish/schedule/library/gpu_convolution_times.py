@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from ... import events
-from .autotune_candidates import SMALL, Memory, candidates, memory
+from .autotune_candidates import SMALL, Measurements, candidates, memory
 from .call_candidates.convolution_backward_times import ConvBackwardSpec
 from .call_specs import ConvSpec
 from .candidate import Candidate
@@ -26,7 +26,9 @@ MOST_BYTES = 2 << 30
 """Largest size of the tensors made for measuring. Larger convolutions keep their layout."""
 
 
-def seconds_of(spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, memory: Memory = memory) -> float | None:
+def seconds_of(
+    spec: ConvSpec, wanted: tuple[bool, ...] | None, clock: Clock, memory: Measurements = memory
+) -> float | None:
     """None where it was not measured. `wanted`: whether the gradients of x, the weight and the bias are needed; None
     where there are none."""
     backward = ConvBackwardSpec(replace(spec, bias=None), wanted) if wanted and any(wanted[:2]) else None  # type: ignore[arg-type]

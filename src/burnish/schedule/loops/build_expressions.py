@@ -246,9 +246,9 @@ def rule_fails(node: Node, why_not_printed: Callable[[Scalar], str | None] = lam
     try:
         return _tried[key]
     except KeyError:
-        found = tried(node, why_not_printed)
+        found = why_not_in_loops(node, why_not_printed)
     except TypeError:  # a constant that has no hash
-        return tried(node, why_not_printed)
+        return why_not_in_loops(node, why_not_printed)
     if len(_tried) >= MOST_TRIED:
         _tried.clear()
     _tried[key] = found
@@ -271,7 +271,7 @@ def use_key(arg: Any, numbers: dict[Value, int]) -> Any:
     return type(arg), repr(arg) if isinstance(arg, (float, complex)) else arg
 
 
-def tried(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
+def why_not_in_loops(node: Node, why_not_printed: Callable[[Scalar], str | None]) -> str | None:
     result = node.results[0]
     why = why_not_dtypes(node)
     if why is not None:

@@ -22,7 +22,7 @@ from ..loops.build_kernel import Launch
 from ..plan_steps import Call, MakeView, Plan, Step
 from ..target_machines import target_of
 from .output_buffer_reuse import reuse_output_buffers
-from .plan_arena import Room, Span, with_rooms
+from .plan_arena import Span, UnwrittenOutput, with_rooms
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ def place_in_arena(plan: Plan, frees_arena: bool) -> None:
     spans = [Span(live.first, live.last, aligned_size_of(live.value)) for live in ranges]
     spans += [Span(2 * number, 2 * number + 1, room) for number, _, room in scratch]
     movable = [live.may_use_output_buffer for live in ranges] + [True] * len(scratch)
-    rooms = [Room(liveness.fresh[host] - 1, reach_of(host)) for host in hosts]
+    rooms = [UnwrittenOutput(liveness.fresh[host] - 1, reach_of(host)) for host in hosts]
     starts, plan.arena, guests = with_rooms(spans, rooms, movable, liveness.beside)
     for k, start in enumerate(starts):
         inside = {ranges[k].value: 0, **ranges[k].inside} if k < len(ranges) else {scratch[k - len(ranges)][1]: 0}

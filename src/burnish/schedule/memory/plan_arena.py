@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ...tensors.fit_size_formulas import ALIGNMENT
 
 MANY = 500
-"""With more spans than this, only `in_order` is tried."""
+"""With more spans than this, only `place_by_start` is tried."""
 
 WORTH = 1 << 14
 """Fewest bytes the arena must shrink to use rooms: their addresses change, and are passed to kernels in every call."""
@@ -41,20 +41,20 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class UnwrittenOutput:
     """The last step at which it is free, and its size in bytes."""
 
     last: int
     size: int
 
 
-def places(spans: Sequence[Span]) -> tuple[list[int], int]:
+def assign_offsets(spans: Sequence[Span]) -> tuple[list[int], int]:
     """The offset of each span, and the total size."""
-    found = in_order(spans)
-    return min(found, by_size(spans), key=lambda way: way[1]) if len(spans) <= MANY else found
+    found = place_by_start(spans)
+    return min(found, place_by_size(spans), key=lambda way: way[1]) if len(spans) <= MANY else found
 
 
-def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
+def place_by_start(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Best fit in order of time: each takes the smallest gap that is large enough, or new space at the end."""
     found, total = [0] * len(spans), 0
     free: list[tuple[int, int]] = []
@@ -63,7 +63,7 @@ def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
     for number in sorted(range(len(spans)), key=lambda k: spans[k].first):
         for step in sorted(step for step in ends if step < spans[number].first):
             for done in ends.pop(step):
-                give(free, found[done], spans[done].size)
+                free_range(free, found[done], spans[done].size)
         size = spans[number].size
         best = min((gap for gap in free if gap[1] >= size), key=lambda gap: gap[1], default=None)
         if best is None:
@@ -78,7 +78,7 @@ def in_order(spans: Sequence[Span]) -> tuple[list[int], int]:
     return found, total
 
 
-def give(free: list[tuple[int, int]], at: int, size: int) -> None:
+def free_range(free: list[tuple[int, int]], at: int, size: int) -> None:
     """Frees a range, merged with adjacent gaps."""
     for gap in list(free):
         if gap[0] + gap[1] == at:
@@ -91,22 +91,22 @@ def give(free: list[tuple[int, int]], at: int, size: int) -> None:
         free.append((at, size))
 
 
-def by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
+def place_by_size(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Largest first, each at the lowest offset that its overlapping spans allow. Spans at the very end are placed first
     in the next attempt: long live ranges are hard to place late."""
-    order, bound = largest_first(spans), most_of((), (), spans)
-    best = found, total = one_by_one(spans, order)
+    order, bound = largest_first(spans), peak_memory((), (), spans)
+    best = found, total = place_greedily(spans, order)
     for _ in range(min(REPAIRS, MANY * MANY // max(len(spans), 1) ** 2)):
         if best[1] <= bound:
             break
         last = [k for k in order if found[k] + spans[k].size == total]
         order = [*last, *(k for k in order if k not in last)]
-        found, total = one_by_one(spans, order)
+        found, total = place_greedily(spans, order)
         best = min(best, (found, total), key=lambda way: way[1])
     return best
 
 
-def one_by_one(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
+def place_greedily(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
     found, total = [0] * len(spans), 0
     done: list[tuple[Span, int]] = []
     for number in order:
@@ -134,26 +134,26 @@ def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
 
 
 def with_rooms(
-    spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], beside: Sequence[Span]
+    spans: Sequence[Span], rooms: Sequence[UnwrittenOutput], movable: Sequence[bool], beside: Sequence[Span]
 ) -> tuple[list[int], int, dict[int, int]]:
     """The offset of each span, the total size of those in no room, and the room of each of the others.
 
     `beside` are the live ranges of other memory. An output that is used as scratch memory is allocated earlier, beside
     more of it: this is done only if the total peak falls.
     """
-    starts, total = places(spans)
+    starts, total = assign_offsets(spans)
     best = starts, total, dict[int, int]()
     if sum(room.size for room in rooms) < WORTH or len(spans) > MANY:
         return best
     needed = [room.last + 1 for room in rooms]
-    least = total + most_of(rooms, needed, beside) - WORTH + 1
+    least = total + peak_memory(rooms, needed, beside) - WORTH + 1
     others = [span for span, may_move in zip(spans, movable, strict=True) if not may_move]
-    low, high = max(least_of(spans, rooms, movable), places(others)[1]), total
+    low, high = max(memory_lower_bound(spans, rooms, movable), assign_offsets(others)[1]), total
     size = low
     for _ in range(ATTEMPTS):
         if high - low < WORTH:
             break
-        found = within(size, spans, rooms, movable) or within(size, spans, rooms, movable, is_room_first=True)
+        found = try_to_fit(size, spans, rooms, movable) or try_to_fit(size, spans, rooms, movable, is_room_first=True)
         if found is None:
             low = size
         else:
@@ -162,14 +162,14 @@ def with_rooms(
                 min([step, *(spans[k].first for k, room in inside.items() if room == number)])
                 for number, step in enumerate(needed)
             ]
-            together = size + most_of(rooms, early, beside)
+            together = size + peak_memory(rooms, early, beside)
             if together < least:
                 best, least = (starts, size, inside), together
         size = (low + high) // 2 // ALIGNMENT * ALIGNMENT
     return best
 
 
-def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool]) -> int:
+def memory_lower_bound(spans: Sequence[Span], rooms: Sequence[UnwrittenOutput], movable: Sequence[bool]) -> int:
     """A lower bound of the memory needed beside the rooms."""
     change: dict[int, list[int]] = {0: [0, 0, sum(room.size for room in rooms)]}
     for span, may_move in zip(spans, movable, strict=True):
@@ -184,8 +184,12 @@ def least_of(spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[boo
     return least
 
 
-def within(
-    size: int, spans: Sequence[Span], rooms: Sequence[Room], movable: Sequence[bool], is_room_first: bool = False
+def try_to_fit(
+    size: int,
+    spans: Sequence[Span],
+    rooms: Sequence[UnwrittenOutput],
+    movable: Sequence[bool],
+    is_room_first: bool = False,
 ) -> tuple[list[int], dict[int, int]] | None:
     """The offset of each span if the spans in no room fit into `size`, and the rooms of the others. A movable span goes
     to a room only where the arena is full, or with `is_room_first` wherever it can: either may succeed."""
@@ -214,7 +218,7 @@ def within(
     return starts, inside
 
 
-def most_of(rooms: Sequence[Room], begin: Sequence[int], beside: Sequence[Span]) -> int:
+def peak_memory(rooms: Sequence[UnwrittenOutput], begin: Sequence[int], beside: Sequence[Span]) -> int:
     """The peak of the rooms, each from the given step on, and of other memory."""
     change: dict[int, int] = {}
     for room, step in zip(rooms, begin, strict=True):

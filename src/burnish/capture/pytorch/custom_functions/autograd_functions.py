@@ -20,7 +20,7 @@ import torch
 
 from ....runtime.segments import ResultsChanged
 from ... import breaks
-from ...engine.break_signals import Late
+from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
@@ -107,7 +107,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{call.__name__}: {error}", value)
         return value
-    raise Late(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+    raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 
 
 class CustomCall(OpaqueCall):

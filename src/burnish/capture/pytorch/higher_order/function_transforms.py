@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
-from ...engine.break_signals import Late, Stop
+from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.torch_call_records import Call, Handle
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
@@ -112,7 +112,7 @@ class Transform:
             with self.lowered:
                 value = self.call_native(function, args, kwargs)
             return self.end(value)
-        except (Stop, Late) as signal:
+        except (Stop, BreakAfterOperation) as signal:
             if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
                 self.undo()
                 raise

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from ....runtime.eager.loop_operators import LoopOperator
 from ... import breaks
-from ...engine.break_signals import Late, Stop
+from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.build_fx_graph import GRAPH_NAME
 from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -159,7 +159,7 @@ def perform(
     made = call_natively(operator, *graphs, *given)
     handles = [recorder.argument(part) for part in given]
     if m.options.wants_operators:
-        handles[-1] = apart(m, handles[:-1], handles[-1])
+        handles[-1] = copy_shared_operands(m, handles[:-1], handles[-1])
     if not m.options.wants_operators:
         call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
     else:
@@ -169,7 +169,7 @@ def perform(
     return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))
 
 
-def apart(m: Any, carried_or_mapped: list, others: tuple) -> tuple:
+def copy_shared_operands(m: Any, carried_or_mapped: list, others: tuple) -> tuple:
     """Handles of the further arguments. Compilers take no tensor that is carried as well, so that one is copied."""
     recorder, known = m.recorder, {id(handle) for part in carried_or_mapped for handle in part}
     made = []
@@ -244,7 +244,7 @@ def interpreted(function: FunctionType) -> Callable:
         start = CallStart(m, drawing_from([]))
         try:
             return run_nested(m, again, args, kwargs)
-        except (Stop, Late) as signal:
+        except (Stop, BreakAfterOperation) as signal:
             why = signal.what
             if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
                 raise

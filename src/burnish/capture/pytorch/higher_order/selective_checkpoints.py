@@ -19,7 +19,7 @@ from typing import Any
 from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...engine.break_signals import Late, Stop
+from ...engine.break_signals import BreakAfterOperation, Stop
 from ...interpreter.frames import Raised
 from ..custom_functions.autograd_function_writes import written_by
 from .native_callbacks import run_nested
@@ -41,7 +41,7 @@ def policy_of(m: Any, context_fn: Any) -> Any:
     start = m.frame, list(m.frame.stack), m.recorder.mark()
     try:
         made = run_nested(m, context_fn, (), {})
-    except (Stop, Late, Raised):
+    except (Stop, BreakAfterOperation, Raised):
         m.frame, m.frame.stack[:] = start[0], start[1]
         m.recorder.undo_to(start[2])
         return None
