@@ -30,7 +30,7 @@ def test_record_is_the_same_again(tmp_path, mode, rule):
     titles = re.findall("^## (.*)$", first, re.MULTILINE)
     halves = 1 + (mode == "train")
     assert titles.count("plan") == titles.count("kernels") == titles.count("memory") == halves
-    assert titles.count("graph") == 13 + 3 + 5 * halves, "those of lowering, the schedule's and the plans'"
+    assert titles.count("graph") == 14 + 3 + 5 * halves, "those of lowering, the schedule's and the plans'"
     assert titles[-2:] == ["segment", "fallbacks"] and first.endswith("## fallbacks\n\n")
 
 

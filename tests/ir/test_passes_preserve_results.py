@@ -21,7 +21,7 @@ from ..golden.cases import Case, all_cases
 from ..golden.stages import PASSES, captured, copies, example, function, lower, lowered
 from ..native.fuzz.generate import generate
 
-ROUNDS_DIFFERENTLY = {"decompose", "fold_batch_norm"}
+ROUNDS_DIFFERENTLY = {"decompose", "fold_batch_norm", "fuse_dequantization"}
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 """In float64. A quotient of integers is in float32, and compared as that."""
 FUZZED = 25

@@ -59,6 +59,9 @@ WHOLE = {
 }
 
 
+# Sizes as small as 1 give other operators, and the position of a diagonal is a constant.
+@pytest.mark.falls_back("sizes", only=r"as a number of times|as a size")
+@pytest.mark.falls_back("numbers", only=r"as a diagonal")
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_are_pythons(name):
     fn = WHOLE[name]

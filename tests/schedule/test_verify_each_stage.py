@@ -21,6 +21,7 @@ LOWERING = [
     "eliminate_dead_and_common_nodes",
     "combine_rng_seeds",
     "canonicalize_products",
+    "fuse_dequantization",
     "fold_batch_norm",
     "accumulate_embedding_gradients",
     "eliminate_dead_and_common_nodes",
