@@ -208,7 +208,7 @@ class DriverWriter(ValueStorage):
                 self.line(f"t[{at}] = {text}")
             given = "t" if moving else f"frame.table_{number}"
             if len(self.devices) > 1 and self.open_on is not None:
-                self.line(f"{self.bind('on', cuda_module_loader.on)}({self.open_on}, {name}, {given})")
+                self.line(f"{self.bind('on', cuda_module_loader.run_on_gpu)}({self.open_on}, {name}, {given})")
             else:
                 self.line(f"{name}({given})")
             self.open_on = None
@@ -221,7 +221,7 @@ class DriverWriter(ValueStorage):
         """Check whether a launch has failed; only Python code can raise the error."""
         if self.devices:
             self.things["failure"] = cuda_module_loader.failure
-            self.line(f"if failure.value: {self.bind('complain', cuda_module_loader.complain)}()")
+            self.line(f"if failure.value: {self.bind('complain', cuda_module_loader.raise_launch_error)}()")
 
     def call(self, node: Node) -> None:
         if is_native(node):

@@ -94,7 +94,7 @@ class Layouts:
                 spec, choice = turned, other
         return spec, choice, self.lay(x, spec.x.stride)
 
-    def choose_layouts(self) -> dict[Node, bool]:
+    def decided(self) -> dict[Node, bool]:
         """Which of the convolutions with gradients, or on a GPU, compute in channels-last."""
         if self.is_last is None:
             nodes = [
