@@ -9,16 +9,16 @@ from burnish.cli.bisect_rewrites import rewrites_in
 
 PROGRAM = """
 import torch, burnish
-from burnish.lower.passes.canonicalize_products import CallNamer
+from burnish.lower.passes.canonicalize_products import ProductCanonicalizer
 
 def f(x, w):
     return torch.relu(x @ w) @ torch.ones(7, 9)
 
-right = CallNamer.rewrite
+right = ProductCanonicalizer.rewrite
 def rewrite(self, node, args, kwargs):
     made = right(self, node, args, kwargs)
     return self.build("mul.Tensor", made, 2) if made is not None and node.results[0].shape == (8, 9) else made
-CallNamer.rewrite = rewrite
+ProductCanonicalizer.rewrite = rewrite
 
 torch.manual_seed(0)
 x, w = torch.randn(8, 16), torch.randn(16, 7)

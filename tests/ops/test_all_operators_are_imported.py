@@ -1,0 +1,20 @@
+"""One import fills the records: a family that it leaves out compiles by chance, if another module has imported it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import burnish
+
+PROGRAM = "import sys, burnish.ops.import_all_operators; print(*sorted(sys.modules))"
+
+
+def test_every_module_of_operators_is_imported():
+    folder = Path(burnish.__file__).parent
+    expected = {
+        ".".join(["burnish", *path.relative_to(folder).with_suffix("").parts])
+        for path in (folder / "ops").rglob("*.py")
+        if "operator_record import" in path.read_text("utf-8")
+    }
+    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split()
+    assert expected - {*found} == set()
