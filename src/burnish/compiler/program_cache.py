@@ -55,7 +55,7 @@ RECORDS: dict[str, str] = {
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.differentiate_pieces": "PieceLayout OutputLayout",
-        "runtime.program.aliased_gradients": "PassedOn Shown",
+        "runtime.program.aliased_gradients": "Shown TangentGradient",
         "tensors.weight_packing": "Panels LayerPanels",
         "tensors.fit_size_formulas": "Formula",
         "tensors.tensor_types": "TensorType",
