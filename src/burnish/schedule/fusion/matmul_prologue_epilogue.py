@@ -5,7 +5,7 @@
     v = view y, reshape[8, 64, 768]
     z = aten.add.Tensor v, x                  after: add(product, b1[…]) makes z
 
-    find_fused_work(node, readers)   FusedWork(work, values, last=the node of z, …), or None where there are no such kernels
+    find_fused_work(node, readers)   FusedWork(work, values, last=the node of z, …), or None: no such kernels
 
 Kernels have four variables: the batch index, row, column, and the summed index. A tensor with more dimensions, such as
 v above, can be read if dimensions of the same variable collapse into one: 8 and 64 both belong to the row.
