@@ -130,29 +130,18 @@ def test_files_and_environment_are_read_on_every_run():
 
 
 @program
-def test_length_of_a_list_that_grows_is_no_constant():
-    seen = []
+def test_length_of_a_list_is_read_where_the_program_reads_it():
+    """What is stored is the length before the appends, which take effect after the graph."""
+    seen, table = [], {}
 
     def fn(x):
-        before = len(seen)
-        seen.append(before)
-        return x * len(seen) + before, len(seen) > 3
-
-    return fn, [(torch.ones(2),)] * 6, seen
-
-
-@program
-def test_length_of_a_list_that_is_written_in_another_way():
-    seen = []
-
-    def fn(x):
-        seen.append(2)
-        if len(seen) > 2:
-            seen.pop(0)
-        seen.append(3)
+        table["before"] = len(seen)
+        seen.append(x)
+        table["between"] = len(seen)
+        seen.append(1)
         return x * len(seen)
 
-    return fn, [(torch.ones(2),)] * 4, seen
+    return fn, [(torch.ones(2),)] * 5, seen, table
 
 
 Scaled = collections.namedtuple("Scaled", "tensor factor")

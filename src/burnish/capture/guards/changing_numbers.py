@@ -39,7 +39,7 @@ READERS = {
 
 def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, Any]]:
     """The numbers that differ now from what the guards expect, by their paths (``Source.path``): before, and now. Also,
-    without values, lists of another length, and functions that are others with the same code: calls make them."""
+    without values, functions that are others with the same code: calls make them."""
     found: dict[tuple, tuple[Any, Any]] = {}
     values: dict[int, Any] = {}
     types = guarded_types(guards)
@@ -55,13 +55,6 @@ def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, 
                 continue
             if type(now) is type(expected) and now != expected:
                 found[source.path()] = expected, now
-        elif kind == "length" and source is not None and types.get(id(source)) is list:
-            try:
-                items = value_at(source, slots, values, types)
-            except MISSING_ERRORS:
-                continue
-            if type(items) is list and len(items) != expected:
-                found[source.path()] = None, None
         elif kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
             assert source is not None
             try:

@@ -53,8 +53,6 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     m.check_readable(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not isinstance(value, tuple):
-        if type(value) is list and m.changing and origin.source.path() in m.changing:
-            return _changing_length(m, origin)
         if origin.is_written or not isinstance(value, (list, dict)):
             m.heap.complete(origin)
         else:
@@ -63,13 +61,6 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(value, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
-
-
-def _changing_length(m: Any, origin: Any) -> Any:
-    """The length of a list that differed between two runs, and to which this run has only appended."""
-    before = len(origin.obj) if origin.appended_from is None else origin.appended_from
-    length = live_scalars.Expression(len, (live_scalars.Expression(None, (origin.source,)),))
-    return live_scalars.make(before, length, m) + (len(origin.obj) - before)
 
 
 COUNTED = frozenset((tuple, list, dict, str, torch.Size))
