@@ -306,7 +306,10 @@ class EntryReader:
             case ["kernel", name, function, buffers, cycles]:
                 return NativeKernel(name, self.shared[function], buffers, cycles)
             case ["of", attribute, name, spec]:
-                return FunctionOf(find_candidate(self.value(spec), name), attribute)
+                candidate = find_candidate(self.value(spec), name)
+                if candidate is None:  # not offered in this process: the graph is compiled again
+                    raise ValueError(f"the library call {name}")
+                return FunctionOf(candidate, attribute)
 
     def value(self, x: Any) -> Any:
         if type(x) is not list:
