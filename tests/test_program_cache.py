@@ -540,3 +540,25 @@ def test_refusals_of_each_kind_can_be_read(why, shelf):
         with pytest.raises((NoFormula, Untraceable)) as read:
             program_cache.get("a graph")
     assert isinstance(why, type(read.value)) and str(read.value) == str(why)
+
+
+OFFERED = """
+import torch
+from burnish.compiler.program_cache import find_candidate
+from burnish.schedule.library.call_specs import LinearSpec
+from burnish.tensors.tensor_types import TensorType
+
+x, weight = (TensorType.contiguous(shape, torch.float32) for shape in ((1, 768), (768, 768)))
+spec = LinearSpec(x, weight, is_frozen=True)
+found = find_candidate(spec, "mkl packed")
+from burnish.targets import cpu
+from burnish.schedule.library.call_candidates.linear import why_not_mkl_packed
+print(found is not None, why_not_mkl_packed(spec) is None)
+"""
+
+
+def test_a_process_that_only_loads_programs_finds_calls_offered_beside_the_code_generator():
+    """A warm start of BERT did not find its product in MKL's layout, and ran eagerly."""
+    done = subprocess.run([sys.executable, "-c", OFFERED], capture_output=True, text=True, check=True)
+    found, offered = done.stdout.split()
+    assert found == offered

@@ -364,9 +364,19 @@ MAKE: dict[str, Callable[[list], Any]] = {
 
 
 def find_candidate(spec: Any, name: str) -> Any:
+    """The candidate of this name, or None. Some are offered only where native calls can be made: by the code generator,
+    which a process that only loads programs has not imported."""
     from ..schedule.library.autotune_candidates import candidates
 
-    return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
+    def find() -> Any:
+        return next((candidate for candidate in candidates(spec) if candidate.name == name), None)
+
+    found = find()
+    if found is None:
+        from ..targets import cpu  # noqa: F401  (tells the candidates that it makes native calls)
+
+        found = find()
+    return found
 
 
 @once

@@ -117,7 +117,7 @@ VIEWS = (KeysView, ValuesView, ItemsView)
 
 
 def is_read_by_steps(m: Any, value: Any) -> bool:
-    """Whether nobody knows the elements of an iterable before they are read, one by one: live numbers may be among
+    """Whether the elements of an iterable are unknown until they are read, one by one: live numbers may be among
     them, and the user's code may make them."""
     kind = type(value)
     if kind is Generator or isinstance(value, VIEWS):
