@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,10 +24,10 @@ from pathlib import Path
 
 import torch
 
-from . import caches, pretend
+from . import pretend
 from .dynamic_instructions import started
 from .graphs import GRAPHS, TRAINING
-from .launches import LIMIT, WARM_CALLS, read
+from .launches import LIMIT, WARM_CALLS, noting_environment, read
 from .record import BURNISH, TORCH_COMPILE
 
 COLUMNS = ("launches", "MB", "instructions", "peak MB")
@@ -119,14 +118,7 @@ def measured(names: list[str], who: str) -> dict[str, dict[str, float] | str]:
         place = Path(folder)
         code = place / "code"
         code.mkdir()
-        env = {
-            **os.environ,
-            **pretend.surroundings(),
-            **caches.variables(place),
-            "PRETEND_CODE": str(code),
-            "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-            "BURNISH_NEVER_SLOWER": "0",
-        }
+        env = noting_environment(place, code)
         command = [sys.executable, "-m", "bench.graph_launches", *names, "--one", who, "--notes", folder]
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * LIMIT, check=False)
         found: dict[str, dict[str, float] | str] = {}

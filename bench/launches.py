@@ -87,21 +87,26 @@ def note(model: str, mode: str, who: str, dtype: str, notes: Path) -> None:
         gpu.pretended_note(None)
 
 
+def noting_environment(place: Path, code: Path) -> dict[str, str]:
+    """The environment of a process that notes its launches, with empty caches below `place`. Each tensor is allocated by
+    itself, so an address identifies its size."""
+    return {
+        **os.environ,
+        **pretend.surroundings(),
+        **caches.variables(place),
+        "PRETEND_CODE": str(code),
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "BURNISH_NEVER_SLOWER": "0",
+    }
+
+
 def started(model: str, mode: str, who: str, dtype: str) -> Started | str:
     """Or why there is nothing to tell."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         code = place / "code"
         code.mkdir()
-        # Memory is made anew for each tensor, so that an address tells how large it is.
-        env = {
-            **os.environ,
-            **pretend.surroundings(),
-            **caches.variables(place),
-            "PRETEND_CODE": str(code),
-            "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-            "BURNISH_NEVER_SLOWER": "0",
-        }
+        env = noting_environment(place, code)
         command = [
             sys.executable,
             "-m",
