@@ -88,8 +88,8 @@ def note(model: str, mode: str, who: str, dtype: str, notes: Path) -> None:
 
 
 def noting_environment(place: Path, code: Path) -> dict[str, str]:
-    """The environment of a process that notes its launches, with empty caches below `place`. Each tensor is allocated by
-    itself, so an address identifies its size."""
+    """The environment of a process that notes its launches, with empty caches below `place`. Each tensor is allocated
+    by itself, so an address identifies its size."""
     return {
         **os.environ,
         **pretend.surroundings(),
