@@ -197,6 +197,3 @@ def in_order(units: list[Unit]) -> list[Unit]:
 
 def only_sums(unit: Unit) -> bool:
     return isinstance(unit.what, Group) and all(map(is_reduction, unit.what.roots))
-
-
-__all__ = ["make_plan", "touched"]

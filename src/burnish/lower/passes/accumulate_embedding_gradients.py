@@ -74,6 +74,3 @@ class RowAdder(Rewriter):
             counts = build("ne.Scalar", build.reshape(places, (places.type.numel, 1)), padding)
             rows = build("where.ScalarOther", counts, rows, 0.0)
         return build("index_add.default", self.env[x], 0, places, rows)
-
-
-__all__ = ["accumulate_embedding_gradients"]

@@ -137,6 +137,3 @@ class Fetcher(Rewriter):
         condition = InRange(index, low, size)
         if covers(condition) not in self.checked:
             add_check(self.build, condition, node.op.name, args, kwargs.items())
-
-
-__all__ = ["fuse_gathers"]

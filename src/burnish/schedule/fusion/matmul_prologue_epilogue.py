@@ -371,6 +371,3 @@ def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> 
             raise Refused("its dimensions do not lie one in another")
         inner[variable] *= size
     return tuple(strides)
-
-
-__all__ = ["FusedWork", "ValueReaders", "find_fused_work"]

@@ -128,6 +128,3 @@ def line_of(type: TensorType, name: str) -> str:
 
 def amounts(name: str, short: dict[str, int]) -> tuple[int, ...]:
     return tuple(short.get(letter, 0) for letter in name)
-
-
-__all__ = ["pad_matmul_operands"]

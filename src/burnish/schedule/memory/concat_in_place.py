@@ -177,6 +177,3 @@ def place_in(buffer: ConcatBuffer, row: Row, readers: dict[Value, list[Node]], r
         if host.parts[first : first + count] == row.parts:
             return first
     return -1
-
-
-__all__ = ["concat_in_place"]

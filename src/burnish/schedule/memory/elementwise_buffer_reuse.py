@@ -99,6 +99,3 @@ def lies_alike(a: Value, b: Value) -> bool:
 def has_arena(value: Value) -> bool:
     target = target_of(value.type.device)
     return target is None or target.has_arena
-
-
-__all__ = ["reuse_elementwise_buffers"]

@@ -290,6 +290,3 @@ def scratch_of(step: Step) -> int:
     if not isinstance(step, Call) or step.node.op is not RUN or step.node.args[0].steps is None:
         return 0
     return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT
-
-
-__all__ = ["INTO", "is_native", "lies_in_arena", "liveness_of", "place_in_arena", "writes_into"]

@@ -160,6 +160,3 @@ def last_that_may_fail(nodes: Sequence[Node | None]) -> int:
 def is_checked(node: Node, checked: Iterable[tuple]) -> bool:
     conditions = conditions_of(node)
     return conditions is not None and all(covers(condition) in checked for condition in conditions)
-
-
-__all__ = ["order_error_checks", "last_that_may_fail"]

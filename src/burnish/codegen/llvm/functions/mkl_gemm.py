@@ -207,6 +207,3 @@ def _of_numbers() -> dict[str, str]:
         "arguments": ", ".join(arguments),
         "narrow": "\n".join(narrow),
     }
-
-
-__all__ = ["dtypes", "make_gemm"]
