@@ -15,11 +15,10 @@ import torch
 
 from ....concurrency.compute_once import once
 from ....runtime.linking import torch_blas_symbols
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..target_machine import host
 from .argument_tables import load_pointers, load_words, words
 
@@ -189,7 +188,7 @@ def _function(symbol: str) -> NativeFunction:
         pointers=load_pointers("table", TABLE),
         words=load_words("words", WORDS),
     )
-    return load(object_code(text, host()), "gemm", shared_symbols())
+    return compile_function(text, "gemm")
 
 
 def _of_addresses() -> dict[str, str]:
