@@ -62,16 +62,10 @@ def step_at(at: ElementPosition, start: Number, end: Number, step: Number) -> Sc
     return cast(steps if int(start) == 0 else steps + int(start), at.dtype)  # type: ignore[arg-type]
 
 
-LINES = (
-    "aten.linspace.default",
-    "aten.linspace.Tensor_Tensor",
-    "aten.linspace.Tensor_Scalar",
-    "aten.linspace.Scalar_Tensor",
-    "aten.logspace.default",
-    "aten.logspace.Tensor_Tensor",
-    "aten.logspace.Tensor_Scalar",
-    "aten.logspace.Scalar_Tensor",
-)
+LINES = """
+    aten.linspace.default aten.linspace.Tensor_Tensor aten.linspace.Tensor_Scalar aten.linspace.Scalar_Tensor
+    aten.logspace.default aten.logspace.Tensor_Tensor aten.logspace.Tensor_Scalar aten.logspace.Scalar_Tensor
+""".split()
 
 
 @shape(*LINES)

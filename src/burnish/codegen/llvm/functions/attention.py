@@ -30,49 +30,12 @@ from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 
-PLAN = (
-    "tasks",
-    "grain",
-    "heads",
-    "shared_by",
-    "splits",
-    "region",
-    "keys",
-    "depth",
-    "columns",
-    "score_panels",
-    "value_panels",
-    "q_batch",
-    "q_head",
-    "k_batch",
-    "k_head",
-    "k_row",
-    "v_batch",
-    "v_head",
-    "v_row",
-    "out_batch",
-    "out_head",
-    "out_row",
-    "mask_batch",
-    "mask_head",
-    "mask_row",
-    "scores_row",
-    "values_at",
-    "scores_at",
-    "sums_at",
-    "is_causal",
-    "scale",
-    "blocks",
-    "block_count",
-    "score_functions",
-    "score_table",
-    "value_functions",
-    "last_functions",
-    "value_table",
-    "last_table",
-    "last_vectors",
-    "zeros",
-)
+PLAN = """
+    tasks grain heads shared_by splits region keys depth columns score_panels value_panels q_batch q_head k_batch
+    k_head k_row v_batch v_head v_row out_batch out_head out_row mask_batch mask_head mask_row scores_row
+    values_at scores_at sums_at is_causal scale blocks block_count score_functions score_table value_functions
+    last_functions value_table last_table last_vectors zeros
+""".split()
 """The plan, in words. Strides in bytes; `scale` is the bits of a float."""
 
 BLOCK = ("first", "rows", "seen", "kind", "q0", "q1", "s1", "o0", "o1", "numbers")

@@ -20,30 +20,10 @@ from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 
 TABLE = ("out", "a", "b", "plan")
 # The plan, in words; strides in bytes.
-PLAN = (
-    "tasks",
-    "grain",
-    "out_batch",
-    "a_batch",
-    "b_batch",
-    "b_row",
-    "b_column",
-    "rows",
-    "columns",
-    "panels",
-    "panel_bytes",
-    "packed_bytes",
-    "vectors",
-    "last_vectors",
-    "out_step",
-    "places",
-    "place_count",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "zeros",
-)
+PLAN = """
+    tasks grain out_batch a_batch b_batch b_row b_column rows columns panels panel_bytes packed_bytes vectors
+    last_vectors out_step places place_count full last full_table last_table zeros
+""".split()
 
 WORK = """
 define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{

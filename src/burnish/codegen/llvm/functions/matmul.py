@@ -34,21 +34,9 @@ OPERATIONS_PER_CYCLE = 30
 
 TABLE = ("out", "x", "packed", "bias", "residual", "plan")
 # The plan, in words:
-PLAN = (
-    "tasks",
-    "grain",
-    "panels",
-    "packed_step",
-    "out_step",
-    "bias_step",
-    "chunks",
-    "places",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "x_step",
-)
+PLAN = """
+    tasks grain panels packed_step out_step bias_step chunks places full last full_table last_table x_step
+""".split()
 # `chunks` points to the index of each chunk's first place. A place has the tile's number, then byte offsets:
 # of its two groups of pixels in x, result and residual, and of its sum's words in the table. `full` and `last`
 # point to the tiles' functions, for all panels and for the last one, which may be narrower.

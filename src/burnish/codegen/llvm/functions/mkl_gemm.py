@@ -31,26 +31,10 @@ TABLE = ("out", "a", "b", "added", "words")
 
 # The sizes, in words; strides of the addend, and from product to product, in bytes. MKL's functions for plain matrices
 # are Fortran's: they take addresses, and see out, a and b as their transposes.
-WORDS = (
-    "rows.copied",
-    "grain",
-    "row",
-    "added.step",
-    "count",
-    "a.far",
-    "b.far",
-    "out.far",
-    "rows",
-    "columns",
-    "depth",
-    "a.way",
-    "b.way",
-    "a.step",
-    "b.step",
-    "out.step",
-    "alpha",
-    "beta",
-)
+WORDS = """
+    rows.copied grain row added.step count a.far b.far out.far rows columns depth a.way b.way a.step b.step
+    out.step alpha beta
+""".split()
 
 TEXT = """
 target triple = "{triple}"
@@ -107,21 +91,7 @@ exit:
 attributes #0 = {{ nounwind {attributes} }}
 """
 
-FORTRAN = (
-    "b.way",
-    "a.way",
-    "columns",
-    "rows",
-    "depth",
-    "alpha",
-    "%b.n",
-    "b.step",
-    "%a.n",
-    "a.step",
-    "beta",
-    "%out.n",
-    "out.step",
-)
+FORTRAN = "b.way a.way columns rows depth alpha %b.n b.step %a.n a.step beta %out.n out.step".split()
 """The arguments of `sgemm_`: all are addresses, of words or of matrices."""
 
 CBLAS = (

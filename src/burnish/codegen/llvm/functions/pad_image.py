@@ -21,24 +21,10 @@ SERIAL_BYTES = 64 << 10
 
 TABLE = ("out", "x", "plan")
 # The plan, in words; strides and lengths in bytes. A task is a line.
-PLAN = (
-    "tasks",
-    "grain",
-    "height",
-    "above",
-    "x.height",
-    "image.step",
-    "line.step",
-    "line",
-    "left",
-    "middle",
-    "right",
-    "is.whole",
-    "width",
-    "channels",
-    "column.step",
-    "channel.step",
-)
+PLAN = """
+    tasks grain height above x.height image.step line.step line left middle right is.whole width channels
+    column.step channel.step
+""".split()
 
 WORK = """
 define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{

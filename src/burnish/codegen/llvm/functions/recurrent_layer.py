@@ -26,34 +26,11 @@ from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, z
 
 TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
 
-PLAN = (
-    "tasks",
-    "grain",
-    "parts",
-    "positions",
-    "reversed",
-    "size",
-    "panels",
-    "panel_bytes",
-    "packed_direction",
-    "state_direction",
-    "state_row",
-    "gates_position",
-    "gates_direction",
-    "gates_row",
-    "gate",
-    "out_position",
-    "out_direction",
-    "out_row",
-    "chunks",
-    "places",
-    "rows",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "zeros",
-)
+PLAN = """
+    tasks grain parts positions reversed size panels panel_bytes packed_direction state_direction state_row
+    gates_position gates_direction gates_row gate out_position out_direction out_row chunks places rows full last
+    full_table last_table zeros
+""".split()
 """The plan, in words. Strides in bytes; `gate` is the stride from one gate to the next. `reversed` has a bit for each
 direction. `rows` has the first row of the batch for each part, and the end."""
 

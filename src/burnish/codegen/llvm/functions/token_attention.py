@@ -28,26 +28,10 @@ from .function_printer import FunctionPrinter
 from .matmul import SERIAL
 
 POINTERS = ("out", "q", "k", "v", "mask")
-NUMBERS = (
-    "tasks",
-    "heads",
-    "sharing",
-    "keys",
-    "q_batch",
-    "q_head",
-    "k_batch",
-    "k_head",
-    "v_batch",
-    "v_head",
-    "out_batch",
-    "out_head",
-    "mask_batch",
-    "mask_head",
-    "k_row",
-    "v_row",
-    "scale",
-    "cost",
-)
+NUMBERS = """
+    tasks heads sharing keys q_batch q_head k_batch k_head v_batch v_head out_batch out_head mask_batch mask_head
+    k_row v_row scale cost
+""".split()
 """Steps are in bytes; `cost` is the number of operations for each key."""
 
 BLOCK = 128

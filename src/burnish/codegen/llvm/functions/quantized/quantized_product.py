@@ -41,10 +41,10 @@ MOST_CHAINED_ROWS = 4
 """With more rows of x, each has one sum, whose additions wait for each other no longer than for the other rows'."""
 
 TABLE = ("out", "x", "weight", "scales", "shifts", "bias", "plan")
-PLAN = (
-    *("tasks", "grain", "task_rows", "outputs", "room_bytes", "room_step", "sums_at", "sums_step"),
-    *("units", "rest", "blocks", "x_step", "weight_step", "scales_step", "shifts_step", "out_step"),
-)
+PLAN = """
+    tasks grain task_rows outputs room_bytes room_step sums_at sums_step units rest blocks x_step weight_step
+    scales_step shifts_step out_step
+""".split()
 """`units` of a row are whole, with `rest` numbers behind them. In each row of the room, two lines of sums by groups are
 behind the numbers, from `sums_at` on. Steps are in bytes."""
 
