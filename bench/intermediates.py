@@ -46,15 +46,17 @@ def peak_of(call: Callable[[], object]) -> int:
         call()
         with record_function(MARK):
             call()
-    most, live, is_second = 0, {}, False
+    most, held, live, is_second = 0, 0, {}, False
     for event in sorted(_all_of(seen.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.start_time_ns):
         if event.name == MARK:
             is_second = True
-        elif event.name == "[memory]" and event.extra_fields.alloc_size > 0:
-            live[event.extra_fields.ptr] = event.extra_fields.alloc_size
         elif event.name == "[memory]":
-            live.pop(event.extra_fields.ptr, None)
-        most = max(most, sum(live.values())) if is_second else 0
+            size = event.extra_fields.alloc_size
+            held -= live.pop(event.extra_fields.ptr, 0)
+            if size > 0:
+                held += size
+                live[event.extra_fields.ptr] = size
+        most = max(most, held) if is_second else 0
     assert is_second
     return most
 

@@ -13,7 +13,6 @@ is taken within each call: the difference of two calls that take a millisecond e
 
 from __future__ import annotations
 
-import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
@@ -26,7 +25,7 @@ from .clocks import SAMPLE_SECONDS
 from .contestants import Contestant, TorchCompile, contestant_of
 from .models import transformers
 from .record import EAGER, Overhead
-from .steady import take_turns, warm_up
+from .steady import frozen_objects, take_turns, warm_up
 
 CONTESTANTS = (EAGER, "burnish", "burnish:backend=eager", "torch.compile:backend=eager")
 STACKS = (1, 10, 50, 100, 200)
@@ -147,16 +146,12 @@ def beyond(call: Callable[[], Any], graph: Graph, seconds: float) -> float:
 
 def rest_of(call: Callable[[], Any], graph: Graph, seconds: float) -> float:
     rests: list[float] = []
-    gc.collect()
-    gc.freeze()
-    try:
+    with frozen_objects():
         end = perf_counter() + seconds
         while len(rests) < MOST_RESTS and (len(rests) < FEWEST_RESTS or perf_counter() < end):
             begun = perf_counter()
             call()
             rests.append(perf_counter() - begun - graph.seconds)
-    finally:
-        gc.unfreeze()
     return statistics.median(rests)
 
 

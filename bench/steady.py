@@ -13,6 +13,7 @@ weights, and their threads still spinning.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import statistics
 import time
@@ -55,16 +56,26 @@ def take_turns(
     """Seconds of a call, by contestant and round. `told` hears after each round how many are done."""
     clock = clock or WallClock()
     blocks: dict[str, list[float]] = {name: [] for name in calls}
-    gc.collect()
-    gc.freeze()  # what was compiled stays: going through it again in every collection is nobody's time
-    try:
+    with frozen_objects():
         for number, order in enumerate(turns(tuple(calls), rounds)):
             for name in order:
                 blocks[name].append(block(calls[name], seconds, clock))
             told(number + 1)
-    finally:
-        gc.unfreeze()
     return blocks
+
+
+@contextlib.contextmanager
+def frozen_objects() -> Iterator[None]:
+    """What was compiled stays: going through it again in every collection is nobody's time. Objects that were frozen
+    before stay so."""
+    gc.collect()
+    is_outermost = gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if is_outermost:
+            gc.unfreeze()
 
 
 def block(call: Call, seconds: float, clock: WallClock) -> float:

@@ -5,6 +5,7 @@ reports know only events. All imports count, also those inside functions and und
 """
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,12 +81,11 @@ MOST_FILES = 20
 EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 
 
-@each_file
-def test_imports_point_one_way(path):
-    assert list(why_not_imported(module_name(path), path.read_text(encoding="utf-8"), is_package(path))) == []
+def test_imports_point_one_way():
+    sources = sources_of(FILES)
+    assert [why for module, source in sources.items() for why in why_not_imported(module, *source)] == []
 
 
 def test_packages_inside_capture_import_in_these_directions():
@@ -106,18 +106,18 @@ def room_of(module: str) -> str | None:
     return module.removeprefix(CAPTURE).split(".")[0] if module.startswith(CAPTURE) else None
 
 
-@each_file
-def test_modules_named_in_text_exist(path):
+def test_modules_named_in_text_exist():
     """A module that is looked up by its name is not found after it has moved, and nothing else says so."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and re.fullmatch(r"burnish(\.\w+){2,}", str(node.value)):
-            place = SOURCE.joinpath(*node.value.split(".")[1:])
-            assert place.is_dir() or place.with_suffix(".py").is_file(), node.value
+    for path in FILES:
+        for node in nodes_of(path.read_text(encoding="utf-8")):
+            if isinstance(node, ast.Constant) and re.fullmatch(r"burnish(\.\w+){2,}", str(node.value)):
+                place = SOURCE.joinpath(*node.value.split(".")[1:])
+                assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {node.value}"
 
 
-@each_file
-def test_file_is_short_enough_to_have_one_subject(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+def test_files_are_short_enough_to_have_one_subject():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
 def test_no_folder_holds_too_many_files():
@@ -125,22 +125,21 @@ def test_no_folder_holds_too_many_files():
     assert not {str(folder.relative_to(SOURCE)): n for folder, n in counts.items() if n > MOST_FILES}
 
 
-@each_file
-def test_module_says_what_it_is_for(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+def test_modules_say_what_they_are_for():
+    assert [path for path in FILES if not ast.get_docstring(parsed(path.read_text(encoding="utf-8")))] == []
 
 
-@each_file
-def test_module_is_named_after_its_subject(path):
-    assert not EMPTY_NAMES & {part.strip("_") for part in path.relative_to(SOURCE).with_suffix("").parts}
+def test_modules_are_named_after_their_subjects():
+    names = {path: path.relative_to(SOURCE).with_suffix("").parts for path in FILES}
+    assert [path for path, parts in names.items() if EMPTY_NAMES & {part.strip("_") for part in parts}] == []
 
 
-@each_file
-def test_package_below_the_top_holds_no_code(path):
+def test_packages_below_the_top_hold_no_code():
     """It runs while the first of its modules is imported, so a second thread may see the package half made."""
-    if is_package(path) and path.parent != SOURCE:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body[1:]:
-            assert isinstance(node, ast.ImportFrom) or ast.unparse(node).startswith("__all__ ="), ast.unparse(node)
+    for path in FILES:
+        if is_package(path) and path.parent != SOURCE:
+            for node in parsed(path.read_text(encoding="utf-8")).body[1:]:
+                assert isinstance(node, ast.ImportFrom) or ast.unparse(node).startswith("__all__ ="), path
 
 
 def test_every_part_is_in_the_table_of_directions():
@@ -254,13 +253,23 @@ def why_not_imported(module: str, source: str, package: bool = False) -> Iterato
             yield f"{module}:{line} imports {imported}: {part} may import only {', '.join(sorted(allowed))}"
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
+def nodes_of(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(source)))
+
+
 def imports(module: str, source: str, package: bool) -> Iterator[tuple[int, str]]:
     """Line and full name of every module that is imported, by a statement, by a call, or by its path below torch.
 
     `from burnish import x` is an import of `burnish.x` where there is such a part, and of the package otherwise.
     """
     inside = module.split(".") if package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         match node:
             case ast.Import(names=names):
                 for alias in names:
@@ -287,7 +296,7 @@ def circles_of(sources: Mapping[str, tuple[str, bool]]) -> list[list[str]]:
     for module, (source, package) in sources.items():
         inside = module.split(".") if package else module.split(".")[:-1]
         below[module] = set()
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes_of(source):
             if isinstance(node, ast.Import):
                 below[module] |= {alias.name for alias in node.names} & sources.keys()
             elif isinstance(node, ast.ImportFrom):

@@ -157,15 +157,15 @@ def leave() -> None:
     os._exit(0)
 
 
+def environment(gpus: int = 1) -> dict[str, str]:
+    """Of a program that is compiled again in each process, and stays compiled."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return {**surroundings(gpus), "BURNISH_CACHE": "0", "BURNISH_NEVER_SLOWER": "0", "PYTHONPATH": path}
+
+
 def pretended(code: str, gpus: int = 1, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """A program, run where there are such GPUs."""
-    env = {
-        **os.environ,
-        **surroundings(gpus),
-        "BURNISH_CACHE": "0",
-        "BURNISH_NEVER_SLOWER": "0",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
+    env = {**os.environ, **environment(gpus)}
     code = f"{code}\nfrom bench.pretend import leave\nleave()\n"
     return subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=seconds, check=False

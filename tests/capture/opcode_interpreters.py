@@ -225,6 +225,3 @@ def to_list(items, count):
 
 def to_tuple(items):
     return tuple([item for item in items])
-
-
-__all__ = ["Forgetting", "Machine", "Pushing", "Rebuilding", "start"]

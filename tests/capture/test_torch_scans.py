@@ -95,9 +95,7 @@ def test_what_torch_refuses_it_refuses(arguments):
 
 # ---- loops that torch has Dynamo capture
 
-BACKENDS = pytest.mark.parametrize(
-    "backend", ["burnish", "eager", "aot_eager", pytest.param(operators, id="operators")]
-)
+BACKENDS = ("burnish", "eager", "aot_eager", operators)
 PAIR = collections.namedtuple("PAIR", "first second")
 KINDS = {
     "dictionaries": lambda a, b: {"a": a, "b": b},
@@ -111,12 +109,11 @@ def parts(tree):
     return [leaf for leaf in pytree.tree_leaves(tree) if leaf is not None]
 
 
-@BACKENDS
 @pytest.mark.parametrize(
     "kind, dim, reverse",
     [("dictionaries", 0, False), ("nested", 1, True), ("lists", 1, False), ("with None", 0, False)],
 )
-def test_scan_returns_the_program_structures(kind, dim, reverse, backend):
+def test_scan_returns_the_program_structures(kind, dim, reverse):
     learns = kind != "with None"  # torch itself has no gradients there
     tree, weight = KINDS[kind], torch.randn(3, requires_grad=learns)
 
@@ -134,13 +131,11 @@ def test_scan_returns_the_program_structures(kind, dim, reverse, backend):
         fn,
         lambda: torch.randn((4, 3) if dim == 0 else (3, 4), requires_grad=learns),
         weight,
-        backend,
         breaks=set() if learns else {"B205"},
     )
 
 
-@BACKENDS
-def test_while_loop_and_map_return_the_program_structures(backend):
+def test_while_loop_and_map_return_the_program_structures():
     weight = torch.randn(3, requires_grad=True)
 
     def loop(x):
@@ -155,8 +150,8 @@ def test_while_loop_and_map_return_the_program_structures(backend):
             lambda row, more: {"scaled": row["x"] * weight, "sum": [row["x"] + more]}, {"x": x}, torch.ones(3)
         )
 
-    same_as_eager(loop, lambda: torch.randn(4, 3), weight, backend)
-    same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight, backend)
+    same_as_eager(loop, lambda: torch.randn(4, 3), weight)
+    same_as_eager(mapped, lambda: torch.randn(4, 3, requires_grad=True), weight)
 
 
 def test_structures_that_dynamo_refuses_raise_its_error():
@@ -174,45 +169,41 @@ def test_structures_that_dynamo_refuses_raise_its_error():
                 burnish.compile(function)(torch.randn(4, 3))
 
 
-@BACKENDS
-def test_a_step_reads_its_closure_in_each_call(backend):
+def test_a_step_reads_its_closure_in_each_call():
     holder = type("Holder", (), {"scale": 2.0})()
 
     def fn(x):
         return scan(lambda carry, given: (carry + given * holder.scale, {"y": carry * holder.scale}), x[0] * 0, x)
 
-    same_as_eager(fn, lambda: torch.randn(4, 3), None, backend, lambda k: setattr(holder, "scale", float(k)))
+    same_as_eager(fn, lambda: torch.randn(4, 3), None, lambda k: setattr(holder, "scale", float(k)))
 
 
-def same_as_eager(fn, make, weight, backend, change=lambda k: None, breaks=frozenset()):
-    """In three calls: values, structures, gradients."""
+def same_as_eager(fn, make, weight, change=lambda k: None, breaks=frozenset()):
+    """In three calls with each backend: values, structures, gradients. Eager compiles with Dynamo, so it runs once."""
     burnish.reset()
-    compiled = burnish.compile(fn, backend=backend, fullgraph=not breaks)
+    compiled = {backend: burnish.compile(fn, backend=backend, fullgraph=not breaks) for backend in BACKENDS}
     for k in range(3):
         change(k)
         x = make()
-        found = []
-        for function in (fn, compiled):
-            got = function(x)
-            leaves = parts(got)
-            ends = [leaf.square().sum() for leaf in leaves if leaf.requires_grad]
-            wanted = [t for t in (x, weight) if t is not None and t.requires_grad]
-            found.append(
-                (
-                    pytree.tree_structure(got),
-                    leaves,
-                    [leaf.stride() for leaf in leaves],
-                    torch.autograd.grad(sum(ends), wanted) if ends else (),
-                )
-            )
-        assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
-        torch.testing.assert_close(found[1][1], found[0][1])
-        torch.testing.assert_close(found[1][3], found[0][3])
+        want = observed(fn, x, weight)
+        for backend, function in compiled.items():
+            found = observed(function, x, weight)
+            assert found[:2] == want[:2], backend
+            torch.testing.assert_close(found[2:], want[2:], msg=lambda text, backend=backend: f"{backend}: {text}")
     assert {reason.source.kind.code for reason in burnish.explain(fn)(make()).break_reasons} == breaks
 
 
-@BACKENDS
-def test_loops_of_modules_and_of_no_steps(backend):
+def observed(function, x, weight):
+    """Structure, strides, values and gradients of a call's results."""
+    got = function(x)
+    leaves = parts(got)
+    ends = [leaf.square().sum() for leaf in leaves if leaf.requires_grad]
+    wanted = [t for t in (x, weight) if t is not None and t.requires_grad]
+    gradients = torch.autograd.grad(sum(ends), wanted) if ends else ()
+    return pytree.tree_structure(got), [leaf.stride() for leaf in leaves], leaves, gradients
+
+
+def test_loops_of_modules_and_of_no_steps():
     layer = torch.nn.Linear(3, 3)
 
     def fn(x):
@@ -222,11 +213,10 @@ def test_loops_of_modules_and_of_no_steps(backend):
         return steps, state, torch_map(layer, x), associative_scan(torch.mul, x, 0, combine_mode="generic")
 
     for start in (0.0, 5.0):
-        same_as_eager(fn, lambda start=start: torch.full((4, 3), start), layer.weight, backend)
+        same_as_eager(fn, lambda start=start: torch.full((4, 3), start), layer.weight)
 
 
-@BACKENDS
-def test_loops_inside_loops_and_branches(backend):
+def test_loops_inside_loops_and_branches():
     def fn(x):
         def step(carry, row):
             return carry + torch_map(lambda r: r * 2, row[None])[0], carry * 2
@@ -235,10 +225,10 @@ def test_loops_inside_loops_and_branches(backend):
         chosen = torch.cond(total.sum() > 0, lambda t: scan(step, t * 2, t[None])[0], lambda t: t * 3, (total,))
         return total, rows, chosen
 
-    same_as_eager(fn, lambda: torch.randn(4, 3), None, backend)
+    same_as_eager(fn, lambda: torch.randn(4, 3), None)
 
 
-@BACKENDS
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("change", ["prints", "appends", "draws", "aliases", "changes shape"])
 def test_steps_that_no_graph_can_hold_end_the_graph_before_the_loop(change, backend, capsys):
     log = []
@@ -294,14 +284,14 @@ def test_a_backend_gets_the_operator_of_torch_with_graphs(kind):
     assert all(isinstance(found[0].get_submodule(name), torch.fx.GraphModule) for name in names)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "burnish", "operators"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_tensor_that_is_carried_and_closed_over(backend):
     weight = torch.randn(3, 3)
 
     def fn(n, x):
         return while_loop(lambda i, a: (i < 4) & (a.sum() < 100), lambda i, a: (i + 1, a @ weight + x), (n, x))
 
-    compiled = burnish.compile(fn, backend=operators if backend == "operators" else backend, fullgraph=True)
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
     for k in range(3):
         given = torch.tensor(k), torch.randn(3)
         torch.testing.assert_close(compiled(*given), fn(*given))

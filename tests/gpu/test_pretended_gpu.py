@@ -4,11 +4,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from bench.pretend import pretended
-
 from bench import pretend
 
-pytestmark = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
+from ..forked_programs import ProgramServer
 
 PRELUDE = """
 import ctypes, torch, burnish
@@ -41,12 +39,29 @@ def trained(model, *args, mode="default", steps=3):
 """
 
 
-def contact(code: str, **options: int) -> None:
-    ran = pretended(PRELUDE + code, **options)
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+@pytest.fixture(scope="module")
+def servers():
+    """By the number of GPUs."""
+    if (why := pretend.why_not()) is not None:  # asked here, for it compiles the GPU
+        pytest.skip(why)
+    made = {}
+    yield made
+    for server in made.values():
+        server.close()
 
 
-def test_torch_takes_it_for_a_gpu_and_burnish_makes_kernels_for_it():
+@pytest.fixture
+def contact(servers):
+    def run(code: str, gpus: int = 1) -> None:
+        if gpus not in servers:
+            servers[gpus] = ProgramServer("import torch, burnish, bench.pretend", pretend.environment(gpus))
+        ran = servers[gpus].run(f"{PRELUDE}{code}\nfrom bench.pretend import leave\nleave()\n")
+        assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+
+    return run
+
+
+def test_torch_takes_it_for_a_gpu_and_burnish_makes_kernels_for_it(contact):
     contact("""
 x = torch.ones(3, 4, device="cuda")
 assert torch.cuda.get_device_capability() == (9, 0) and x.sum().item() == 0  # nothing is computed
@@ -57,7 +72,7 @@ assert cuda.pretended_launches() == 1 and not told, told
 """)
 
 
-def test_attention_and_what_a_gpu_makes_of_batch_norms_are_compiled():
+def test_attention_and_what_a_gpu_makes_of_batch_norms_are_compiled(contact):
     contact("""
 class Attention(nn.Module):
     def __init__(self, dropout):
@@ -85,7 +100,7 @@ assert not told, told
 """)
 
 
-def test_the_rules_of_attention_are_what_torchs_kernels_answer():
+def test_the_rules_of_attention_are_what_torchs_kernels_answer(contact):
     contact("""
 from burnish.ir.infer_types import result_types, type_of
 from burnish.ops.operator_record import lookup
@@ -122,7 +137,7 @@ for shape, length in (((2, 4, 24, 16), 40), ((1, 3, 5, 64), 7)):
 """)
 
 
-def test_calls_are_recorded_as_cuda_graphs_and_replayed():
+def test_calls_are_recorded_as_cuda_graphs_and_replayed(contact):
     contact("""
 from burnish.runtime.cuda_graphs.cuda_graph_recording import TorchGraphs
 made = []
@@ -141,7 +156,7 @@ assert len(made) == 3 and not told, (len(made), told)
 """)
 
 
-def test_a_checkpointed_attention_is_computed_again_where_it_drops_nothing():
+def test_a_checkpointed_attention_is_computed_again_where_it_drops_nothing(contact):
     contact("""
 from torch.utils.checkpoint import checkpoint
 
@@ -167,7 +182,7 @@ for dropped, runs in ((0.0, 2), (0.1, 1)):
 """)
 
 
-def test_autocast_and_questions_about_the_gpu_break_no_graph():
+def test_autocast_and_questions_about_the_gpu_break_no_graph(contact):
     contact(
         """
 import os
@@ -195,7 +210,7 @@ assert types(burnish.compile(loss)(x)) == types(loss(x))
     )
 
 
-def test_recurrent_layers_are_one_call_forward_and_one_backward():
+def test_recurrent_layers_are_one_call_forward_and_one_backward(contact):
     contact("""
 torch.backends.cudnn.enabled = False  # whose weights nobody pretends to lay together
 
@@ -217,7 +232,7 @@ assert not told, told
 """)
 
 
-def test_what_the_user_records_is_compiled_and_takes_no_part_in_a_contest():
+def test_what_the_user_records_is_compiled_and_takes_no_part_in_a_contest(contact):
     contact("""
 decided = []
 events.subscribe(lambda e: decided.append(e.data["text"]) if e.kind == "runtime.contest" else None)
@@ -237,7 +252,7 @@ assert len(decided) == 1
 """)
 
 
-def test_what_a_gpu_is_told_besides_the_work_ends_a_graph_once_at_the_users_line():
+def test_what_a_gpu_is_told_besides_the_work_ends_a_graph_once_at_the_users_line(contact):
     contact("""
 x, stream, event = torch.ones(4, 4, device="cuda"), torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
 
@@ -273,7 +288,7 @@ for fn, wanted in ((waits, 1), (aside, 3), (timed, 1), (weighed, 1), (seeded, 1)
 """)
 
 
-def test_a_gpu_that_is_the_current_one_and_older_names_of_autocast_stay_in_the_graph():
+def test_a_gpu_that_is_the_current_one_and_older_names_of_autocast_stay_in_the_graph(contact):
     contact(
         """
 def within(x, index):
@@ -296,7 +311,7 @@ with torch.cuda.device(1):
     )
 
 
-def test_a_thread_without_a_context_launches_all_the_same_and_graphs_do_not_fail():
+def test_a_thread_without_a_context_launches_all_the_same_and_graphs_do_not_fail(contact):
     contact("""
 import threading
 
@@ -320,7 +335,7 @@ assert contexts == [0, 1, 0, 1] and cuda.pretended_launches() - begun == 2 and n
 """)
 
 
-def test_a_recording_of_the_users_is_not_disturbed_by_what_is_compiled_in_it_or_meanwhile():
+def test_a_recording_of_the_users_is_not_disturbed_by_what_is_compiled_in_it_or_meanwhile(contact):
     contact("""
 import threading
 

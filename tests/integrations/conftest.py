@@ -6,6 +6,9 @@ read from the text, and one process runs all that were asked for.
 
     pytest tests/integrations                                          in a process of their own
     pytest tests/integrations/with_accelerate.py -k prepare            in this one, as any test file
+
+`--dist loadfile` gives a worker the tests whose names are the same up to the first `::`. All of these begin with
+TOGETHER, as if they were in one file: a second worker would start the same process for its part of them.
 """
 
 import ast
@@ -18,6 +21,7 @@ from pathlib import Path
 import pytest
 
 LONGEST = 1800  # seconds
+TOGETHER = "tests/integrations/with_frameworks"
 
 
 def pytest_collect_file(file_path, parent):
@@ -26,14 +30,14 @@ def pytest_collect_file(file_path, parent):
         and file_path.match("with_*.py")
         and not parent.session.isinitpath(file_path)
     ):
-        return InAnotherProcess.from_parent(parent, path=file_path)
+        return InAnotherProcess.from_parent(parent, path=file_path, nodeid=TOGETHER)
 
 
 class InAnotherProcess(pytest.File):
     def collect(self):
         for node in ast.parse(self.path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                test = Test.from_parent(self, name=node.name)
+                test = Test.from_parent(self, name=f"{self.path.stem}::{node.name}")
                 if any(ast.unparse(decorator).startswith("pytest.mark.slow") for decorator in node.decorator_list):
                     test.add_marker(pytest.mark.slow)
                 yield test
@@ -44,9 +48,9 @@ class Test(pytest.Item):
 
     def runtest(self):
         found, said = outcomes(self.session)
-        if (self.path.stem, self.name) not in found:
+        if self.name not in found:
             pytest.fail(f"{self.name} did not run:\n{said[-4000:]}", pytrace=False)
-        kind, text = found[self.path.stem, self.name]
+        kind, text = found[self.name]
         if kind == "skipped":
             pytest.skip(text)
         if kind != "passed":
@@ -59,7 +63,7 @@ class Test(pytest.Item):
 def outcomes(session):
     """Of every such test in the session, and all that was printed: the process is started for the first that asks."""
     if not hasattr(session, "found_elsewhere"):
-        tests = [f"{item.path}::{item.name}" for item in session.items if isinstance(item, Test)]
+        tests = [f"{item.path}::{item.name.partition('::')[2]}" for item in session.items if isinstance(item, Test)]
         session.found_elsewhere = run(tests, session.config)
     return session.found_elsewhere
 
@@ -83,7 +87,7 @@ def run(tests, config):
         done = subprocess.run(command, cwd=config.rootpath, capture_output=True, text=True, timeout=LONGEST)
         found = {}
         for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
-            test = case.get("classname").rpartition(".")[2], case.get("name").partition("[")[0]
+            test = f"{case.get('classname').rpartition('.')[2]}::{case.get('name').partition('[')[0]}"
             trouble = next((part for part in case if part.tag in ("failure", "error", "skipped")), None)
             # One failure among the parameters of a test is a failure of the test.
             if found.get(test, ("passed",))[0] in ("passed", "skipped"):

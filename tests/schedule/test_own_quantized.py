@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish.codegen.llvm import target_machine
-from burnish.codegen.llvm.compile_to_machine_code import emitted
+from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions.quantized import integer_product, quantized_fixed_point, quantized_product
 from burnish.codegen.llvm.target_machine import preset
 from burnish.runtime.program.native_kernels import load
@@ -231,7 +231,7 @@ def test_other_machines_have_the_same_kernels(machine, dtype, monkeypatch):
 
     def function(form):
         text = quantized_product.print_quantized(form, there)
-        return load(emitted(text, there), "quantized", quantized_product.shared_symbols())
+        return load(emitted(text, there), "quantized", symbols())
 
     monkeypatch.setattr(quantized_product, "host", lambda: there)
     monkeypatch.setattr(quantized_product, "function", function)
@@ -314,7 +314,7 @@ def test_products_of_integers_on_machines_without_the_instruction(machine, monke
     def function(form):
         text = integer_product.print_integers(form, there)
         assert "vpdpbusd" not in text
-        return load(emitted(text, there), "quantized", integer_product.shared_symbols())
+        return load(emitted(text, there), "quantized", symbols())
 
     monkeypatch.setattr(integer_product, "host", lambda: there)
     monkeypatch.setattr(integer_product, "function", function)

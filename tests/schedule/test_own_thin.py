@@ -7,7 +7,7 @@ import torch
 
 import burnish
 from burnish.codegen.llvm import target_machine
-from burnish.codegen.llvm.compile_to_machine_code import emitted
+from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions import thin_product
 from burnish.codegen.llvm.functions.thin_product_code import Form
 from burnish.codegen.llvm.target_machine import preset
@@ -119,7 +119,7 @@ def test_other_machines_have_the_same_kernels(rows, dtype, loads, machine, monke
     there = preset(machine)
     text = thin_product.print_thin(Form(rows, dtype, True, loads), there)
     assert "dpbf16ps" not in text
-    function = load(emitted(text, there), "thin", thin_product.shared_symbols())
+    function = load(emitted(text, there), "thin", symbols())
     monkeypatch.setattr(thin_product, "host", lambda: there)
     monkeypatch.setattr(thin_product, "function", lambda form: function)
     monkeypatch.setattr(thin_product, "columns_form", lambda product, machine: Form(rows, dtype, True, loads))

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from burnish.codegen.llvm import target_machine
-from burnish.codegen.llvm.compile_to_machine_code import emitted
+from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions import token_attention
 from burnish.codegen.llvm.functions.token_attention import TokenForm, print_token_attention
 from burnish.codegen.llvm.target_machine import preset
@@ -134,7 +134,7 @@ def test_other_machines_have_the_same_kernel(machine, dtype, monkeypatch):
 
     def function(form: TokenForm):
         text = print_token_attention(form, there)
-        return load(emitted(text, there), "token_attention", token_attention.shared_symbols())
+        return load(emitted(text, there), "token_attention", symbols())
 
     monkeypatch.setattr(token_attention, "function", function)
     kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]

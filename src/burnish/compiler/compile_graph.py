@@ -42,8 +42,6 @@ from .guard_watch_function import watch_at_hand
 from .program_cache import KIND
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 
-__all__ = ["compile_graph", "tools"]
-
 
 def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()

@@ -33,19 +33,10 @@ from ..tensors.fit_size_formulas import GivenSize
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 
-NAMESPACES = (
-    "torch",
-    "torch.nn.functional",
-    "torch.linalg",
-    "torch.fft",
-    "torch.special",
-    "torch._C._nn",
-    "torch._C._linalg",
-    "torch._C._fft",
-    "torch._C._special",
-    "torch._C",
-    "torch.functional",
-)
+NAMESPACES = """
+    torch torch.nn.functional torch.linalg torch.fft torch.special torch._C._nn torch._C._linalg torch._C._fft
+    torch._C._special torch._C torch.functional
+""".split()
 OPERATORS = ("aten", "prims", "mkldnn", "mkl")
 PLAIN = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 

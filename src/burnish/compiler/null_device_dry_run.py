@@ -52,6 +52,3 @@ def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> 
             f"threads, {cubin.shared} bytes shared, {len(cubin.code)} bytes of machine code",
         )
     return len(launches)
-
-
-__all__ = ["dry_run"]

@@ -42,38 +42,11 @@ from ..errors import UserError
 from ..ops.operator_record import RECORDS
 
 # Functions that classes cannot override, but that occur in traces.
-FACTORIES = (
-    "arange",
-    "as_tensor",
-    "bartlett_window",
-    "blackman_window",
-    "empty",
-    "empty_permuted",
-    "empty_strided",
-    "eye",
-    "full",
-    "hamming_window",
-    "hann_window",
-    "kaiser_window",
-    "linspace",
-    "logspace",
-    "normal",
-    "ones",
-    "rand",
-    "randint",
-    "randn",
-    "randperm",
-    "scalar_tensor",
-    "tensor",
-    "tril_indices",
-    "triu_indices",
-    "vander",
-    "zeros",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "_assert",
-)
+FACTORIES = """
+    arange as_tensor bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window
+    hann_window kaiser_window linspace logspace normal ones rand randint randn randperm scalar_tensor tensor
+    tril_indices triu_indices vander zeros rand_like randn_like randint_like _assert
+""".split()
 ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 METHODS = frozenset(
     (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import collections
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -44,6 +44,45 @@ DEVICE = re.compile(r"[a-z0-9_]{1,20}(:\d{1,3})?", re.ASCII)
 # ---- writing
 
 
+Each = Callable[[Any], Any]
+"""Writes a part of a value."""
+
+
+def in_turn(values: Iterable[Any], each: Each) -> list[Any]:
+    return [each(value) for value in values]
+
+
+def pairs(value: Mapping[Any, Any], each: Each) -> list[Any]:
+    return [[each(key), each(part)] for key, part in value.items()]
+
+
+def constant(value: Any, each: Each) -> str:
+    return str(value).removeprefix("torch.")
+
+
+WRITERS: dict[type, tuple[str, Callable[[Any, Each], Any]]] = {
+    float: ("float", lambda value, each: repr(value)),
+    complex: ("complex", lambda value, each: [repr(value.real), repr(value.imag)]),
+    bytes: ("bytes", lambda value, each: value.hex()),
+    list: ("list", in_turn),
+    torch.Size: ("size", lambda value, each: list(value)),
+    tuple: ("tuple", in_turn),
+    dict: ("dict", pairs),
+    torch.fx.immutable_collections.immutable_dict: ("dict", pairs),
+    collections.OrderedDict: ("ordered", pairs),
+    slice: ("slice", lambda value, each: in_turn((value.start, value.stop, value.step), each)),
+    type(Ellipsis): ("ellipsis", lambda value, each: True),
+    torch.device: ("device", lambda value, each: str(value)),
+    **{kind: (kind.__name__, constant) for kind in CONSTANTS},
+    **{
+        kind: ("struct", lambda value, each: [type(value).__name__, in_turn(value, each)])
+        for name, kind in STRUCTS.items()
+        if kind.__name__ == name
+    },
+}
+"""By type: the name of the kind, and what is written of a value."""
+
+
 def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
     """A value as JSON: itself where JSON has the same type, else an object with one entry that names its kind."""
     kind = type(value)
@@ -51,33 +90,12 @@ def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
         return value
     if isinstance(value, torch.fx.Node):
         return {"node": nodes[value]}
-    if kind is float:
-        return {"float": repr(value)}
-    if kind is complex:
-        return {"complex": [repr(value.real), repr(value.imag)]}
-    if kind is bytes:
-        return {"bytes": value.hex()}
     if isinstance(value, list):  # an immutable list, in a graph
-        return {"list": [encode(part, nodes) for part in value]}
-    if kind is torch.Size:
-        return {"size": list(value)}
-    if kind is tuple:
-        return {"tuple": [encode(part, nodes) for part in value]}
-    if kind in (dict, torch.fx.immutable_collections.immutable_dict):
-        return {"dict": [[encode(key, nodes), encode(part, nodes)] for key, part in value.items()]}
-    if kind is collections.OrderedDict:
-        return {"ordered": [[encode(key, nodes), encode(part, nodes)] for key, part in value.items()]}
-    if kind is slice:
-        return {"slice": [encode(part, nodes) for part in (value.start, value.stop, value.step)]}
-    if value is Ellipsis:
-        return {"ellipsis": True}
-    if kind is torch.device:
-        return {"device": str(value)}
-    if kind in CONSTANTS:
-        return {kind.__name__: str(value).removeprefix("torch.")}
-    if STRUCTS.get(kind.__name__) is kind:
-        return {"struct": [kind.__name__, [encode(part, nodes) for part in value]]}
-    raise Unwritable(f"a {kind.__module__}.{kind.__qualname__}")
+        kind = list
+    if kind not in WRITERS:
+        raise Unwritable(f"a {kind.__module__}.{kind.__qualname__}")
+    name, write = WRITERS[kind]
+    return {name: write(value, lambda part: encode(part, nodes))}
 
 
 def encode_nesting(nesting: Any) -> Any:

@@ -39,15 +39,10 @@ from .live_programs import keep_track
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 # Hooks around a call. Both modules share the same tables, so a hook on either is run once, by the original.
-HOOK_TABLES = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+HOOK_TABLES = """
+    _forward_hooks _forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks
+    _forward_pre_hooks_with_kwargs _backward_hooks _backward_pre_hooks
+""".split()
 
 # Wrappers that communicate with other processes. The module inside is what can be compiled.
 WRAPPERS = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)

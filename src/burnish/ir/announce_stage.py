@@ -22,6 +22,3 @@ def announce(stage: str, graph: Graph, before: Graph | None = None, strides: boo
         events.emit("lower", text=f"after {stage}\n{graph}", stage=stage, graph=graph)
     if current().check:
         verify(graph, stage, before, strides=strides)
-
-
-__all__ = ["announce"]

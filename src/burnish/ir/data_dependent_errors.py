@@ -85,6 +85,3 @@ def covers(condition: Condition) -> tuple:
     if isinstance(condition, InRange):
         return ("in_range", condition.index, condition.low, condition.size, condition.ignored)
     return ("not_zero", condition.divisor) if isinstance(condition, NotZero) else ("probability", condition.value)
-
-
-__all__ = ["add_check", "conditions_of", "covers", "is_kept", "may_fail"]

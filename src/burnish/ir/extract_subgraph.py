@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .graph import Graph, Node, Value, map_values
+from .graph import Graph, Node, Value
 
 
 def extract_subgraph(nodes: Iterable[Node], inputs: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
     new = Graph()
     env = {value: new.copy_input(value) for value in inputs}
     for node in nodes:
-        made = new.add(
-            node.op,
-            map_values(node.args, env.__getitem__),
-            {k: map_values(v, env.__getitem__) for k, v in node.kwargs.items()},
-            tuple(v and v.type for v in node.results),
-            node.line,
-        )
-        new.nodes[-1].eager_strides = node.eager_strides
-        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+        new.copy_node(node, env)
     return new, env

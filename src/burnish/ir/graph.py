@@ -154,6 +154,26 @@ class Graph:
         """Copy an input of another graph, for a pass that builds a new graph."""
         return self.input(value.type, value.name, value.is_state)
 
+    def copy_node(self, node: Node, env: dict[Value, Value], name: str | None = None) -> None:
+        """Copy a node of another graph. `env` maps the values of that graph to those here; the results are added."""
+        kwargs = {key: map_values(arg, env.__getitem__) for key, arg in node.kwargs.items()}
+        types = tuple([value and value.type for value in node.results])
+        made = self.add(node.op, map_values(node.args, env.__getitem__), kwargs, types, node.line, name)
+        self.nodes[-1].eager_strides = node.eager_strides
+        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+
+    def leaving_values(self) -> list[Value]:
+        """The values that outlive the nodes: outputs, and what is written to inputs."""
+        return [*values_in(tuple(self.outputs)), *(write.value for write in self.writes)]
+
+    def readers(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, as often as they do."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.operands:
+                found.setdefault(value, []).append(node)
+        return found
+
     def fresh_name(self, name: str) -> str:
         """The name if it is free, otherwise with the first numeric suffix that makes it unique."""
         number, made = self.names.get(name, 0), name

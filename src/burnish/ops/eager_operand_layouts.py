@@ -81,6 +81,3 @@ def eager_stride_or_none(type: TensorType, stride: tuple[int, ...]) -> tuple[int
     eager = TensorType(type.shape, stride, type.dtype, type.device)
     dense = stride if is_dense(eager) else preserved_stride(eager)
     return None if has_stride(type, dense) else dense
-
-
-__all__ = ["ANY", "eager_stride_or_none", "accepts_any_strides", "why_not_taken"]

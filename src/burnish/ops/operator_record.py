@@ -32,7 +32,7 @@ import torch
 
 from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType
-from ..tensors.type_promotion import common_dtype, floating, number_dtype
+from ..tensors.type_promotion import common_dtype, floating
 from ..tensors.views.view_maps import Map, view_type
 
 Promotion = Literal["common", "floating", "bool", "first"]
@@ -282,25 +282,3 @@ def wrapped_dim(dim: int, rank: int) -> int:
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise NoRule(f"dimension {dim} of {rank}")
     return dim + max(rank, 1) if dim < 0 else dim
-
-
-__all__ = [
-    "NoRule",
-    "Op",
-    "Pointwise",
-    "RECORDS",
-    "Reduction",
-    "TensorType",
-    "View",
-    "broadcast_shape",
-    "decomposition",
-    "fresh",
-    "lookup",
-    "number_dtype",
-    "pointwise",
-    "record",
-    "result_device",
-    "shape",
-    "view",
-    "wrapped_dim",
-]

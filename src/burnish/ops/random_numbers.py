@@ -217,7 +217,7 @@ def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> An
     return g.apply(CHANCE, (draw(g, size, generator, device), float(p)))
 
 
-def draw_integers(g: Any, size: Size, low: int, high: int, dtype: torch.dtype, generator: Any, device: Any) -> Any:
+def draw_integers(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: int, high: int) -> Any:
     name = NAMES.get(dtype, "c")
     # Floats hold only integers up to a limit; an integer dtype must hold the whole range.
     room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name not in UNSIGNED))
@@ -308,20 +308,9 @@ def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
 
 
 @draws("aten.randint.low", "aten.randint.low_generator")
-def randint(
-    g: Any,
-    low: int,
-    high: int,
-    size: Size,
-    *,
-    generator: Any = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Any = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    plain(layout, pin_memory)
-    return draw_integers(g, size, low, high, dtype or torch.int64, generator, device)
+def randint(g: Any, low: int, high: int, size: Size, **options: Any) -> Any:
+    options["dtype"] = options.get("dtype") or torch.int64
+    return draw_with_defaults(functools.partial(draw_integers, low=low, high=high), g, size, **options)
 
 
 @draws("aten.randint.default", "aten.randint.generator")
@@ -330,20 +319,8 @@ def randint_to(g: Any, high: int, size: Size, **options: Any) -> Any:
 
 
 @draws("aten.randint_like.low_dtype")
-def randint_like(
-    g: Any,
-    x: Any,
-    low: int,
-    high: int,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Any = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    plain(layout, pin_memory)
-    return draw_integers(g, x.shape, low, high, dtype or x.dtype, None, device or device_of(x))
+def randint_like(g: Any, x: Any, low: int, high: int, **options: Any) -> Any:
+    return made_like(functools.partial(draw_integers, low=low, high=high), g, x, **options)
 
 
 @draws("aten.randint_like.default")
@@ -355,7 +332,7 @@ def randint_like_to(g: Any, x: Any, high: int, **options: Any) -> Any:
 def random_from(g: Any, x: Any, low: int, high: int | None, *, generator: Any = None) -> Any:
     if high is None:
         raise NoRule("all numbers there are")
-    return draw_integers(g, x.shape, low, high, x.dtype, generator, device_of(x))
+    return draw_integers(g, x.shape, x.dtype, generator, device_of(x), low, high)
 
 
 @draws("aten.random.to")

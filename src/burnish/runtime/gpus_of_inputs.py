@@ -15,6 +15,3 @@ def gpus_of(inputs: Sequence[Any]) -> set[torch.device]:
     """The GPUs that the tensors are on. A tensor subclass's `__torch_function__` is not called."""
     with torch._C.DisableTorchFunctionSubclass():
         return {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
-
-
-__all__ = ["gpus_of"]

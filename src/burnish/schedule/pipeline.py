@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from .. import events
 from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
-from ..ir.graph import Graph, Node, Value, values_in
+from ..ir.graph import Graph, Node, Value
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
 from ..tensors.views.view_maps import view_offset
 from .fusion.fuse_gathers import fuse_gathers
@@ -135,7 +135,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion, donated: Sequence[i
                 show(value)
             if unit.what.op is not ASSEMBLED:
                 steps.append(Call(unit.what))
-    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+    for value in graph.leaving_values():
         show(value)
     return steps
 
@@ -149,7 +149,7 @@ def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Valu
             value = value.node.args[0]
         needed.add(value)
 
-    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+    for value in graph.leaving_values():
         need(value)
     for unit in fusion.units:
         if isinstance(unit.what, Node):
@@ -197,6 +197,3 @@ def in_order(units: list[Unit]) -> list[Unit]:
 
 def only_sums(unit: Unit) -> bool:
     return isinstance(unit.what, Group) and all(map(is_reduction, unit.what.roots))
-
-
-__all__ = ["make_plan", "touched"]

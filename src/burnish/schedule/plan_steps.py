@@ -74,6 +74,3 @@ class Plan:
 def plan_of_calls(graph: Graph) -> Plan:
     """A plan without kernels, one call for each node: for graphs that run only once."""
     return Plan(graph, [Call(node) for node in graph.nodes])
-
-
-__all__ = ["Call", "Plan", "MakeView", "Step", "plan_of_calls"]

@@ -108,6 +108,3 @@ def substitute_target(device_type: str, target: Target) -> Iterator[None]:
         yield
     finally:
         register_target(device_type, before)
-
-
-__all__ = ["CPU", "Target", "target_of", "register_target", "substitute_target"]

@@ -143,5 +143,3 @@ def are_offered() -> bool:
 
 random_numbers.DEVICES["cuda"] = are_offered
 nll_loss_in_loops.DEVICES["cuda"] = are_offered
-
-__all__ = ["TRITON", "compile_kernel_for_gpu", "cubins_here", "register_gpus"]

@@ -44,6 +44,3 @@ def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
     """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
     target = target_of(device)
     return None if target is None or target is CPU else SYMBOLIC_COMPILERS[target.name]
-
-
-__all__ = ["COMPILERS", "SYMBOLIC_COMPILERS", "compile_launches", "symbolic_compiler_for"]

@@ -25,6 +25,3 @@ def precision_of(dtype: torch.dtype) -> str:
 
 def multiplies_in_tensor_cores(dtype: torch.dtype) -> bool:
     return dtype in HALVES or precision_of(dtype) == "tf32"
-
-
-__all__ = ["multiplies_in_tensor_cores", "precision_of", "precision_on_gpus"]

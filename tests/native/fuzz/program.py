@@ -162,6 +162,3 @@ def renamed(line: Line, names: dict[str, str]) -> Line:
 def namespace(floats: torch.dtype | None = None) -> dict[str, Any]:
     named = {name.upper(): floats or DTYPES[name] for name in FLOATS}
     return {"torch": torch, "F": F, **named, "given": given}
-
-
-__all__ = ["DTYPES", "FLOATS", "LAYOUTS", "Input", "Line", "Program", "given", "namespace"]

@@ -299,6 +299,3 @@ def off_by(
         ]
         found[tuple(place)] = sum(parts, torch.zeros(()))
     return found
-
-
-__all__ = ["errors_beside_values", "jumps", "movable_lines", "noise"]

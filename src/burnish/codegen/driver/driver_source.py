@@ -95,6 +95,3 @@ class DriverText:
         if call.which is not None:
             text += f"[{call.which}]"
         return text if call.result is None else self.shown(text, candidate.output)
-
-
-__all__ = ["DriverText"]

@@ -15,7 +15,7 @@ from ...tensors.tensor_types import TensorType
 def handed_on(plan: Plan) -> set[Value]:
     """Tensors whose receiver may read their base: callers, and operators in general. A product or a convolution only
     reads the memory."""
-    found = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes)}
+    found = set(plan.graph.leaving_values())
     found |= {
         value
         for step in plan.steps
@@ -66,7 +66,7 @@ def made_as_shown(plan: Plan) -> dict[Value, MakeView]:
 
 def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     """Views without an offset that only native functions read, with their bases: the address of the base is enough."""
-    seen = {*values_in(tuple(plan.graph.outputs)), *(write.value for write in plan.graph.writes), *plan.offsets}
+    seen = {*plan.graph.leaving_values(), *plan.offsets}
     bases: dict[Value, Value] = {}
     for step in plan.steps:
         if isinstance(step, Call) and not is_native(step.node):

@@ -29,7 +29,7 @@ from ...concurrency.compute_once import once
 from ...errors import InternalError
 from ...runtime.disk.disk_cache import disk_cache
 from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
-from ...runtime.program.native_kernels import NativeKernel, bind, load
+from ...runtime.program.native_kernels import NativeFunction, NativeKernel, bind, load
 from ...schedule.loops.loop_ir import Kernel
 from ..loops.print_kernel import listing
 from .functions import openmp_parallel_for
@@ -200,6 +200,11 @@ def _machine(target: Host) -> llvm.TargetMachine:
             cpu=target.cpu, features=target.features, opt=LEVEL, jit=True
         )
     return machines[target]
+
+
+def compile_function(text: str, symbol: str) -> NativeFunction:
+    """A printed function as machine code for this processor."""
+    return load(object_code(text, host()), symbol, symbols())
 
 
 @once

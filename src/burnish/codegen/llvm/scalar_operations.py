@@ -37,7 +37,6 @@ _LIBRARY = set(
 _FLOAT_COMPARISONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _UNSIGNED = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
-_NO_ROUNDING = {"min", "max", "abs", "neg", "is_nan", "is_inf", "copysign"} | _FLOAT_COMPARISONS.keys()
 
 
 class Operations:

@@ -133,6 +133,3 @@ RATIOS: tuple[tuple[Callable[[int], int], Callable[[int], int], Callable[[float]
     (lambda n: -2, lambda n: n, lambda v: -2 / v),
 )
 """For a fraction: its numerator and its denominator as functions of n, and n as a function of the value."""
-
-
-__all__ = ["SizeGeneralizer", "boxes_for_sizes"]

@@ -116,6 +116,3 @@ def filled(type: Any) -> torch.Tensor:
 
 def bytes_of(launch: Launch) -> int:
     return sum(value.type.bytes for value in launch.buffers if not isinstance(value.type, NumberType))
-
-
-__all__ = ["tuned"]

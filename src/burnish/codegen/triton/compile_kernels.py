@@ -186,6 +186,3 @@ def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
     ]
     kinds += [cuda_module_loader.SIZE] * len(printed.sizes)
     return kinds + [cuda_module_loader.NOTHING] * (cubin.parameters - len(kinds))
-
-
-__all__ = ["Loaded", "compile_kernels", "compile_symbolic_kernels", "symbolic_words"]

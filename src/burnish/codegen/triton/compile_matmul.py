@@ -87,6 +87,3 @@ def complain() -> None:
 def about(device: torch.device) -> str:
     index = torch.cuda.current_device() if device.index is None else device.index
     return f"{torch.cuda.get_device_name(index)} {toolchain_key(architecture_of(index))}"
-
-
-__all__ = ["maker"]

@@ -135,6 +135,3 @@ def expanded(op: str, dtype: str, args: tuple[Scalar, ...]) -> Scalar | None:
     if op not in EXPANSIONS or dtype not in ("f32", *WIDE):
         return None
     return cast(EXPANSIONS[op](*(cast(arg, "f32") for arg in args)), dtype)
-
-
-__all__ = ["EXPANSIONS", "PRINTED", "ROUGH", "expanded"]

@@ -30,6 +30,3 @@ def seconds_of(run: Callable[[], object], rounds: int = ROUNDS, at_once: int = A
         end.synchronize()
         least = min(least, start.elapsed_time(end) / 1e3 / at_once)
     return least
-
-
-__all__ = ["seconds_of"]

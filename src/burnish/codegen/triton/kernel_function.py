@@ -117,6 +117,3 @@ def name_of(kernel: Kernel) -> str:
 
 def warps_of(tiles: Sequence[Tile]) -> int:
     return max((tile.warps for tile in tiles), default=1)
-
-
-__all__ = ["Printed", "SizeType", "body_of", "name_of", "print_kernel", "text_of", "warps_of"]

@@ -134,6 +134,3 @@ def launcher(address: int) -> NativeFunction:
 def launching(name: str, buffers: int, address: int) -> NativeKernel:
     """The launcher for a kernel with `buffers` buffers."""
     return NativeKernel(name, launcher(address), buffers + 2, CYCLES)
-
-
-__all__ = ["launching"]

@@ -457,6 +457,3 @@ class LoopPrinter:
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
-
-
-__all__ = ["LoopPrinter"]

@@ -98,6 +98,3 @@ def function_text(op: str, dtype: str) -> str:
             case _:
                 names[x] = emit(operation_text(x, args, emit, set()))
     return "\n".join([*lines, f"    return {names[root]}"])
-
-
-__all__ = ["function_text", "operation_text", "why_not_printable"]

@@ -201,6 +201,3 @@ class MatrixPrinter:
 
 def reach(access: Access, extents: tuple[int, ...]) -> int:
     return abs(access.offset) + sum(abs(s) * n for s, n in zip(access.strides, extents, strict=True))
-
-
-__all__ = ["print_matrix"]

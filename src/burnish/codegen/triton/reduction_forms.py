@@ -78,6 +78,3 @@ def combine(reduction: Reduction) -> str:
     if is_positional(reduction):
         return f"{'last' if reduction.is_running else 'first'}_{name}{'' if is_float else '_integer'}"
     return name
-
-
-__all__ = ["accumulated", "combine", "is_positional", "position_dtype", "starts"]

@@ -118,6 +118,3 @@ def most_of(parts: Iterable[int | Size]) -> Formula | int:
     none = (0,) * len(names)
     terms[none] = terms.get(none, 0) + whole
     return formula_of(names, terms)
-
-
-__all__ = ["ProgramsOf", "Size", "SizeParameters", "at", "is_multiple", "reach", "reaches"]

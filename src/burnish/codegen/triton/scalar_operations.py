@@ -215,6 +215,3 @@ def _number(text: str) -> int | None:
     """The integer that an operand spells, if it is a literal."""
     middle = text.removeprefix("tl.full((), ").partition(",")[0]
     return int(middle) if text.startswith("tl.full(") and middle.lstrip("-").isdigit() else None
-
-
-__all__ = ["Operations", "is_printable", "operand"]

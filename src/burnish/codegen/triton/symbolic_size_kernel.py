@@ -109,6 +109,3 @@ class End:
 
     def __str__(self) -> str:
         return self.parameters.name(ProgramsOf(self.loops))
-
-
-__all__ = ["Launching", "SymbolicKernel"]

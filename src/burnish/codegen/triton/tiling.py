@@ -224,6 +224,3 @@ def fills_gpu(rows: int, inner: int, is_along: bool) -> bool:
 def power_of_two(n: int) -> int:
     """The smallest power of two that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
-
-
-__all__ = ["FEWEST_ROWS", "PLAIN", "VARIANTS", "Tile", "Variant", "symbolic_tile_of", "tile_of", "variables_of"]

@@ -25,28 +25,12 @@ from torch.fx import GraphModule, Node
 from ...concurrency.compute_once import once
 from ...runtime.eager.random_numbers import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
-from ...runtime.program.restore_inputs_on_error import restoring
+from ...runtime.program.restore_inputs_on_error import RULED_PARTS, restoring
 from ...settings import current, patch
 from ...tensors.compile_request import request_of
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
-
-WORDS = (
-    "rand",
-    "dropout",
-    "bernoulli",
-    "uniform",
-    "normal",
-    "attention",
-    "lstm",
-    "gru",
-    "rnn",
-    "lowrank",
-    "fractional",
-    "orthogonal",
-)
-"""Every torch function that may come down to an operator with a rule has one of these in its name."""
 
 CHUNK = 1 << 14
 """Elements that the kernel for random bits computes at a time."""
@@ -80,7 +64,7 @@ def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
 
 @once
 def has_name_of_drawing(name: str) -> bool:
-    return any(word in name for word in WORDS)
+    return any(part in name for part in RULED_PARTS)
 
 
 def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 
 ADD, SPREAD = "aten.add.Tensor", "aten.embedding_dense_backward.default"
@@ -26,7 +26,7 @@ def accumulate_embedding_gradients(graph: Graph) -> Graph:
     if not any(node.op.name == SPREAD for node in graph.nodes):
         return graph
     readers = Counter(value for node in graph.nodes for value in node.operands)
-    readers.update((*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)))
+    readers.update(graph.leaving_values())
     sums = {node: found for node in graph.nodes if (found := terms(node, readers)) is not None}
     return RowAdder(graph, sums).run() if sums else graph
 
@@ -74,6 +74,3 @@ class RowAdder(Rewriter):
             counts = build("ne.Scalar", build.reshape(places, (places.type.numel, 1)), padding)
             rows = build("where.ScalarOther", counts, rows, 0.0)
         return build("index_add.default", self.env[x], 0, places, rows)
-
-
-__all__ = ["accumulate_embedding_gradients"]

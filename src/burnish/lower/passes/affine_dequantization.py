@@ -285,6 +285,3 @@ def half_of(value: Value) -> tuple[Value, int] | None:
             return inner
         return (node.args[0], 0) if node.args[0].dtype is torch.uint8 else None
     return None
-
-
-__all__ = ["Affine", "Coefficient", "affine_of"]

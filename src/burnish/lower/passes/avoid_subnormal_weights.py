@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import REDUCE, VIEW
 from ...tensors.views.view_maps import Expand, Permute, Reshape
@@ -37,11 +37,8 @@ def weights(graph: Graph) -> set[Value]:
     made = {node.results[0] for node in graph.nodes if is_softmax(node)}
     if not made:
         return set()
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.operands:
-            readers.setdefault(value, []).append(node)
-    leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    readers = graph.readers()
+    leaving = set(graph.leaving_values())
 
     def weighs_only(value: Value | None) -> bool:
         return value not in leaving and all(

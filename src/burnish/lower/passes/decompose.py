@@ -30,7 +30,7 @@ class Decomposer(Rewriter):
         self.keep, self.optional = keep, "decompose"
         self.build: Recursive = Recursive(self.new)
         self.read = {value for node in graph.nodes for value in node.operands}
-        self.read.update(values_in(tuple(graph.outputs)), (write.value for write in graph.writes))
+        self.read.update(graph.leaving_values())
 
     def rewrite(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         found = None if self.keep(node) else self.build.taken_apart(node.op.decompose, args, kwargs)

@@ -14,7 +14,7 @@ import torch
 from ... import fuel
 from ...ir.data_dependent_errors import is_kept
 from ...ir.frozen_values import is_random
-from ...ir.graph import Alias, Graph, Value, map_values, values_in
+from ...ir.graph import Alias, Graph, Value, map_values
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import VIEW
 from ...tensors.views.simplify_views import simplified
@@ -77,7 +77,7 @@ def joined_view(build: Builder, known: dict, source: Value, maps: tuple, old: Va
 def needed_nodes(graph: Graph) -> set[int]:
     """The nodes that outputs and writes depend on, that draw random numbers in order, or that may raise."""
     needed: set[int] = set()
-    stack = [value.node for value in values_in(tuple(graph.outputs))] + [write.value.node for write in graph.writes]
+    stack = [value.node for value in graph.leaving_values()]
     stack += [node for node in graph.nodes if is_kept(node)]
     while stack:
         node = stack.pop()

@@ -60,6 +60,3 @@ def is_reached(distance: int, steps: Sequence[tuple[int, int, int]]) -> bool:
         last = min(most, (rest - below[at + 1]) // stride)
         stack += [(rest - stride * k, at + 1) for k in range(first, last + 1)]
     return False
-
-
-__all__ = ["share_elements"]

@@ -49,5 +49,3 @@ CUDNN: dict[Any, Callable] = {
     aten.cudnn_batch_norm_backward.default: batch_norm_backward,
 }
 """The replacement of each operator."""
-
-__all__ = ["CUDNN"]

@@ -65,24 +65,5 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(SymbolicScalar, f"__r{_name}__", arithmetic(getattr(operator, _name), turned=True))
 for _name in ("neg", "pos", "abs"):
     setattr(SymbolicScalar, f"__{_name}__", arithmetic(getattr(operator, _name)))
-for _name in (
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "bool",
-    "int",
-    "round",
-    "trunc",
-    "floor",
-    "ceil",
-    "hash",
-    "repr",
-    "str",
-    "format",
-    "divmod",
-    "rdivmod",
-):
+for _name in "lt le gt ge eq ne bool int round trunc floor ceil hash repr str format divmod rdivmod".split():
     setattr(SymbolicScalar, f"__{_name}__", decides(_name))

@@ -49,6 +49,3 @@ def gather_rule(*names: str, is_slow: bool = False) -> Callable[[Callable], Call
         return rule
 
     return register
-
-
-__all__ = ["GatherRule", "IndirectIndex", "Gather", "gather_rule"]

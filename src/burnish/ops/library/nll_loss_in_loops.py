@@ -127,6 +127,3 @@ def through_view(g: Any, node: Any) -> Any:
         return None
     args = tuple(g.view(arg, *steps) if is_tensor(arg) else arg for arg in made.args)
     return g.apply(made.op, args, dict(made.kwargs))
-
-
-__all__ = ["DEVICES"]

@@ -43,57 +43,41 @@ def pooled_shape(
     return (*x.shape[:-rank], *(pooled_size(*of_dim, ceil_mode) for of_dim in settings))
 
 
-@shape("aten.max_pool2d_with_indices.default")
-def max_pool2d_with_indices(
-    x: TensorType,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] | int = 0,
-    dilation: Sequence[int] | int = 1,
-    ceil_mode: bool = False,
-) -> tuple[TensorType, TensorType]:
-    found = pooled_shape(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
-    return formatted(x, found, suggested(x)), formatted(x, found, suggested(x), torch.int64)
+def max_pool(rank: int) -> Callable:
+    def rule(
+        x: TensorType,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] | int = 0,
+        dilation: Sequence[int] | int = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[TensorType, TensorType]:
+        found = pooled_shape(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        format = suggested(x) if x.ndim == rank + 2 else CONTIGUOUS
+        return formatted(x, found, format), formatted(x, found, format, torch.int64)
+
+    return rule
 
 
-@shape("aten.max_pool3d_with_indices.default")
-def max_pool3d_with_indices(
-    x: TensorType,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] | int = 0,
-    dilation: Sequence[int] | int = 1,
-    ceil_mode: bool = False,
-) -> tuple[TensorType, TensorType]:
-    found = pooled_shape(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
-    format = suggested(x) if x.ndim == 5 else CONTIGUOUS
-    return formatted(x, found, format), formatted(x, found, format, torch.int64)
+def avg_pool(rank: int) -> Callable:
+    def rule(
+        x: TensorType,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] | int = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> TensorType:
+        format = suggested(x) if rank == 2 else CONTIGUOUS
+        return formatted(x, pooled_shape(x, rank, kernel_size, stride, padding, 1, ceil_mode), format)
+
+    return rule
 
 
-@shape("aten.avg_pool2d.default")
-def avg_pool2d(
-    x: TensorType,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] | int = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> TensorType:
-    return formatted(x, pooled_shape(x, 2, kernel_size, stride, padding, 1, ceil_mode), suggested(x))
-
-
-@shape("aten.avg_pool3d.default")
-def avg_pool3d(
-    x: TensorType,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] | int = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> TensorType:
-    return fresh(x, pooled_shape(x, 3, kernel_size, stride, padding, 1, ceil_mode))
+for rank in (2, 3):
+    shape(f"aten.max_pool{rank}d_with_indices.default")(max_pool(rank))
+    shape(f"aten.avg_pool{rank}d.default")(avg_pool(rank))
 
 
 @shape("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")

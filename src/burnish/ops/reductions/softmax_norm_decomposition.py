@@ -54,6 +54,15 @@ def summed(g: Any, x: Any, dims: tuple[int, ...], keep: bool) -> Any:
 # -- sums, means, products, any and all --------------------------------------------------------------------------------
 
 
+def in_dtype_of_result(g: Any, x: Any, dtype: torch.dtype | None) -> Any:
+    """The operand of a sum or a product: of integers and truth values, they are of 64 bits."""
+    require_real(x)
+    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
+    if kind(result) == 3:
+        raise NoRule("complex numbers")
+    return g.convert(x, result)
+
+
 @decomposition("aten.sum.default")
 def sum_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
     return sum_over(g, x, None, False, dtype)
@@ -61,12 +70,8 @@ def sum_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
 
 @decomposition("aten.sum.dim_IntList")
 def sum_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    require_real(x)
-    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
-    if kind(result) == 3:
-        raise NoRule("complex numbers")
-    x = g.convert(x, result)
-    return g.convert(summed(g, widened(g, x), normalized_dims(x, dim), keepdim), result)
+    x = in_dtype_of_result(g, x, dtype)
+    return g.convert(summed(g, widened(g, x), normalized_dims(x, dim), keepdim), x.dtype)
 
 
 @decomposition("aten.mean.default")
@@ -87,22 +92,16 @@ def mean_over(g: Any, x: Any, dim: Dims, keepdim: bool = False, dtype: torch.dty
 
 @decomposition("aten.prod.default")
 def prod_all(g: Any, x: Any, dtype: torch.dtype | None = None) -> Any:
-    require_real(x)
-    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
-    if kind(result) == 3:
-        raise NoRule("complex numbers")
-    x = g.convert(x, result)
-    return g.convert(g.reduce("prod", widened(g, x), (), False), result) if x.ndim else x
+    x = in_dtype_of_result(g, x, dtype)
+    return g.convert(g.reduce("prod", widened(g, x), (), False), x.dtype) if x.ndim else x
 
 
 @decomposition("aten.prod.dim_int")
 def prod_over(g: Any, x: Any, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    require_real(x)
-    result = dtype or (torch.int64 if kind(x.dtype) < 2 else x.dtype)
-    if kind(result) == 3 or not x.ndim:
-        raise NoRule("complex numbers, or no dimension")
-    x = g.convert(x, result)
-    return g.convert(g.reduce("prod", widened(g, x), normalized_dims(x, dim), keepdim), result)
+    if not x.ndim:
+        raise NoRule("no dimension")
+    x = in_dtype_of_result(g, x, dtype)
+    return g.convert(g.reduce("prod", widened(g, x), normalized_dims(x, dim), keepdim), x.dtype)
 
 
 @decomposition("aten.any.default", "aten.any.dim", "aten.any.dims")

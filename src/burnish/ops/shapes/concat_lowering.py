@@ -130,17 +130,3 @@ def replaced_in(x: Any, value: Part, region: Sequence[tuple[int, int]]) -> Part:
         )
 
     return inside(0, ())
-
-
-__all__ = [
-    "Concat",
-    "ConcatRule",
-    "Part",
-    "OperandPart",
-    "along",
-    "bordered",
-    "boxed",
-    "concat_rule",
-    "leaves",
-    "replaced_in",
-]

@@ -9,7 +9,7 @@ Elements that depend only on their index have a second rule, for loops (`index_f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
@@ -30,123 +30,78 @@ def strided(layout: torch.layout | None) -> None:
         raise NoRule(f"layout {layout}")
 
 
-def made(size: Sequence[int], dtype: torch.dtype | None, device: torch.device | str | None = None) -> TensorType:
+class Options(TypedDict, total=False):
+    """What most operators here take besides sizes and values."""
+
+    dtype: torch.dtype | None
+    layout: torch.layout | None
+    device: torch.device | None
+    pin_memory: bool | None
+
+
+def made(
+    size: Sequence[int],
+    default: torch.dtype | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    """`default`: the dtype where no other is chosen."""
+    strided(layout)
     place = CPU if device is None else torch.device(device)
-    return TensorType.contiguous(tuple(size), dtype or torch.get_default_dtype(), place)
+    return TensorType.contiguous(tuple(size), dtype or default or torch.get_default_dtype(), place)
 
 
 # -- of a given size ---------------------------------------------------------------------------------------------------
 
 
 @shape("aten.zeros.default", "aten.ones.default")
-def zeros(
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    strided(layout)
-    return made(size, dtype, device)
+def zeros(size: Sequence[int], **options: Unpack[Options]) -> TensorType:
+    return made(size, **options)
 
 
 @shape("aten.empty.memory_format")
 def empty(
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
+    size: Sequence[int], *, memory_format: torch.memory_format | None = None, **options: Unpack[Options]
 ) -> TensorType:
-    strided(layout)
-    plain = made(size, dtype, device)
+    plain = made(size, **options)
     return TensorType(plain.shape, format_stride(plain.shape, memory_format), plain.dtype, plain.device)
 
 
 @shape("aten.empty_strided.default")
-def empty_strided(
-    size: Sequence[int],
-    stride: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    plain = made(size, dtype, device)
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Unpack[Options]) -> TensorType:
+    plain = made(size, **options)
     return TensorType(plain.shape, tuple(stride), plain.dtype, plain.device)
 
 
 @shape("aten.empty_permuted.default")
-def empty_permuted(
-    size: Sequence[int],
-    physical_layout: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    plain = made(size, dtype, device)
-    laid = made([size[d] for d in physical_layout], dtype).stride
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Unpack[Options]) -> TensorType:
+    plain = made(size, **options)
+    laid = made([size[d] for d in physical_layout]).stride
     stride = tuple(laid[list(physical_layout).index(k)] for k in range(len(size)))
     return TensorType(plain.shape, stride, plain.dtype, plain.device)
 
 
 @shape("aten.full.default")
-def full(
-    size: Sequence[int],
-    fill_value: Number,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    strided(layout)
-    return made(size, dtype or number_dtype(fill_value), device)
+def full(size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> TensorType:
+    return made(size, None if options.get("dtype") else number_dtype(fill_value), **options)
 
 
 @shape("aten.scalar_tensor.default")
-def scalar_tensor(
-    s: Number,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return made((), dtype, device)
+def scalar_tensor(s: Number, **options: Unpack[Options]) -> TensorType:
+    return made((), **options)
 
 
 @shape("aten.eye.default")
-def eye(
-    n: int,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    strided(layout)
-    return made((n, n), dtype, device)
+def eye(n: int, **options: Unpack[Options]) -> TensorType:
+    return made((n, n), **options)
 
 
 @shape("aten.eye.m")
-def eye_of(
-    n: int,
-    m: int,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    strided(layout)
-    return made((n, m), dtype, device)
+def eye_of(n: int, m: int, **options: Unpack[Options]) -> TensorType:
+    return made((n, m), **options)
 
 
 @index_function("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
@@ -206,26 +161,18 @@ def empty_like(
 
 
 @shape("aten.full_like.default")
-def full_like(x: TensorType, fill_value: Number, **options: object) -> TensorType:
+def full_like(x: TensorType, fill_value: Number, **options: Any) -> TensorType:
     return empty_like(x, **options)
 
 
 @shape("aten.new_empty.default", "aten.new_zeros.default", "aten.new_ones.default")
-def new_empty(
-    x: TensorType,
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    strided(layout)
-    return made(size, dtype or x.dtype, x.device if device is None else device)
+def new_empty(x: TensorType, size: Sequence[int], **options: Unpack[Options]) -> TensorType:
+    found = made(size, x.dtype, **options)
+    return found if options.get("device") else TensorType(found.shape, found.stride, found.dtype, x.device)
 
 
 @shape("aten.new_full.default")
-def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: object) -> TensorType:
+def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> TensorType:
     return new_empty(x, size, **options)
 
 
@@ -263,11 +210,11 @@ def new_full_filled(g: Any, x: Any, size: Sequence[int], fill_value: Number, **o
 
 
 @decomposition("aten.full.default")
-def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> Any:
+def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, **options: Any) -> Any:
     """Fill with a live scalar: loops read it and multiply ones by it."""
     if not isinstance(getattr(value, "type", None), NumberType):
         raise NoRule("a constant")
-    type = made(size, dtype or value.dtype, options.get("device"))
+    type = made(size, value.dtype, **options)
     if type.dtype is torch.bool:
         raise NoRule("a truth value that is known when the graph runs")
     return g.convert(g("mul.Tensor", g.full(type.shape, 1, type), value), type.dtype)
@@ -280,6 +227,8 @@ def filled(g: Any, type: TensorType, value: Any) -> Any:
 
 
 @shape("aten.new_empty_strided.default")
-def new_empty_strided(x: TensorType, size: Sequence[int], stride: Sequence[int], **options: object) -> TensorType:
+def new_empty_strided(
+    x: TensorType, size: Sequence[int], stride: Sequence[int], **options: Unpack[Options]
+) -> TensorType:
     found = new_empty(x, size, **options)
     return TensorType(found.shape, tuple(stride), found.dtype, found.device)

@@ -49,6 +49,3 @@ def index_function(*names: str, reads: bool = False) -> Callable[[Callable], Cal
         return rule
 
     return register
-
-
-__all__ = ["IndexFunction", "ElementPosition", "index_function"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
 from ..operator_record import broadcast_shape, fresh, record, shape
-from .creation import empty_like, made, zeros
+from .creation import Options, empty_like, made, zeros
 
 
 @shape("aten.rand.default", "aten.randn.default", "aten.rand.generator", "aten.randn.generator")
@@ -29,45 +29,20 @@ def randint_like(x: TensorType, high: int, *, generator: object = None, **option
 
 
 @shape("aten.randint.default", "aten.randint.generator")
-def randint(
-    high: int,
-    size: Sequence[int],
-    *,
-    generator: object = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return made(size, dtype or torch.int64, device)
+def randint(high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]) -> TensorType:
+    return made(size, torch.int64, **options)
 
 
 @shape("aten.randint.low", "aten.randint.low_generator")
 def randint_from(
-    low: int,
-    high: int,
-    size: Sequence[int],
-    *,
-    generator: object = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
+    low: int, high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]
 ) -> TensorType:
-    return made(size, dtype or torch.int64, device)
+    return made(size, torch.int64, **options)
 
 
 @shape("aten.randperm.default", "aten.randperm.generator")
-def randperm(
-    n: int,
-    *,
-    generator: object = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return made((n,), dtype or torch.int64, device)
+def randperm(n: int, *, generator: object = None, **options: Unpack[Options]) -> TensorType:
+    return made((n,), torch.int64, **options)
 
 
 @shape("aten.randint_like.low_dtype")

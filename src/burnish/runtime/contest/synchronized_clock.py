@@ -40,6 +40,3 @@ def synchronized_clock() -> float:
 def is_recorded() -> bool:
     """Whether the user is capturing a CUDA graph: launches compute nothing, and synchronizing is an error."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-__all__ = ["clock_for", "is_recorded", "synchronized_clock"]

@@ -59,6 +59,3 @@ def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.
     finally:
         if torch._C._len_torch_dispatch_stack() > modes:
             torch._C._pop_torch_dispatch_stack(None)
-
-
-__all__ = ["witnessed"]

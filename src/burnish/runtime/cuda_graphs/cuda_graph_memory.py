@@ -186,6 +186,3 @@ def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:
 
 def reach_of(x: torch.Tensor) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
-
-
-__all__ = ["Outcome", "copies_of", "copy", "drop_expanded_dims", "place_of"]

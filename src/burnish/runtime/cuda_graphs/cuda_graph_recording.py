@@ -143,6 +143,3 @@ class TorchGraphs:
 @once
 def engine_of(device: torch.device) -> TorchGraphs:
     return TorchGraphs(device)
-
-
-__all__ = ["ExclusiveUse", "Engine", "Refused", "engine_of"]

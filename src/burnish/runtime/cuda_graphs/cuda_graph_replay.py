@@ -201,6 +201,3 @@ def overlap_check_of(program: Any) -> Callable[[Sequence[Any]], bool]:
     """Whether a program's written inputs do not overlap its other inputs in a call. Otherwise it runs eagerly."""
     found: Callable[[Sequence[Any]], bool] = getattr(program, "has_no_overlap", lambda inputs: True)
     return found
-
-
-__all__ = ["CudaGraphProgram", "Graphs", "Recorded", "first_of", "overlap_check_of", "recorded"]

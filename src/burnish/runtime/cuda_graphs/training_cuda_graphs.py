@@ -207,6 +207,3 @@ class CudaGraphTrainingProgram:
             {k: given[k].data_ptr() for k in staying},
             list(gradients),
         )
-
-
-__all__ = ["CudaGraphTrainingProgram"]

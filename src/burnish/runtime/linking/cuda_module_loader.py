@@ -266,6 +266,3 @@ def why_not() -> str | None:
     except OSError as error:
         return f"the CUDA driver cannot be opened: {error}"
     return None
-
-
-__all__ = ["CudaKernel", "Function", "SymbolicWords", "load", "why_not", "words_of"]

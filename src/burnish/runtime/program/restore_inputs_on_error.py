@@ -94,28 +94,12 @@ def is_of_torch(target: Any) -> bool:
     return module.partition(".")[0] in OF_TORCH
 
 
-DRAWING_PARTS = (
-    "rand",
-    "dropout",
-    "bernoulli",
-    "uniform",
-    "normal",
-    "attention",
-    "lstm",
-    "gru",
-    "rnn",
-    "multinomial",
-    "poisson",
-    "exponential",
-    "geometric",
-    "cauchy",
-    "binomial",
-    "lowrank",
-    "fractional",
-    "orthogonal",
-    "gamma",
-    "dirichlet",
+RULED_PARTS = tuple(
+    "rand dropout bernoulli uniform normal attention lstm gru rnn lowrank fractional orthogonal".split()
 )
+"""Every torch function that may come down to an operator with a rule in `ops.random_numbers` has one in its name."""
+
+DRAWING_PARTS = (*RULED_PARTS, *"multinomial poisson exponential geometric cauchy binomial gamma dirichlet".split())
 
 
 @once

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ...ir.data_dependent_errors import add_check, covers
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
 from ...ops.data_dependent_errors import InRange
@@ -45,11 +45,8 @@ def fetched_nodes(graph: Graph) -> dict[Node, tuple]:
     picking = [node for node in graph.nodes if isinstance(node.op.rule, GatherRule)]
     if not picking:
         return {}
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.operands:
-            readers.setdefault(value, []).append(node)
-    leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    readers = graph.readers()
+    leaving = set(graph.leaving_values())
     found: dict[Node, tuple] = {}
 
     def all_readers(value: Value) -> Iterator[Node]:
@@ -137,6 +134,3 @@ class Fetcher(Rewriter):
         condition = InRange(index, low, size)
         if covers(condition) not in self.checked:
             add_check(self.build, condition, node.op.name, args, kwargs.items())
-
-
-__all__ = ["fuse_gathers"]

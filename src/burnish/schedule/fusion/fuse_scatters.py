@@ -105,6 +105,3 @@ class Scatterer(Rewriter):
         places = tuple(picked if k == dim else k for k in range(x.ndim))
         added = self.build.apply(ADD_AT, (base, self.env[node.args[3]], places))
         return self.build.apply(ORDER_AFTER, (base, added))
-
-
-__all__ = ["fuse_scatters"]

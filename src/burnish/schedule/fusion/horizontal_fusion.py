@@ -123,6 +123,3 @@ def used_by(launch: Launch) -> set[Value]:
         if value.node is not None and value.node.op is ASSEMBLED:
             found.update(value.node.args[0])
     return found
-
-
-__all__ = ["fuse_horizontally", "together", "why_not_together"]

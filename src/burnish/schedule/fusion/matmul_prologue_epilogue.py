@@ -19,7 +19,7 @@ from math import prod
 
 import torch
 
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
@@ -62,7 +62,7 @@ class ValueReaders:
     def __init__(self, graph: Graph):
         self.readers: dict[Value, list[Node]] = defaultdict(list)
         """A node is listed once for each time it reads the value."""
-        self.leaving = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+        self.leaving = set(graph.leaving_values())
         self.idle: set[Node] = set()
         """Views without readers: transposing a weight twice leaves one."""
         self.taken: set[Node] = set()
@@ -371,6 +371,3 @@ def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> 
             raise Refused("its dimensions do not lie one in another")
         inner[variable] *= size
     return tuple(strides)
-
-
-__all__ = ["FusedWork", "ValueReaders", "find_fused_work"]

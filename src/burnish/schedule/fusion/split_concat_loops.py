@@ -130,6 +130,3 @@ def _cuts(x: Affine, border: int, k: int, extents: tuple[int, ...]) -> Iterator[
     else:
         yield (low - border) // -c + 1  # the first i with c*i + low < border
         yield (high - border) // -c + 1
-
-
-__all__ = ["Box", "Straddles", "Uncuttable", "boxes_of", "part_at"]

@@ -126,6 +126,3 @@ def cut_of(node: Node, divisors: Sequence[int] | None = None) -> Cut | None:
                 cut[dim] = more
                 parts *= more
     return tuple(cut.items())
-
-
-__all__ = ["split_reductions", "split_symbolic_reductions"]

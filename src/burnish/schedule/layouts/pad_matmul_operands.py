@@ -20,7 +20,7 @@ from typing import Any
 
 from ... import events
 from ...ir.alias_analysis import alias_base
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...tensors.float32_precision import multiplies_in_tensor_cores
@@ -51,7 +51,7 @@ class Padder(Rewriter):
         self.made: dict[tuple[Value, tuple[int, ...]], Value] = {}
         """Padded values. Several products may read one value, and backward reads those of forward."""
         self.leaving: set[Value] = set()
-        for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+        for value in graph.leaving_values():
             source: Value | None = value
             while source is not None:
                 self.leaving.add(source)
@@ -128,6 +128,3 @@ def line_of(type: TensorType, name: str) -> str:
 
 def amounts(name: str, short: dict[str, int]) -> tuple[int, ...]:
     return tuple(short.get(letter, 0) for letter in name)
-
-
-__all__ = ["pad_matmul_operands"]

@@ -74,6 +74,3 @@ def faults_of_call(node: Node) -> Iterator[str]:
 
 def lies_as(value: Value, other: Value) -> bool:
     return has_stride(value.type, other.type.stride)
-
-
-__all__ = ["faults", "verify_layouts"]

@@ -189,6 +189,3 @@ def why_not_near(got: torch.Tensor, want: torch.Tensor, product: torch.Tensor, p
     is_near = ((got - want).abs() <= NEAR * eps * scale) | (got == want) | (got.isnan() & want.isnan())
     wrong = int((~is_near).sum())
     return None if not wrong else f"{wrong} of {got.numel()} numbers are not those of torch's product"
-
-
-__all__ = ["PRODUCT", "RESULT", "Work", "choose_matrix"]

@@ -20,7 +20,7 @@ import torch
 from ... import events, fuel
 from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
-from ...ir.graph import Graph, Node, Value, map_values, values_in
+from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
@@ -107,7 +107,7 @@ class Chooser(Rewriter):
             for value in node.operands:
                 self.readers[value] += 1
                 self.reader[value] = node
-        outside = [*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)]
+        outside = graph.leaving_values()
         self.readers.update(outside)
         for value in outside:
             self.reader.pop(value, None)

@@ -61,6 +61,3 @@ class MatrixChooser(Rewriter):
         found, candidate = self.made[node]
         operands = tuple(self.env[found.values[name]] for name in candidate.operands)
         return self.build.apply_typed(RUN, (candidate, operands), {}, (candidate.output,))
-
-
-__all__ = ["choose_gpu_matmuls"]

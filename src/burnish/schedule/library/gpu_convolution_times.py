@@ -84,6 +84,3 @@ def gradients_of(spec: ConvBackwardSpec) -> Callable[[], object]:
     channels = [conv.output_channels] if wanted[2] else None
     window = conv.stride, conv.padding, conv.dilation, conv.transposed, conv.output_padding, conv.groups
     return lambda: torch.ops.aten.convolution_backward.default(grad, x, weight, channels, *window, wanted)
-
-
-__all__ = ["seconds_of"]

@@ -125,6 +125,3 @@ def candidate(name: str, spec: KernelSpec, tiles: Tiles | None, maker: Maker) ->
         return [Step(made.launcher, (made.words, made.stream, (OUT, 0), *((name, 0) for name in spec.names[1:])))]
 
     return from_steps(name, spec, spec.names[1:], spec.output, steps)  # type: ignore[arg-type]
-
-
-__all__ = ["KernelSpec", "Made", "Maker", "Tiles", "candidate", "tilings"]

@@ -314,17 +314,3 @@ def why_not_dtypes(node: Node) -> str | None:
         if value is None or value.dtype not in NAMES or NAMES[value.dtype].startswith("c"):
             return f"{node.op.name} of {value.dtype if value else None}"
     return None
-
-
-__all__ = [
-    "ExpressionWriter",
-    "NotAffine",
-    "affine_scalar",
-    "broadcast_index",
-    "index_function_fails",
-    "pointwise_scalar",
-    "rule_fails",
-    "sources",
-    "viewed_index",
-    "why_not_dtypes",
-]

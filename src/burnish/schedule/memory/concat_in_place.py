@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
-from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
+from ...ir.graph import Alias, Graph, Node, Value, map_values
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
@@ -69,16 +69,7 @@ def concat_in_place(graph: Graph) -> Graph:
         if result in places:
             env[result] = assembled(new, env, node, *places[result])  # type: ignore[index]
             continue
-        made = new.add(
-            node.op,
-            map_values(node.args, env.__getitem__),
-            {k: map_values(v, env.__getitem__) for k, v in node.kwargs.items()},
-            tuple(v and v.type for v in node.results),
-            node.line,
-            result and result.name,
-        )
-        new.nodes[-1].eager_strides = node.eager_strides
-        env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+        new.copy_node(node, env, result and result.name)
     new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
     new.writes = [write.of(env[write.value]) for write in graph.writes]
     return new
@@ -103,11 +94,8 @@ def assembled(
 
 
 def concat_buffers_of(graph: Graph) -> list[ConcatBuffer]:
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.operands:
-            readers.setdefault(value, []).append(node)
-    leaving = {storage_of(v) for v in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))}
+    readers = graph.readers()
+    leaving = {storage_of(v) for v in graph.leaving_values()}
     rows = {row.value: row for node in graph.nodes if (row := row_of(node)) is not None and row.value not in leaving}
     if len(rows) < FEWEST:
         return []
@@ -177,6 +165,3 @@ def place_in(buffer: ConcatBuffer, row: Row, readers: dict[Value, list[Node]], r
         if host.parts[first : first + count] == row.parts:
             return first
     return -1
-
-
-__all__ = ["concat_in_place"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
-from ...ir.graph import Graph, Value, values_in
+from ...ir.graph import Graph, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.eager_strides import is_dense
 from ..loops.build_kernel import Launch
@@ -41,7 +41,7 @@ def reuse_elementwise_buffers(
     writes; `placed` are those that are stored in inputs, and `donated` inputs that may be overwritten."""
     steps = list(steps)
     last = {storage_of(value): number for number, values in enumerate(used) for value in values}
-    leaving = {storage_of(value) for value in (*values_in(tuple(graph.outputs)), *(w.value for w in graph.writes))}
+    leaving = {storage_of(value) for value in graph.leaving_values()}
     joined = {
         value
         for node in graph.nodes
@@ -99,6 +99,3 @@ def lies_alike(a: Value, b: Value) -> bool:
 def has_arena(value: Value) -> bool:
     target = target_of(value.type.device)
     return target is None or target.has_arena
-
-
-__all__ = ["reuse_elementwise_buffers"]

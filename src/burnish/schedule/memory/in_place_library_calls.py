@@ -139,6 +139,3 @@ def is_own(x: Value) -> bool:
     return x.node is not None and (
         x.node.op.target is None or not any(argument.alias_info for argument in x.node.op.target._schema.arguments)
     )
-
-
-__all__ = ["run_library_calls_in_place"]

@@ -15,7 +15,7 @@ import torch
 
 from ... import fuel
 from ...ir.alias_analysis import aliased_argument
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.fit_size_formulas import ALIGNMENT
 from ..loops.build_kernel import Launch
@@ -63,7 +63,7 @@ as well, an MLP of 28 MB needed 4 % more memory than eager."""
 
 
 def liveness_of(plan: Plan) -> Liveness:
-    outside = {id(v) for v in (*values_in(tuple(plan.graph.outputs)), *(w.value for w in plan.graph.writes))}
+    outside = {id(value) for value in plan.graph.leaving_values()}
     concat_buffers = concat_buffers_in(plan.graph)
     roots: dict[Value, Value] = {value: host for host, values in concat_buffers.items() for value in values}
     last: dict[Value, int] = {}
@@ -290,6 +290,3 @@ def scratch_of(step: Step) -> int:
     if not isinstance(step, Call) or step.node.op is not RUN or step.node.args[0].steps is None:
         return 0
     return -(-step.node.args[0].scratch // ALIGNMENT) * ALIGNMENT
-
-
-__all__ = ["INTO", "is_native", "lies_in_arena", "liveness_of", "place_in_arena", "writes_into"]

@@ -66,6 +66,3 @@ def read_by(unit: Unit, fusion: Fusion) -> set[Value]:
     if isinstance(unit.what, Node):
         return {storage_of(value) for value in unit.what.operands}
     return {storage_of(read) for root in unit.what.roots for read, _ in fusion.reads[root]}
-
-
-__all__ = ["order_products"]

@@ -44,6 +44,3 @@ def reuse_output_buffers(
             else:
                 taken[value] = [(span, 0)]
     return found
-
-
-__all__ = ["reuse_output_buffers"]

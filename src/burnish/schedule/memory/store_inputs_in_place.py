@@ -183,6 +183,3 @@ def read_expressions(stage: Stage) -> tuple[list[Scalar], list[Scalar]]:
         for store in stores:
             roots += [store.value, *store.args]
     return found
-
-
-__all__ = ["store_in_place", "with_one_buffer_each"]

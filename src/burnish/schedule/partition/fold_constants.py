@@ -17,7 +17,7 @@ from ...ir.alias_analysis import alias_base
 from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values
-from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
+from ...ir.graph import Alias, Graph, Node, Value, map_values
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.elements_from_index import IndexFunction
@@ -95,7 +95,7 @@ def written_out(graph: Graph, moved: list[Node]) -> set[Node]:
 def leaving(graph: Graph) -> set[Value]:
     """Values that the caller receives. The caller may modify them, so each call makes them again."""
     found: set[Value] = set()
-    for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)):
+    for value in graph.leaving_values():
         while value is not None and value not in found:
             found.add(value)
             value = alias_base(value)

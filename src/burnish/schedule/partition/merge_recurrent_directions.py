@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...ir.graph import Graph, Node, Value, values_in
+from ...ir.graph import Graph, Node, Value
 from ..library.call_candidates.recurrent import LSTM
 from ..library.call_specs import RecurrentSpec
 
@@ -54,11 +54,8 @@ class Layer:
 def layers_of(graph: Graph, is_frozen: Callable[[Value], bool]) -> dict[Node, Layer]:
     """Layers by their last node. A layer is left as it is where its weights may change: those are not packed."""
     number = {node: at for at, node in enumerate(graph.nodes)}
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.operands:
-            readers.setdefault(value, []).append(node)
-    outside = {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    readers = graph.readers()
+    outside = set(graph.leaving_values())
     found: dict[Node, Layer] = {}
     waiting: list[Layer] = []
     for node in graph.nodes:

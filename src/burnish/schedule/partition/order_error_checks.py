@@ -24,7 +24,7 @@ from typing import Any
 
 from ...ir.data_dependent_errors import add_check, conditions_of, covers, may_fail
 from ...ir.frozen_values import is_random
-from ...ir.graph import Graph, Node, Value, map_values, values_in
+from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
 from ...ops.data_dependent_errors import Condition, InRange, NotZero
@@ -42,7 +42,7 @@ def order_error_checks(graph: Graph) -> Graph:
     if not failing:
         return graph
     read = {value for node in graph.nodes for value in node.operands}
-    read |= {*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes)}
+    read.update(graph.leaving_values())
     dead = {node for node in failing if read.isdisjoint(node.results) and not is_random(node)}
     early = [node for node in writing_or_after(graph) if node in failing and node not in dead]
     return Checker(graph, failing, dead, early).run() if dead or early else graph
@@ -160,6 +160,3 @@ def last_that_may_fail(nodes: Sequence[Node | None]) -> int:
 def is_checked(node: Node, checked: Iterable[tuple]) -> bool:
     conditions = conditions_of(node)
     return conditions is not None and all(covers(condition) in checked for condition in conditions)
-
-
-__all__ = ["order_error_checks", "last_that_may_fail"]

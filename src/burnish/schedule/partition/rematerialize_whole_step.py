@@ -29,11 +29,7 @@ def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     early, late = graph.nodes[:cut], graph.nodes[cut:]
     given, fixed = graph.inputs[: len(graph.inputs) - constants], graph.inputs[len(graph.inputs) - constants :]
     first = set(early)
-    made_for = {
-        value
-        for value in (*values_in(tuple(graph.outputs)), *(write.value for write in graph.writes))
-        if value.node in first
-    }
+    made_for = {value for value in graph.leaving_values() if value.node in first}
     _, again, instead = choose(RecomputeChooser(graph, given, fixed, first, set(late), made_for), budget)
     if not again:
         return graph

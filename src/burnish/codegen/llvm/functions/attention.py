@@ -17,11 +17,9 @@ import ctypes
 from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....runtime.program.native_kernels import load as load_code
 from ....schedule.library.own_kernels.attention_tiling import Attention
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host, host
 from .argument_tables import words
@@ -32,49 +30,12 @@ from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 
-PLAN = (
-    "tasks",
-    "grain",
-    "heads",
-    "shared_by",
-    "splits",
-    "region",
-    "keys",
-    "depth",
-    "columns",
-    "score_panels",
-    "value_panels",
-    "q_batch",
-    "q_head",
-    "k_batch",
-    "k_head",
-    "k_row",
-    "v_batch",
-    "v_head",
-    "v_row",
-    "out_batch",
-    "out_head",
-    "out_row",
-    "mask_batch",
-    "mask_head",
-    "mask_row",
-    "scores_row",
-    "values_at",
-    "scores_at",
-    "sums_at",
-    "is_causal",
-    "scale",
-    "blocks",
-    "block_count",
-    "score_functions",
-    "score_table",
-    "value_functions",
-    "last_functions",
-    "value_table",
-    "last_table",
-    "last_vectors",
-    "zeros",
-)
+PLAN = """
+    tasks grain heads shared_by splits region keys depth columns score_panels value_panels q_batch q_head k_batch
+    k_head k_row v_batch v_head v_row out_batch out_head out_row mask_batch mask_head mask_row scores_row
+    values_at scores_at sums_at is_causal scale blocks block_count score_functions score_table value_functions
+    last_functions value_table last_table last_vectors zeros
+""".split()
 """The plan, in words. Strides in bytes; `scale` is the bits of a float."""
 
 BLOCK = ("first", "rows", "seen", "kind", "q0", "q1", "s1", "o0", "o1", "numbers")
@@ -174,7 +135,7 @@ def _block(attention: Attention, number: int) -> list[int]:
 
 @once
 def _function() -> NativeFunction:
-    return load_code(object_code(print_attention(host()), host()), "attention", shared_symbols())
+    return compile_function(print_attention(host()), "attention")
 
 
 def print_attention(target: Host) -> str:
@@ -189,31 +150,28 @@ class AttentionPrinter(FunctionPrinter):
 
     def work(self) -> str:
         def body() -> None:
-            table = self.pointer("%shared", 1)
-            for number, name in enumerate(TABLE):
-                setattr(self, f"p_{name}", self.pointer(table, number))
-            self.plan = {name: self.word(self.p_plan, number) for number, name in enumerate(PLAN)}
+            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
             number = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
             # The arena is aligned, and so are its regions.
-            self.packed_keys = self.at(self.p_scratch, self.mul(number, self.plan["region"]))
-            self.packed_values = self.at(self.packed_keys, self.plan["values_at"])
-            self.scores = self.at(self.packed_keys, self.plan["scores_at"])
-            self.sums = self.at(self.packed_keys, self.plan["sums_at"])
-            self.zeros = self.address(self.plan["zeros"])
+            self.packed_keys = self.at(self.pointers["scratch"], self.mul(number, self.words["region"]))
+            self.packed_values = self.at(self.packed_keys, self.words["values_at"])
+            self.scores = self.at(self.packed_keys, self.words["scores_at"])
+            self.sums = self.at(self.packed_keys, self.words["sums_at"])
+            self.zeros = self.address(self.words["zeros"])
             self.code.loop("%begin", "%end", 1, [("i64", "-1")], self.task)
 
         return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
 
     def task(self, task: str, carried: list[str]) -> list[str]:
-        plan = self.plan
+        plan = self.words
         head = self.put(f"udiv i64 {task}, {plan['splits']}")
-        split = self.put(f"sub i64 {task}, {self.mul(head, plan['splits'])}")
+        split = self.sub(task, self.mul(head, plan["splits"]))
         batch = self.put(f"udiv i64 {head}, {plan['heads']}")
-        which = self.put(f"sub i64 {head}, {self.mul(batch, plan['heads'])}")
+        which = self.sub(head, self.mul(batch, plan["heads"]))
 
         def here(name: str, number: str = which) -> str:
             far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(number, plan[f"{name}_head"]))
-            return self.at(getattr(self, f"p_{name}"), far)
+            return self.at(self.pointers[name], far)
 
         # Tasks of one head, and heads that share their keys, are consecutive: the next one reuses what is packed.
         packed = self.put(f"udiv i64 {head}, {plan['shared_by']}")
@@ -232,8 +190,8 @@ class AttentionPrinter(FunctionPrinter):
 
     def pack_keys(self, k: str, panels: str) -> None:
         """Packs sixteen keys at a time, transposed: rows become columns."""
-        plan, lanes = self.plan, self.lanes
-        last = self.put(f"sub i64 {plan['keys']}, 1")
+        plan, lanes = self.words, self.lanes
+        last = self.sub(plan["keys"], 1)
         rounded = self.put(f"and i64 {self.add(plan['depth'], lanes - 1)}, {-lanes}")
         panel_bytes = self.mul(rounded, PAIR * self.bytes)
 
@@ -271,7 +229,7 @@ class AttentionPrinter(FunctionPrinter):
         return rows
 
     def pack_values(self, v: str, panels: str) -> None:
-        plan = self.plan
+        plan = self.words
         full_bytes = self.mul(plan["keys"], PAIR * self.bytes)
 
         def panel(p: str) -> None:
@@ -292,7 +250,7 @@ class AttentionPrinter(FunctionPrinter):
         self.loop(panels, 1, panel)
 
     def block(self, table: str, number: str, q: str, out: str, mask: str) -> None:
-        plan, panel = self.plan, PAIR * self.bytes
+        plan, panel = self.words, PAIR * self.bytes
         here = self.at(table, self.mul(number, 8 * len(BLOCK)))
         block = {name: self.word(here, n) for n, name in enumerate(BLOCK)}
         rounded = self.put(f"and i64 {self.add(plan['depth'], self.lanes - 1)}, {-self.lanes}")
@@ -318,7 +276,7 @@ class AttentionPrinter(FunctionPrinter):
         self.loop(panels, 1, score_panel)
         bits = self.put(f"trunc i64 {plan['scale']} to i32")
         scale = self.put(f"bitcast i32 {bits} to float")
-        is_masked = self.put(f"icmp ne ptr {self.p_mask}, null")
+        is_masked = self.put(f"icmp ne ptr {self.pointers['mask']}, null")
         is_causal = self.put(f"icmp ne i64 {plan['is_causal']}, 0")
 
         def row(r: str) -> None:
@@ -423,14 +381,7 @@ class AttentionPrinter(FunctionPrinter):
             self.loop(
                 "%end", self.lanes, lambda j: self.store("zeroinitializer", self.at("%scores", self.mul(j, 4))), rounded
             )
-            total = self.code.call(
-                self.code.here,
-                "float",
-                f"llvm.vector.reduce.fadd.v{self.lanes}f32",
-                ("float", "0.0"),
-                (self.vector, sums),
-                flags="reassoc ",
-            )
+            total = self.sum_of_lanes(sums, "0.0")
             is_zero = self.put(f"fcmp oeq float {total}, 0.0")
             inverse = self.put(f"fdiv float 1.0, {total}")
             self.result = self.put(f"select i1 {is_zero}, float 1.0, float {inverse}")

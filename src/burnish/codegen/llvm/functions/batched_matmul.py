@@ -10,65 +10,27 @@ and then walks the tiles of `gemm_microkernel` with it.
 from __future__ import annotations
 
 from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, Step
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..target_machine import host
-from .argument_tables import load_offsets, load_words, words
+from .argument_tables import load_offsets, load_pointers, load_words, words
+from .function_printer import FunctionPrinter
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
 
-# The table: out, a, b, plan. The plan, in words; strides in bytes.
-PLAN = (
-    "tasks",
-    "grain",
-    "out_batch",
-    "a_batch",
-    "b_batch",
-    "b_row",
-    "b_column",
-    "rows",
-    "columns",
-    "panels",
-    "panel_bytes",
-    "packed_bytes",
-    "vectors",
-    "last_vectors",
-    "out_step",
-    "places",
-    "place_count",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "zeros",
-)
+TABLE = ("out", "a", "b", "plan")
+# The plan, in words; strides in bytes.
+PLAN = """
+    tasks grain out_batch a_batch b_batch b_row b_column rows columns panels panel_bytes packed_bytes vectors
+    last_vectors out_step places place_count full last full_table last_table zeros
+""".split()
 
-DRIVER = """
-target triple = "{triple}"
-
-declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
-declare <{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0(<{lanes} x ptr>, <{lanes} x i1>, <{lanes} x float>)
-
-define void @batched(ptr %table) #0 {{
-  %plan.at = getelementptr ptr, ptr %table, i64 3
-  %plan = load ptr, ptr %plan.at
-  %tasks = load i64, ptr %plan
-  %grain.at = getelementptr i64, ptr %plan, i64 1
-  %grain = load i64, ptr %grain.at
-  %r = call i32 @torch_parallel_for(i64 0, i64 %tasks, i64 %grain, ptr @work, ptr %table)
-  ret void
-}}
-
-define internal void @work(i64 %begin, i64 %end, ptr %table) #0 {{
+WORK = """
+define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
 entry:
-  %out = load ptr, ptr %table
-  %a.at = getelementptr ptr, ptr %table, i64 1
-  %a = load ptr, ptr %a.at
-  %b.at = getelementptr ptr, ptr %table, i64 2
-  %b = load ptr, ptr %b.at
-  %plan.at = getelementptr ptr, ptr %table, i64 3
-  %plan = load ptr, ptr %plan.at
+  %table.at = getelementptr i64, ptr %shared, i64 1
+  %table = load ptr, ptr %table.at
+{pointers}
 {words}
   %packed = alloca i8, i64 %packed_bytes, align 64
   %full.p = inttoptr i64 %full to ptr
@@ -159,27 +121,28 @@ task.end:
 exit:
   ret void
 }}
-
-attributes #0 = {{ nounwind {attributes} }}
 """
 
 
 def driver_text() -> str:
     lanes = host().vector_bits // 32
-    return DRIVER.format(
-        triple=host().triple,
-        attributes=host().attributes,
+    work = WORK.format(
         lanes=lanes,
         bytes=4 * lanes,
+        pointers=load_pointers("table", TABLE),
         words=load_words("plan", PLAN),
         offsets=load_offsets("at", {"a0": "a.here", "a1": "a.here", "c0": "c", "c1": "c"}),
         numbers=", ".join(f"i64 {n}" for n in range(lanes)),
     )
+    printer = FunctionPrinter(host())
+    vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
+    printer.code.declare(vector, f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", f"<{lanes} x ptr>", mask, vector)
+    return printer.text([printer.print_parallel_entry("batched", TABLE, PLAN), work])
 
 
 @once
 def driver() -> NativeFunction:
-    return load(object_code(driver_text(), host()), "batched", shared_symbols())
+    return compile_function(driver_text(), "batched")
 
 
 def make_batched(batched: Batched) -> Step:
@@ -207,5 +170,5 @@ def make_batched(batched: Batched) -> Step:
         tables.last_table,
         zeros(product.panel),
     )
-    kernel = NativeKernel("batched", driver(), 4, flops / OPERATIONS_PER_CYCLE)
+    kernel = NativeKernel("batched", driver(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
     return Step(kernel, (("out", 0), ("a", 0), ("b", 0), plan))

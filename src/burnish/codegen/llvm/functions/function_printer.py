@@ -5,6 +5,9 @@
             return self.text([self.print_parallel_entry("attention", TABLE, PLAN), self.work()])
 
 Sizes, strides and steps are words of a table; vectors are as wide as the machine's, and their tails are masked.
+
+    print_parallel_entry    the exported function, which torch's threads share
+    work_of_tasks           the function that a thread runs: it takes task after task from a shared counter
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ class FunctionPrinter:
         self.bytes = 4 * self.lanes
         self.vector, self.mask_type = f"<{self.lanes} x float>", f"<{self.lanes} x i1>"
         self.code = Code(target.has_scaling)
+        self.pointers: dict[str, str] = {}
+        self.words: dict[str, str] = {}
 
     def text(self, functions: Sequence[str]) -> str:
         self.code.declarations.add("declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)")
@@ -47,8 +52,35 @@ class FunctionPrinter:
             self.do(f"store i64 0, ptr {shared}")
             self.do(f"store ptr %table, ptr {self.at(shared, 8)}")
             tasks, grain = self.word(words, plan.index("tasks")), self.word(words, plan.index("grain"))
-            self.put(f"call i32 @torch_parallel_for(i64 0, i64 {tasks}, i64 {grain}, ptr @work, ptr {shared})")
+            self.call_in_parallel(tasks, grain, shared)
 
+        return self.exported(name, body)
+
+    def call_in_parallel(self, tasks: str, grain: str, context: str) -> None:
+        self.put(f"call i32 @torch_parallel_for(i64 0, i64 {tasks}, i64 {grain}, ptr @work, ptr {context})")
+
+    def work_of_tasks(self, prepare: Callable[[], str], task: Callable[[str], None]) -> str:
+        """`prepare` prints what a thread does once, and returns the number of tasks."""
+
+        def body() -> None:
+            tasks, here = prepare(), self.code.here
+            self.do("br label %next")
+            here.begin("next")
+            number = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
+            some = self.put(f"icmp ult i64 {number}, {tasks}")
+            self.do(f"br i1 {some}, label %task, label %exit")
+            here.begin("exit")
+            self.do("ret void")
+            here.begin("task")
+            task(number)
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body, "br label %next")
+
+    def load_table(self, table: str, pointers: Sequence[str], plan: Sequence[str]) -> None:
+        self.pointers = {name: self.pointer(table, number) for number, name in enumerate(pointers)}
+        self.words = {name: self.word(self.pointers["plan"], number) for number, name in enumerate(plan)}
+
+    def exported(self, name: str, body: Callable[[], None]) -> str:
         return self.function(f"void @{name}(ptr %table)", body).replace("define internal", "define", 1)
 
     def function(self, head: str, body: Callable[[], None], end: str = "ret void") -> str:
@@ -72,8 +104,29 @@ class FunctionPrinter:
     def mul(self, a: str, b: str | int) -> str:
         return self.put(f"mul i64 {a}, {b}")
 
-    def least(self, a: str, b: str) -> str:
-        return self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", a), ("i64", b))
+    def sub(self, a: str, b: str | int) -> str:
+        return self.put(f"sub i64 {a}, {b}")
+
+    def least(self, a: str, b: str | int) -> str:
+        return self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", a), ("i64", str(b)))
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        args = [(self.vector, value) for value in (a, b, c)]
+        return self.code.call(self.code.here, self.vector, f"llvm.fma.v{self.lanes}f32", *args)
+
+    def sum_of_lanes(self, value: str, start: str = "-0.0") -> str:
+        args = ("float", start), (self.vector, value)
+        reduce = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
+        return self.code.call(self.code.here, "float", reduce, *args, flags="reassoc ")
+
+    def copy_bytes(self, to: str, source: str, bytes: str) -> None:
+        self.code.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
+        self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {bytes}, i1 false)")
+
+    def fetch(self, pointer: str) -> None:
+        """Into a core's second cache."""
+        self.code.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
+        self.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
     def at(self, base: str, far: str | int) -> str:
         return self.put(f"getelementptr i8, ptr {base}, i64 {far}")

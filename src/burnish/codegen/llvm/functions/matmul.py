@@ -18,13 +18,13 @@ import llvmlite.binding as llvm
 
 from ....concurrency import fork_safe_locks
 from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
 from ....schedule.library.own_kernels import matmul_tiling_and_packing
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Product, Shape, Step, Sum, Tile
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..target_machine import host, initialize
 from .argument_tables import load_offsets, load_pointers, load_words, words
+from .function_printer import FunctionPrinter
 from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
 
 SERIAL = 300_000
@@ -32,46 +32,17 @@ SERIAL = 300_000
 
 OPERATIONS_PER_CYCLE = 30
 
-# The table: out, x, packed, bias, residual, plan. The plan, in words:
-PLAN = (
-    "tasks",
-    "grain",
-    "panels",
-    "packed_step",
-    "out_step",
-    "bias_step",
-    "chunks",
-    "places",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "x_step",
-)
+TABLE = ("out", "x", "packed", "bias", "residual", "plan")
+# The plan, in words:
+PLAN = """
+    tasks grain panels packed_step out_step bias_step chunks places full last full_table last_table x_step
+""".split()
 # `chunks` points to the index of each chunk's first place. A place has the tile's number, then byte offsets:
 # of its two groups of pixels in x, result and residual, and of its sum's words in the table. `full` and `last`
 # point to the tiles' functions, for all panels and for the last one, which may be narrower.
 PLACE_WORDS = 8
 
-DRIVER = """
-target triple = "{triple}"
-
-declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
-
-define void @product(ptr %table) #0 {{
-  %plan.at = getelementptr ptr, ptr %table, i64 5
-  %plan = load ptr, ptr %plan.at
-  %tasks = load i64, ptr %plan
-  %grain.at = getelementptr i64, ptr %plan, i64 1
-  %grain = load i64, ptr %grain.at
-  %shared = alloca [2 x i64]
-  store i64 0, ptr %shared
-  %table.at = getelementptr i64, ptr %shared, i64 1
-  store ptr %table, ptr %table.at
-  %r = call i32 @torch_parallel_for(i64 0, i64 %tasks, i64 %grain, ptr @work, ptr %shared)
-  ret void
-}}
-
+WORK = """
 define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
 entry:
   %table.at = getelementptr i64, ptr %shared, i64 1
@@ -139,25 +110,21 @@ place:
 exit:
   ret void
 }}
-
-attributes #0 = {{ nounwind {attributes} }}
 """
 
 
 def driver_text() -> str:
     bases = {"a0": "a", "a1": "a", "c0": "c", "c1": "c", "d0": "d", "d1": "d"}
-    return DRIVER.format(
-        triple=host().triple,
-        attributes=host().attributes,
-        pointers=load_pointers("table", ("out", "x", "packed", "bias", "residual", "plan")),
-        words=load_words("plan", PLAN),
-        offsets=load_offsets("at", bases),
+    work = WORK.format(
+        pointers=load_pointers("table", TABLE), words=load_words("plan", PLAN), offsets=load_offsets("at", bases)
     )
+    printer = FunctionPrinter(host())
+    return printer.text([printer.print_parallel_entry("product", TABLE, PLAN), work])
 
 
 @once
 def driver() -> NativeFunction:
-    return load(object_code(driver_text(), host()), "product", shared_symbols())
+    return compile_function(driver_text(), "product")
 
 
 def tile_function(tile: Tile) -> NativeFunction:
@@ -170,7 +137,7 @@ def tile_function(tile: Tile) -> NativeFunction:
         return future.result()
     try:
         with_assembler()
-        made = load(object_code(print_tile(tile, host()), host()), SYMBOL, shared_symbols())
+        made = compile_function(print_tile(tile, host()), SYMBOL)
     except BaseException as error:
         with _lock:
             del _tiles[tile]
@@ -252,7 +219,7 @@ def make(product: Product) -> Step:
         tables.last_table,
         panel if product.is_depthwise else 0,
     )
-    kernel = NativeKernel("product", driver(), 6, product.flops / OPERATIONS_PER_CYCLE)
+    kernel = NativeKernel("product", driver(), len(TABLE), product.flops / OPERATIONS_PER_CYCLE)
     bias = ("bias", 0) if product.has_bias else zeros(product.panel)
     residual = ("residual", 0) if product.has_residual else 0
     return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, plan))

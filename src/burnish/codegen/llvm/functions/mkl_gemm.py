@@ -15,11 +15,10 @@ import torch
 
 from ....concurrency.compute_once import once
 from ....runtime.linking import torch_blas_symbols
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..target_machine import host
 from .argument_tables import load_pointers, load_words, words
 
@@ -32,26 +31,10 @@ TABLE = ("out", "a", "b", "added", "words")
 
 # The sizes, in words; strides of the addend, and from product to product, in bytes. MKL's functions for plain matrices
 # are Fortran's: they take addresses, and see out, a and b as their transposes.
-WORDS = (
-    "rows.copied",
-    "grain",
-    "row",
-    "added.step",
-    "count",
-    "a.far",
-    "b.far",
-    "out.far",
-    "rows",
-    "columns",
-    "depth",
-    "a.way",
-    "b.way",
-    "a.step",
-    "b.step",
-    "out.step",
-    "alpha",
-    "beta",
-)
+WORDS = """
+    rows.copied grain row added.step count a.far b.far out.far rows columns depth a.way b.way a.step b.step
+    out.step alpha beta
+""".split()
 
 TEXT = """
 target triple = "{triple}"
@@ -108,21 +91,7 @@ exit:
 attributes #0 = {{ nounwind {attributes} }}
 """
 
-FORTRAN = (
-    "b.way",
-    "a.way",
-    "columns",
-    "rows",
-    "depth",
-    "alpha",
-    "%b.n",
-    "b.step",
-    "%a.n",
-    "a.step",
-    "beta",
-    "%out.n",
-    "out.step",
-)
+FORTRAN = "b.way a.way columns rows depth alpha %b.n b.step %a.n a.step beta %out.n out.step".split()
 """The arguments of `sgemm_`: all are addresses, of words or of matrices."""
 
 CBLAS = (
@@ -189,7 +158,7 @@ def _function(symbol: str) -> NativeFunction:
         pointers=load_pointers("table", TABLE),
         words=load_words("words", WORDS),
     )
-    return load(object_code(text, host()), "gemm", shared_symbols())
+    return compile_function(text, "gemm")
 
 
 def _of_addresses() -> dict[str, str]:
@@ -207,6 +176,3 @@ def _of_numbers() -> dict[str, str]:
         "arguments": ", ".join(arguments),
         "narrow": "\n".join(narrow),
     }
-
-
-__all__ = ["dtypes", "make_gemm"]

@@ -9,60 +9,29 @@ One native function serves all sizes. An item is a line of the copy: zeros, or a
 from __future__ import annotations
 
 from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....tensors.tensor_types import TensorType
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..target_machine import host
-from .argument_tables import load_words, words
+from .argument_tables import load_pointers, load_words, words
+from .function_printer import FunctionPrinter
 
 SERIAL_BYTES = 64 << 10
 
-# The sizes, in words; strides and lengths in bytes.
-WORDS = (
-    "lines",
-    "grain",
-    "height",
-    "above",
-    "x.height",
-    "image.step",
-    "line.step",
-    "line",
-    "left",
-    "middle",
-    "right",
-    "is.whole",
-    "width",
-    "channels",
-    "column.step",
-    "channel.step",
-)
+TABLE = ("out", "x", "plan")
+# The plan, in words; strides and lengths in bytes. A task is a line.
+PLAN = """
+    tasks grain height above x.height image.step line.step line left middle right is.whole width channels
+    column.step channel.step
+""".split()
 
-TEXT = """
-target triple = "{triple}"
-
-declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define void @pad(ptr %table) #0 {{
-  %words.at = getelementptr ptr, ptr %table, i64 2
-  %words = load ptr, ptr %words.at
-  %lines = load i64, ptr %words
-  %grain.at = getelementptr i64, ptr %words, i64 1
-  %grain = load i64, ptr %grain.at
-  %r = call i32 @torch_parallel_for(i64 0, i64 %lines, i64 %grain, ptr @work, ptr %table)
-  ret void
-}}
-
-define internal void @work(i64 %begin, i64 %end, ptr %table) #0 {{
+WORK = """
+define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
 entry:
-  %out = load ptr, ptr %table
-  %x.at = getelementptr ptr, ptr %table, i64 1
-  %x = load ptr, ptr %x.at
-  %words.at = getelementptr ptr, ptr %table, i64 2
-  %words = load ptr, ptr %words.at
+  %table.at = getelementptr i64, ptr %shared, i64 1
+  %table = load ptr, ptr %table.at
+{pointers}
 {words}
   br label %next
 next:
@@ -120,15 +89,16 @@ done:
 exit:
   ret void
 }}
-
-attributes #0 = {{ nounwind {attributes} }}
 """
 
 
 @once
 def _function() -> NativeFunction:
-    text = TEXT.format(triple=host().triple, attributes=host().attributes, words=load_words("words", WORDS))
-    return load(object_code(text, host()), "pad", shared_symbols())
+    printer = FunctionPrinter(host())
+    printer.code.declare("void", "llvm.memset.p0.i64", "ptr", "i8", "i64", "i1")
+    printer.code.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
+    work = WORK.format(pointers=load_pointers("table", TABLE), words=load_words("plan", PLAN))
+    return compile_function(printer.text([printer.print_parallel_entry("pad", TABLE, PLAN), work]), "pad")
 
 
 def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
@@ -156,5 +126,5 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
         4 * x.stride[3],
         4 * x.stride[1],
     )
-    kernel = NativeKernel("pad", _function(), 3, total / 4)
+    kernel = NativeKernel("pad", _function(), len(TABLE), total / 4)
     return Step(kernel, (("out", 0), ("x", 0), sizes))

@@ -15,11 +15,9 @@ from __future__ import annotations
 from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....runtime.program.native_kernels import load as load_code
 from ....schedule.library.call_candidates.recurrent import Recurrence
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host, host
 from .argument_tables import words
@@ -28,34 +26,11 @@ from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, z
 
 TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
 
-PLAN = (
-    "tasks",
-    "grain",
-    "parts",
-    "positions",
-    "reversed",
-    "size",
-    "panels",
-    "panel_bytes",
-    "packed_direction",
-    "state_direction",
-    "state_row",
-    "gates_position",
-    "gates_direction",
-    "gates_row",
-    "gate",
-    "out_position",
-    "out_direction",
-    "out_row",
-    "chunks",
-    "places",
-    "rows",
-    "full",
-    "last",
-    "full_table",
-    "last_table",
-    "zeros",
-)
+PLAN = """
+    tasks grain parts positions reversed size panels panel_bytes packed_direction state_direction state_row
+    gates_position gates_direction gates_row gate out_position out_direction out_row chunks places rows full last
+    full_table last_table zeros
+""".split()
 """The plan, in words. Strides in bytes; `gate` is the stride from one gate to the next. `reversed` has a bit for each
 direction. `rows` has the first row of the batch for each part, and the end."""
 
@@ -122,7 +97,7 @@ def make_recurrent(recurrence: Recurrence) -> Step:
 
 @once
 def _function() -> NativeFunction:
-    return load_code(object_code(print_recurrent(host()), host()), "recurrent", shared_symbols())
+    return compile_function(print_recurrent(host()), "recurrent")
 
 
 def print_recurrent(target: Host) -> str:
@@ -135,21 +110,19 @@ class RecurrentPrinter(FunctionPrinter):
 
     def work(self) -> str:
         def body() -> None:
-            table = self.pointer("%shared", 1)
-            self.given = {name: self.pointer(table, number) for number, name in enumerate(TABLE)}
-            self.plan = {name: self.word(self.given["plan"], number) for number, name in enumerate(PLAN)}
+            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
             self.loop("%end", 1, self.task, "%begin")
 
         return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
 
     def task(self, task: str) -> None:
-        plan, given = self.plan, self.given
+        plan, given = self.words, self.pointers
         direction = self.put(f"udiv i64 {task}, {plan['parts']}")
-        part = self.put(f"sub i64 {task}, {self.mul(direction, plan['parts'])}")
+        part = self.sub(task, self.mul(direction, plan["parts"]))
         is_second = self.put(f"icmp ne i64 {direction}, 0")
         rows = self.at(self.address(plan["rows"]), self.mul(part, 8))
         first, stop = self.word(rows, 0), self.word(rows, 1)
-        count = self.put(f"sub i64 {stop}, {first}")
+        count = self.sub(stop, first)
         states = {}
         for name in ("hidden", "cell"):
             start = self.put(f"select i1 {is_second}, ptr {given[f'{name}_1']}, ptr {given[f'{name}_0']}")
@@ -164,12 +137,12 @@ class RecurrentPrinter(FunctionPrinter):
         out = self.at(given["out"], self.mul(direction, plan["out_direction"]))
         shifted = self.put(f"lshr i64 {plan['reversed']}, {direction}")
         is_reversed = self.put(f"trunc i64 {shifted} to i1")
-        last = self.put(f"sub i64 {plan['positions']}, 1")
+        last = self.sub(plan["positions"], 1)
         chunk = self.at(self.address(plan["chunks"]), self.mul(part, 8))
         places = self.word(chunk, 0), self.word(chunk, 1)
 
         def step(number: str) -> None:
-            backwards = self.put(f"sub i64 {last}, {number}")
+            backwards = self.sub(last, number)
             position = self.put(f"select i1 {is_reversed}, i64 {backwards}, i64 {number}")
             here = self.at(gates, self.mul(position, plan["gates_position"]))
             there = self.at(out, self.mul(position, plan["out_position"]))
@@ -190,7 +163,7 @@ class RecurrentPrinter(FunctionPrinter):
 
     def panel(self, panel: str, packed: str, hidden: str, gates: str, places: tuple[str, str]) -> None:
         """One panel of a step's product, for the rows of a task."""
-        plan = self.plan
+        plan = self.words
         following = self.add(panel, 1)
         is_last = self.put(f"icmp eq i64 {following}, {plan['panels']}")
         functions, numbers = (

@@ -17,16 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....concurrency.compute_once import once
-from ....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....schedule.library.own_kernels.thin_product import ThinProduct
 from ....tensors.dtypes import NAMES
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_machine import Host, host
-from .argument_tables import load_pointers, load_words, words
+from .argument_tables import words
 from .matmul import SERIAL
 from .thin_product_code import TABLE, Form, ThinCode, load_elements
 from .thin_product_columns import columns_form, columns_plan, print_columns
@@ -97,39 +96,12 @@ def rows_plan(product: ThinProduct, form: Form, machine: Host, is_serial: bool) 
 
 @once
 def function(form: Form) -> NativeFunction:
-    return load(object_code(print_thin(form, host()), host()), "thin", shared_symbols())
+    return compile_function(print_thin(form, host()), "thin")
 
 
 def print_thin(form: Form, machine: Host) -> str:
-    return print_columns(form, machine) if form.loads else ThinPrinter(form, machine).text()
+    return print_columns(form, machine) if form.loads else ThinPrinter(form, machine).module()
 
-
-WORK = """
-define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
-entry:
-  %sums = alloca [{sums} x float], align 64
-  %totals = alloca [{totals} x <{lanes} x float>], align 64
-  %rest.w = alloca [64 x i8], align 64
-  %rest.x = alloca [64 x i8], align 64
-  %table.at = getelementptr i64, ptr %shared, i64 1
-  %table = load ptr, ptr %table.at
-{pointers}
-{words}
-  br label %next
-next:
-  %t = atomicrmw add ptr %shared, i64 1 monotonic
-  %some = icmp ult i64 %t, %tasks
-  br i1 %some, label %task, label %exit
-exit:
-  ret void
-task:
-  %first = mul i64 %t, %task_rows
-  %left = sub i64 %outputs, %first
-  %count = call i64 @llvm.umin.i64(i64 %left, i64 %task_rows)
-  %last = sub i64 %count, 1
-  %first.far = mul i64 %first, %weight_step
-  %weight.task = getelementptr i8, ptr %weight, i64 %first.far
-"""
 
 Load = Callable[[int], str]
 """The numbers of one row, by its index."""
@@ -144,17 +116,23 @@ class ThinPrinter(ThinCode):
         self.loads = max(self.blocking.chains // halves, 1)
         """Loads of each row in one step of the loop."""
 
-    def text(self) -> str:
-        self.code.loop("0", "%count", self.blocking.group, [], self.group)
-        self.code.loop("0", "%count", self.lanes, [], self.finish)
-        work = WORK.format(
-            sums=self.form.rows * MOST_TASK_ROWS,
-            totals=len(self.places),
-            lanes=self.lanes,
-            pointers=load_pointers("table", TABLE),
-            words=load_words("plan", PLAN),
-        )
-        return self.module(work)
+    def module(self) -> str:
+        return self.text([self.print_parallel_entry("thin", TABLE, PLAN), self.work_of_tasks(self.prepare, self.task)])
+
+    def prepare(self) -> str:
+        self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS} x float], align 64")
+        self.totals = self.put(f"alloca [{len(self.places)} x {self.vector}], align 64")
+        self.rest_of_weight, self.rest_of_x = (self.put("alloca [64 x i8], align 64") for _ in range(2))
+        self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
+        return self.words["tasks"]
+
+    def task(self, task: str) -> None:
+        self.first = self.mul(task, self.words["task_rows"])
+        self.count = self.least(self.sub(self.words["outputs"], self.first), self.words["task_rows"])
+        self.last = self.sub(self.count, 1)
+        self.weight = self.at(self.pointers["weight"], self.mul(self.first, self.words["weight_step"]))
+        self.code.loop("0", self.count, self.blocking.group, [], self.group)
+        self.code.loop("0", self.count, self.lanes, [], self.finish)
 
     # ---- the sums of a few rows of the weight
 
@@ -162,17 +140,18 @@ class ThinPrinter(ThinCode):
         rows = []
         for r in range(self.blocking.group):
             # The last group may have fewer rows: then its last one is computed again.
-            at = self.least(self.emit(f"add i64 {row}, {r}"), "%last")
-            rows.append(self.moved("%weight.task", self.emit(f"mul i64 {at}, %weight_step")))
-        xs = [self.moved("%x", self.emit(f"mul i64 %x_step, {m}")) for m in range(self.form.rows)]
+            at = self.least(self.add(row, r), self.last)
+            rows.append(self.at(self.weight, self.mul(at, self.words["weight_step"])))
+        xs = [self.at(self.pointers["x"], self.mul(self.words["x_step"], m)) for m in range(self.form.rows)]
         for place in range(len(self.places)):
-            self.put(f"store {self.vector} zeroinitializer, ptr {self.total(place)}, align 64")
-        steps = self.emit(f"udiv i64 %full, {self.loads}")
-        whole = self.emit(f"mul i64 {steps}, {self.loads}")
+            self.do(f"store {self.vector} zeroinitializer, ptr {self.total(place)}, align 64")
+        full = self.words["full"]
+        steps = self.put(f"udiv i64 {full}, {self.loads}")
+        whole = self.mul(steps, self.loads)
         block = LONGEST_CHAIN * self.loads
 
         def add_block(start: str, _: list[str]) -> list[str]:
-            end = self.least(self.emit(f"add i64 {start}, {block}"), whole)
+            end = self.least(self.add(start, block), whole)
             chains = self.blocking.chains
             zeros = [(self.vector, "zeroinitializer")] * (len(self.places) * chains)
             sums = self.code.loop(start, end, self.loads, zeros, lambda k, sums: self.steps(rows, xs, k, sums))
@@ -180,7 +159,7 @@ class ThinPrinter(ThinCode):
                 parts = sums[place * chains : (place + 1) * chains]
                 while len(parts) > 1:
                     pairs = zip(parts[::2], parts[1::2], strict=True)
-                    parts = [self.emit(f"fadd {self.vector} {a}, {b}") for a, b in pairs]
+                    parts = [self.put(f"fadd {self.vector} {a}, {b}") for a, b in pairs]
                 self.add_to(self.total(place), parts[0])
             return []
 
@@ -191,24 +170,21 @@ class ThinPrinter(ThinCode):
             return self.multiplied(sums, 1, lambda r: self.loaded(rows[r], far), lambda m: self.loaded(xs[m], far))
 
         zeros = [(self.vector, "zeroinitializer")] * len(self.places)
-        sums = self.code.loop(whole, "%full", 1, zeros, one_load, may_be_empty=True)
+        sums = self.code.loop(whole, full, 1, zeros, one_load, may_be_empty=True)
         sums = self.with_rest(rows, xs, sums)
         for place, (r, m) in enumerate(self.places):
             self.add_to(self.total(place), sums[place])
-            total = self.emit(f"load {self.vector}, ptr {self.total(place)}, align 64")
-            reduce = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
-            args = ("float", "-0.0"), (self.vector, total)
-            value = self.code.call(self.code.here, "float", reduce, *args, flags="reassoc ")
-            line = self.emit(f"add i64 {self.emit(f'mul i64 %task_rows, {m}')}, {row}")
-            to = self.emit(f"getelementptr float, ptr %sums, i64 {self.emit(f'add i64 {line}, {r}')}")
-            self.put(f"store float {value}, ptr {to}, align 4")
+            value = self.sum_of_lanes(self.put(f"load {self.vector}, ptr {self.total(place)}, align 64"))
+            line = self.add(self.mul(self.words["task_rows"], m), row)
+            to = self.put(f"getelementptr float, ptr {self.sums}, i64 {self.add(line, r)}")
+            self.do(f"store float {value}, ptr {to}, align 4")
         return []
 
     def total(self, place: int) -> str:
-        return self.emit(f"getelementptr {self.vector}, ptr %totals, i64 {place}")
+        return self.put(f"getelementptr {self.vector}, ptr {self.totals}, i64 {place}")
 
     def far(self, k: str, more: int = 0) -> str:
-        return self.emit(f"mul i64 {self.emit(f'add i64 {k}, {more}') if more else k}, {self.load_bytes}")
+        return self.mul(self.add(k, more) if more else k, self.load_bytes)
 
     def steps(self, rows: list[str], xs: list[str], k: str, sums: list[str]) -> list[str]:
         """Some loads of each row. Each load has its own sums."""
@@ -216,9 +192,9 @@ class ThinPrinter(ThinCode):
         for n in range(self.loads):
             far = self.far(k, n)
             if self.load_bytes >= 64 or n % (64 // self.load_bytes) == 0:
-                ahead = self.emit(f"add i64 {far}, {AHEAD_BYTES}")
+                ahead = self.add(far, AHEAD_BYTES)
                 for row in rows:
-                    self.fetch(row, ahead)
+                    self.fetch(self.at(row, ahead))
             places = [place * chains + n * each + c for place in range(len(self.places)) for c in range(each)]
             loads: list[Load] = [lambda r, far=far, some=some: self.loaded(some[r], far) for some in (rows, xs)]
             found = self.multiplied([made[at] for at in places], each, *loads)
@@ -230,28 +206,28 @@ class ThinPrinter(ThinCode):
         """The sums with the numbers behind the last whole load, if there are any."""
         scope = self.code.here
         name, before = self.code.name()[1:], scope.label
-        some = self.emit("icmp ne i64 %rest, 0")
-        self.put(f"br i1 {some}, label %some.{name}, label %all.{name}")
+        some = self.put(f"icmp ne i64 {self.words['rest']}, 0")
+        self.do(f"br i1 {some}, label %some.{name}, label %all.{name}")
         scope.begin(f"some.{name}")
-        far = self.far("%full")
+        far = self.far(self.words["full"])
         made = self.multiplied(
             sums,
             1,
-            lambda r: self.partly(self.moved(rows[r], far), "%rest.w"),
-            lambda m: self.partly(self.moved(xs[m], far), "%rest.x"),
+            lambda r: self.partly(self.at(rows[r], far), self.rest_of_weight),
+            lambda m: self.partly(self.at(xs[m], far), self.rest_of_x),
         )
-        self.put(f"br label %all.{name}")
+        self.do(f"br label %all.{name}")
         scope.begin(f"all.{name}")
         return [
-            self.emit(f"phi {self.vector} [{old}, %{before}], [{new}, %some.{name}]")
+            self.put(f"phi {self.vector} [{old}, %{before}], [{new}, %some.{name}]")
             for old, new in zip(sums, made, strict=True)
         ]
 
     def partly(self, pointer: str, room: str) -> str:
         """The last numbers of a row, and zeros."""
-        self.put(f"store <64 x i8> zeroinitializer, ptr {room}, align 64")
-        self.copy(room, pointer, self.emit(f"mul i64 %rest, {self.item}"))
-        return self.emit(f"load {self.memory}, ptr {room}, align 64")
+        self.do(f"store <64 x i8> zeroinitializer, ptr {room}, align 64")
+        self.copy_bytes(room, pointer, self.mul(self.words["rest"], self.item))
+        return self.put(f"load {self.memory}, ptr {room}, align 64")
 
     def multiplied(self, sums: list[str], chains: int, weight: Load, x: Load) -> list[str]:
         """Adds the products of one load of each row to `chains` sums of each pair of rows."""
@@ -270,22 +246,22 @@ class ThinPrinter(ThinCode):
 
     def finish(self, column: str, _: list[str]) -> list[str]:
         """A vector of outputs of each row of x."""
-        valid = self.least(self.emit(f"sub i64 %count, {column}"), self.lanes)
-        bytes = self.emit(f"mul i64 {valid}, {self.item}")
-        far = self.emit(f"mul i64 {self.emit(f'add i64 %first, {column}')}, {self.item}")
+        valid = self.least(self.sub(self.count, column), self.lanes)
+        bytes = self.mul(valid, self.item)
+        far = self.mul(self.add(self.first, column), self.item)
         memory = f"<{self.lanes} x {register(self.form.dtype)}>"
         to = Operations(self.code, self.code.here, self.lanes)
         bias = None
         if self.form.has_bias:
-            self.copy("%rest.x", self.moved("%bias", far), bytes)
-            bias = to.cast(self.emit(f"load {memory}, ptr %rest.x, align 64"), self.form.dtype, "f32")
+            self.copy_bytes(self.rest_of_x, self.at(self.pointers["bias"], far), bytes)
+            bias = to.cast(self.put(f"load {memory}, ptr {self.rest_of_x}, align 64"), self.form.dtype, "f32")
         for m in range(self.form.rows):
-            line = self.emit(f"add i64 {self.emit(f'mul i64 %task_rows, {m}')}, {column}")
-            place = self.emit(f"getelementptr float, ptr %sums, i64 {line}")
-            value = self.emit(f"load {self.vector}, ptr {place}, align 4")
+            line = self.add(self.mul(self.words["task_rows"], m), column)
+            place = self.put(f"getelementptr float, ptr {self.sums}, i64 {line}")
+            value = self.put(f"load {self.vector}, ptr {place}, align 4")
             if bias is not None:
-                value = self.emit(f"fadd {self.vector} {value}, {bias}")
-            self.put(f"store {memory} {to.cast(value, 'f32', self.form.dtype)}, ptr %rest.w, align 64")
-            out = self.moved("%out", self.emit(f"add i64 {self.emit(f'mul i64 %out_step, {m}')}, {far}"))
-            self.copy(out, "%rest.w", bytes)
+                value = self.put(f"fadd {self.vector} {value}, {bias}")
+            self.do(f"store {memory} {to.cast(value, 'f32', self.form.dtype)}, ptr {self.rest_of_weight}, align 64")
+            out = self.at(self.pointers["out"], self.add(self.mul(self.words["out_step"], m), far))
+            self.copy_bytes(out, self.rest_of_weight, bytes)
         return []

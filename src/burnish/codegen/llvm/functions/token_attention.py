@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....runtime.program.native_kernels import load as load_code
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....schedule.library.own_kernels.token_attention import TokenAttention
 from ....tensors.dtypes import NAMES
-from ..compile_to_machine_code import object_code
-from ..compile_to_machine_code import symbols as shared_symbols
+from ..compile_to_machine_code import compile_function
 from ..llvm_types import memory, size
 from ..scalar_operations import Operations, evaluate
 from ..target_machine import Host, host
@@ -30,26 +28,10 @@ from .function_printer import FunctionPrinter
 from .matmul import SERIAL
 
 POINTERS = ("out", "q", "k", "v", "mask")
-NUMBERS = (
-    "tasks",
-    "heads",
-    "sharing",
-    "keys",
-    "q_batch",
-    "q_head",
-    "k_batch",
-    "k_head",
-    "v_batch",
-    "v_head",
-    "out_batch",
-    "out_head",
-    "mask_batch",
-    "mask_head",
-    "k_row",
-    "v_row",
-    "scale",
-    "cost",
-)
+NUMBERS = """
+    tasks heads sharing keys q_batch q_head k_batch k_head v_batch v_head out_batch out_head mask_batch mask_head
+    k_row v_row scale cost
+""".split()
 """Steps are in bytes; `cost` is the number of operations for each key."""
 
 BLOCK = 128
@@ -89,7 +71,7 @@ def make_token_attention(attention: TokenAttention) -> Step:
 
 @once
 def function(form: TokenForm) -> NativeFunction:
-    return load_code(object_code(print_token_attention(form, host()), host()), "token_attention", shared_symbols())
+    return compile_function(print_token_attention(form, host()), "token_attention")
 
 
 def print_token_attention(form: TokenForm, target: Host) -> str:
@@ -103,7 +85,6 @@ class TokenAttentionPrinter(FunctionPrinter):
         self.item = size(form.dtype)
 
     def module(self) -> str:
-        self.code.declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         return self.text([self.entry(), self.work()])
 
     def entry(self) -> str:
@@ -113,10 +94,9 @@ class TokenAttentionPrinter(FunctionPrinter):
             tasks, keys, cost = (self.number("%table", name) for name in ("tasks", "keys", "cost"))
             is_short = self.put(f"icmp ult i64 {self.mul(keys, cost)}, {SERIAL}")
             grain = self.put(f"select i1 {is_short}, i64 {tasks}, i64 1")
-            self.put(f"call i32 @torch_parallel_for(i64 0, i64 {tasks}, i64 {grain}, ptr @work, ptr %table)")
+            self.call_in_parallel(tasks, grain, "%table")
 
-        text = self.function("void @token_attention(ptr %table)", body)
-        return text.replace("define internal", "define", 1)
+        return self.exported("token_attention", body)
 
     def number(self, table: str, name: str) -> str:
         return self.word(table, len(POINTERS) + NUMBERS.index(name))
@@ -130,8 +110,7 @@ class TokenAttentionPrinter(FunctionPrinter):
 
     def work(self) -> str:
         def body() -> None:
-            for number, name in enumerate(POINTERS):
-                setattr(self, f"p_{name}", self.pointer("%table", number))
+            self.pointers = {name: self.pointer("%table", number) for number, name in enumerate(POINTERS)}
             self.numbers = {name: self.number("%table", name) for name in NUMBERS}
             bits = self.put(f"trunc i64 {self.numbers['scale']} to i32")
             self.scale = self.splat(self.put(f"bitcast i32 {bits} to float"))
@@ -145,11 +124,11 @@ class TokenAttentionPrinter(FunctionPrinter):
     def task(self, task: str, _: list[str]) -> list[str]:
         numbers = self.numbers
         batch = self.put(f"udiv i64 {task}, {numbers['heads']}")
-        head = self.put(f"sub i64 {task}, {self.mul(batch, numbers['heads'])}")
+        head = self.sub(task, self.mul(batch, numbers["heads"]))
 
         def here(name: str, number: str) -> str:
             far = self.add(self.mul(batch, numbers[f"{name}_batch"]), self.mul(number, numbers[f"{name}_head"]))
-            return self.at(getattr(self, f"p_{name}"), far)
+            return self.at(self.pointers[name], far)
 
         k, v = here("k", head), here("v", head)
         first = self.mul(head, numbers["sharing"])
@@ -168,7 +147,7 @@ class TokenAttentionPrinter(FunctionPrinter):
             self.store("zeroinitializer", self.at(self.sums, 4 * at))
 
         def block(start: str, carried: list[str]) -> list[str]:
-            count = self.least(self.put(f"sub i64 {self.numbers['keys']}, {start}"), str(BLOCK))
+            count = self.least(self.sub(self.numbers["keys"], start), BLOCK)
             self.score(self.at(k, self.mul(start, self.numbers["k_row"])), count)
             most, total, rest = self.softmax(start, count, mask, *carried)
             self.weigh(self.at(v, self.mul(start, self.numbers["v_row"])), count, rest)
@@ -192,14 +171,9 @@ class TokenAttentionPrinter(FunctionPrinter):
         value = self.put(f"load {memory(dtype, self.lanes)}, ptr {pointer}, align {size(dtype)}")
         return self.operations.cast(value, dtype, "f32")
 
-    def fma(self, a: str, b: str, c: str) -> str:
-        args = [(self.vector, value) for value in (a, b, c)]
-        return self.code.call(self.code.here, self.vector, f"llvm.fma.v{self.lanes}f32", *args)
-
     def score(self, k: str, count: str) -> None:
         """The dot products of the query with some rows of k. Behind the last one, it is computed again."""
-        last = self.put(f"sub i64 {count}, 1")
-        reduce = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
+        last = self.sub(count, 1)
 
         def some(s: str) -> None:
             rows = [
@@ -210,8 +184,7 @@ class TokenAttentionPrinter(FunctionPrinter):
                 query = self.load(self.at(self.query, 4 * at))
                 sums = [self.fma(query, self.row(row, at), total) for row, total in zip(rows, sums, strict=True)]
             for n, total in enumerate(sums):
-                args = ("float", "-0.0"), (self.vector, total)
-                value = self.code.call(self.code.here, "float", reduce, *args, flags="reassoc ")
+                value = self.sum_of_lanes(total)
                 self.do(f"store float {value}, ptr {self.at(self.scores, self.mul(self.add(s, n), 4))}, align 4")
 
         self.loop(count, UNROLL, some)
@@ -222,7 +195,7 @@ class TokenAttentionPrinter(FunctionPrinter):
         if form.mask is not None:
             item = size(form.mask)
             source, bytes = self.at(mask, self.mul(start, item)), self.mul(count, item)
-            self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {self.mask_room}, ptr {source}, i64 {bytes}, i1 false)")
+            self.copy_bytes(self.mask_room, source, bytes)
         lowest = f"splat (float {LOWEST})"
 
         def larger(j: str, carried: list[str]) -> list[str]:
@@ -254,8 +227,7 @@ class TokenAttentionPrinter(FunctionPrinter):
             return [self.put(f"fadd {self.vector} {carried[0]}, {value}")]
 
         (sums,) = self.code.loop("0", count, lanes, [(self.vector, "zeroinitializer")], exponential)
-        args = ("float", "0.0"), (self.vector, sums)
-        here = self.code.call(self.code.here, "float", f"llvm.vector.reduce.fadd.v{lanes}f32", *args, flags="reassoc ")
+        here = self.sum_of_lanes(sums, "0.0")
         factor = self.put(f"extractelement {self.vector} {rest}, i64 0")
         total = self.put(f"fadd float {self.put(f'fmul float {total}, {factor}')}, {here}")
         return new, total, rest

@@ -29,6 +29,3 @@ def approximate_results(roots: Sequence[Scalar]) -> set[Scalar]:
         elif x.op == "select":
             exact.add(x.args[0])
     return {x for x in expressions if x not in exact and x.dtype == "f32"}
-
-
-__all__ = ["ROUGH", "approximate_results"]

@@ -54,6 +54,3 @@ def is_narrow_comparison(x: Scalar, narrow: set[Scalar]) -> bool:
         and any(arg in narrow for arg in x.args)
         and all(arg in narrow or arg.op == "const" and LEAST <= arg.payload <= MOST for arg in x.args)
     )
-
-
-__all__ = ["is_narrow_comparison", "narrow_indices"]

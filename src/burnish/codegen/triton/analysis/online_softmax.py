@@ -39,6 +39,3 @@ def maximum_of(reduction: Reduction, before: Stage, first: int) -> int | None:
         return None
     maximum = before.reductions[number]
     return most.payload if maximum.op == "max" and maximum.value is x and x.dtype == "f32" else None
-
-
-__all__ = ["online_sums"]

@@ -150,6 +150,3 @@ def answer(message: bytes) -> bytes:
 @once
 def files_in() -> str:
     return MEMORY if os.access(MEMORY, os.W_OK) else tempfile.gettempdir()
-
-
-__all__ = ["Made", "read_answer", "receive", "send", "work", "written"]

@@ -290,6 +290,3 @@ def _end() -> None:
 atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-
-
-__all__ = ["compiled", "cores", "start_early"]

@@ -120,6 +120,3 @@ def language() -> dict[str, Callable]:
     from .. import reduction_combine
 
     return {"tl": tl, **{name: fn for name, fn in vars(reduction_combine).items() if hasattr(fn, "fn")}}
-
-
-__all__ = ["ALIGNED", "Cubin", "Job", "compiled", "emitted", "packed", "unpacked"]

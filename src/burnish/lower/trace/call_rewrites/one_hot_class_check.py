@@ -40,6 +40,3 @@ def check_classes(build: Builder, args: tuple, kwargs: dict[str, Any]) -> None:
     x, count = classes_of(args, kwargs)
     value = x.value  # type: ignore[attr-defined]
     add_check(build, InRange(value, 0, count), "aten.one_hot.default", (value, count))
-
-
-__all__ = ["check_classes", "is_one_hot"]

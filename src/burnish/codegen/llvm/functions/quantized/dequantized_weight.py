@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .....concurrency.compute_once import once
-from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ...compile_to_machine_code import object_code
-from ...compile_to_machine_code import symbols as shared_symbols
+from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, register
 from ...scalar_operations import Operations
 from ...target_machine import Host, host
@@ -36,7 +35,7 @@ def make_dequantized(product: QuantizedProduct) -> Step:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return load(object_code(print_dequantized(form, host()), host()), "quantized", shared_symbols())
+    return compile_function(print_dequantized(form, host()), "quantized")
 
 
 def print_dequantized(form: Form, machine: Host) -> str:
@@ -52,7 +51,7 @@ class DequantizedPrinter(QuantizedPrinter):
 
     def task(self, task: str) -> None:
         self.first = self.mul(task, self.words["task_rows"])
-        left = self.put(f"sub i64 {self.words['outputs']}, {self.first}")
+        left = self.sub(self.words["outputs"], self.first)
         self.room = self.put(f"alloca [{self.unit * self.item} x i8], align 64")
         self.loop(self.least(left, self.words["task_rows"]), 1, self.one_row)
 
@@ -81,9 +80,9 @@ class DequantizedPrinter(QuantizedPrinter):
 
         def partly(_: str) -> None:
             bytes = rest if self.form.bits == 8 else self.put(f"lshr i64 {rest}, 1")
-            self.copy(self.last, self.at(weight, self.mul(units, self.unit_bytes)), bytes)
+            self.copy_bytes(self.last, self.at(weight, self.mul(units, self.unit_bytes)), bytes)
             self.convert(self.last, self.room, found)
-            self.copy(self.at(out, self.mul(units, self.unit * self.item)), self.room, self.mul(rest, self.item))
+            self.copy_bytes(self.at(out, self.mul(units, self.unit * self.item)), self.room, self.mul(rest, self.item))
 
         self.loop(rest, self.unit, partly)
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .....concurrency.compute_once import once
-from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from ...compile_to_machine_code import object_code
-from ...compile_to_machine_code import symbols as shared_symbols
+from ...compile_to_machine_code import compile_function
 from ...target_machine import Host, host
 from ..argument_tables import words
 from ..thin_product import BYTES_PER_CYCLE
@@ -51,7 +50,7 @@ def make_integers(product: QuantizedProduct) -> Step:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return load(object_code(print_integers(form, host()), host()), "quantized", shared_symbols())
+    return compile_function(print_integers(form, host()), "quantized")
 
 
 def print_integers(form: Form, machine: Host) -> str:
@@ -84,7 +83,7 @@ class IntegerPrinter(QuantizedPrinter):
             end = self.mul(units, self.unit)
             to = self.at(room, end)
             self.do(f"store {self.whole} zeroinitializer, ptr {to}, align 1")
-            self.copy(to, self.at(x, end), rest)
+            self.copy_bytes(to, self.at(x, end), rest)
             return self.summed(self.put(f"load {self.whole}, ptr {to}, align 1"), sums)
 
         sums = self.code.loop("0", units, 1, [("i32", "0")], one, may_be_empty=True)
@@ -108,9 +107,9 @@ class IntegerPrinter(QuantizedPrinter):
 
     def task(self, task: str) -> None:
         self.first = self.mul(task, self.words["task_rows"])
-        left = self.put(f"sub i64 {self.words['outputs']}, {self.first}")
+        left = self.sub(self.words["outputs"], self.first)
         self.count = self.least(left, self.words["task_rows"])
-        self.end = self.put(f"sub i64 {self.count}, 1")
+        self.end = self.sub(self.count, 1)
         self.loop(self.count, self.together, self.rows)
 
     def rows(self, row: str) -> None:
@@ -127,7 +126,7 @@ class IntegerPrinter(QuantizedPrinter):
             for r, weight in enumerate(weights):
                 copies.append(self.at(self.last, self.unit * r))
                 self.do(f"store {self.whole} zeroinitializer, ptr {copies[r]}, align 1")
-                self.copy(copies[r], self.at(weight, far), rest)
+                self.copy_bytes(copies[r], self.at(weight, far), rest)
             return self.added(copies, far, sums)
 
         zeros = [(self.ints, "zeroinitializer")] * len(self.places)

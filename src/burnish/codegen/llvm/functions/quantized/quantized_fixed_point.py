@@ -13,12 +13,11 @@ become floats once for each chunk.
 from __future__ import annotations
 
 from .....concurrency.compute_once import once
-from .....runtime.program.native_kernels import NativeFunction, load
+from .....runtime.program.native_kernels import NativeFunction
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from .....tensors.dtypes import NAMES
-from ...compile_to_machine_code import object_code
-from ...compile_to_machine_code import symbols as shared_symbols
+from ...compile_to_machine_code import compile_function
 from ...target_machine import Host, host
 from . import quantized_product
 from .integer_product import FOUR_PAIRS, multiplies_bytes
@@ -61,7 +60,7 @@ def make_quantized(product: QuantizedProduct) -> Step:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return load(object_code(print_fixed_point(form, host()), host()), "quantized", shared_symbols())
+    return compile_function(print_fixed_point(form, host()), "quantized")
 
 
 def print_fixed_point(form: Form, machine: Host) -> str:
@@ -92,7 +91,7 @@ class FixedPointPrinter(QuantizedPrinter):
                 return [self.convert_chunk(x, room, powers, floats, c, carried[0])]
 
             (found,) = self.code.loop("0", each, 1, [(self.vector, "zeroinitializer")], chunk)
-            total = self.total(found)
+            total = self.sum_of_lanes(found)
             far = self.mul(g, 4)
             self.do(f"store float {total}, ptr {self.at(sums, far)}, align 4")
             less = self.put(f"fmul float {total}, {float(-self.form.offset)}")

@@ -18,12 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .....concurrency.compute_once import once
-from .....runtime.program.native_kernels import NativeFunction, NativeKernel, load
+from .....runtime.program.native_kernels import NativeFunction, NativeKernel
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from .....tensors.dtypes import NAMES
-from ...compile_to_machine_code import object_code
-from ...compile_to_machine_code import symbols as shared_symbols
+from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, size
 from ...scalar_operations import Operations
 from ...target_machine import Host, host
@@ -42,10 +41,10 @@ MOST_CHAINED_ROWS = 4
 """With more rows of x, each has one sum, whose additions wait for each other no longer than for the other rows'."""
 
 TABLE = ("out", "x", "weight", "scales", "shifts", "bias", "plan")
-PLAN = (
-    *("tasks", "grain", "task_rows", "outputs", "room_bytes", "room_step", "sums_at", "sums_step"),
-    *("units", "rest", "blocks", "x_step", "weight_step", "scales_step", "shifts_step", "out_step"),
-)
+PLAN = """
+    tasks grain task_rows outputs room_bytes room_step sums_at sums_step units rest blocks x_step weight_step
+    scales_step shifts_step out_step
+""".split()
 """`units` of a row are whole, with `rest` numbers behind them. In each row of the room, two lines of sums by groups are
 behind the numbers, from `sums_at` on. Steps are in bytes."""
 
@@ -129,7 +128,7 @@ def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return load(object_code(print_quantized(form, host()), host()), "quantized", shared_symbols())
+    return compile_function(print_quantized(form, host()), "quantized")
 
 
 def print_quantized(form: Form, machine: Host) -> str:
@@ -151,38 +150,15 @@ class QuantizedPrinter(FunctionPrinter):
         self.has_raw_halves = self.has_offset_term = form.bits == 4 and self.has_table
         """The high half of a byte is not shifted: x is a sixteenth there. The offset is subtracted after the sum, by
         a sum of x."""
-        self.words: dict[str, str] = {}
-        self.pointers: dict[str, str] = {}
 
     def module(self) -> str:
-        self.code.declarations |= {
-            "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-        }
-        return self.text([self.entry(), self.work()])
-
-    def load_table(self, table: str) -> None:
-        self.pointers = {name: self.pointer(table, number) for number, name in enumerate(TABLE)}
-        self.words = {name: self.word(self.pointers["plan"], number) for number, name in enumerate(PLAN)}
-
-    def copy(self, to: str, source: str, bytes: str) -> None:
-        self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {bytes}, i1 false)")
-
-    def fma(self, a: str, b: str, c: str) -> str:
-        args = [(self.vector, value) for value in (a, b, c)]
-        return self.code.call(self.code.here, self.vector, f"llvm.fma.v{self.lanes}f32", *args)
-
-    def total(self, value: str) -> str:
-        """The sum of a vector's lanes."""
-        args = ("float", "-0.0"), (self.vector, value)
-        reduce = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
-        return self.code.call(self.code.here, "float", reduce, *args, flags="reassoc ")
+        return self.text([self.entry(), self.work_of_tasks(self.prepare, self.task)])
 
     # ---- the rows of x
 
     def entry(self) -> str:
         def body() -> None:
-            self.load_table("%table")
+            self.load_table("%table", TABLE, PLAN)
             room = self.put(f"alloca i8, i64 {self.words['room_bytes']}, align 64")
             last = self.put(f"alloca [{self.unit * self.item} x i8], align 64")
             shared = self.put("alloca [3 x i64]")
@@ -192,10 +168,9 @@ class QuantizedPrinter(FunctionPrinter):
             for m in range(self.form.rows):
                 x = self.at(self.pointers["x"], self.mul(self.words["x_step"], m))
                 self.convert_row(x, self.at(room, self.mul(self.words["room_step"], m)), last)
-            tasks, grain = self.words["tasks"], self.words["grain"]
-            self.put(f"call i32 @torch_parallel_for(i64 0, i64 {tasks}, i64 {grain}, ptr @work, ptr {shared})")
+            self.call_in_parallel(self.words["tasks"], self.words["grain"], shared)
 
-        return self.function("void @quantized(ptr %table)", body).replace("define internal", "define", 1)
+        return self.exported("quantized", body)
 
     def convert_row(self, x: str, room: str, last: str) -> None:
         units, rest = self.words["units"], self.words["rest"]
@@ -208,7 +183,7 @@ class QuantizedPrinter(FunctionPrinter):
         def partly(_: str) -> None:
             """The last numbers, and zeros."""
             self.do(f"store [{self.unit * self.item} x i8] zeroinitializer, ptr {last}, align 64")
-            self.copy(last, self.at(x, self.mul(units, self.unit * self.item)), self.mul(rest, self.item))
+            self.copy_bytes(last, self.at(x, self.mul(units, self.unit * self.item)), self.mul(rest, self.item))
             self.convert_unit(last, self.at(room, self.mul(units, 8 * self.lanes)))
 
         self.loop(units, 1, one)
@@ -251,38 +226,26 @@ class QuantizedPrinter(FunctionPrinter):
                 return [total]
 
             (found,) = self.code.loop("0", each, 1, [(self.vector, "zeroinitializer")], add)
-            found = self.put(f"fmul float {self.total(found)}, {scale}")
+            found = self.put(f"fmul float {self.sum_of_lanes(found)}, {scale}")
             self.do(f"store float {found}, ptr {self.at(sums, self.mul(g, 4))}, align 4")
 
         self.loop(count, 1, one)
 
     # ---- the rows of the weight
 
-    def work(self) -> str:
-        def body() -> None:
-            here = self.code.here
-            self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS + 1} x float], align 64")
-            self.last = self.put("alloca [128 x i8], align 64")
-            self.load_table(self.put(f"load ptr, ptr {self.at('%shared', 8)}"))
-            room = self.put(f"load ptr, ptr {self.at('%shared', 16)}")
-            self.rooms = [self.at(room, self.mul(self.words["room_step"], m)) for m in range(self.form.rows)]
-            self.do("br label %next")
-            here.begin("next")
-            task = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
-            some = self.put(f"icmp ult i64 {task}, {self.words['tasks']}")
-            self.do(f"br i1 {some}, label %task, label %exit")
-            here.begin("exit")
-            self.do("ret void")
-            here.begin("task")
-            self.task(task)
-
-        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body, "br label %next")
+    def prepare(self) -> str:
+        self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS + 1} x float], align 64")
+        self.last = self.put("alloca [128 x i8], align 64")
+        self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
+        room = self.pointer("%shared", 2)
+        self.rooms = [self.at(room, self.mul(self.words["room_step"], m)) for m in range(self.form.rows)]
+        return self.words["tasks"]
 
     def task(self, task: str) -> None:
         self.first = self.mul(task, self.words["task_rows"])
-        left = self.put(f"sub i64 {self.words['outputs']}, {self.first}")
+        left = self.sub(self.words["outputs"], self.first)
         self.count = self.least(left, self.words["task_rows"])
-        self.end = self.put(f"sub i64 {self.count}, 1")
+        self.end = self.sub(self.count, 1)
         self.loop(self.count, self.together, self.rows)
         self.loop(self.count, self.lanes, self.finish)
 
@@ -306,7 +269,7 @@ class QuantizedPrinter(FunctionPrinter):
         totals = self.code.loop("0", self.words["blocks"], 1, zeros, block, may_be_empty=True)
         if not self.form.group:
             totals = self.rest_of_row(weights, totals)
-        values = [self.total(total) for total in totals]
+        values = [self.sum_of_lanes(total) for total in totals]
         if not self.form.group and self.form.scales is not None:
             each = [self.number(scale, "0", self.form.scales) for scale in scales]
             values = [self.put(f"fmul float {values[n]}, {each[r]}") for n, (r, _) in enumerate(self.places)]
@@ -338,8 +301,7 @@ class QuantizedPrinter(FunctionPrinter):
         ahead = self.add(self.mul(first, self.unit_bytes), AHEAD_BYTES)
         for far in range(0, self.block_units * self.unit_bytes, 64):
             for weight in weights:
-                to = self.at(weight, self.add(ahead, far))
-                self.do(f"call void @llvm.prefetch.p0(ptr {to}, i32 0, i32 2, i32 1)")
+                self.fetch(self.at(weight, self.add(ahead, far)))
         sums = self.zeros
         if self.block_units <= MOST_UNROLLED:
             for u in range(self.block_units):
@@ -390,7 +352,7 @@ class QuantizedPrinter(FunctionPrinter):
             for r, weight in enumerate(weights):
                 copies.append(self.at(self.last, 64 * r))
                 self.do(f"store <64 x i8> zeroinitializer, ptr {copies[r]}, align 64")
-                self.copy(copies[r], self.at(weight, self.mul(units, self.unit_bytes)), bytes)
+                self.copy_bytes(copies[r], self.at(weight, self.mul(units, self.unit_bytes)), bytes)
             return add(self.products(copies, self.mul(units, 8 * self.lanes), self.zeros), totals)
 
         carried = [(self.vector, total) for total in totals]
@@ -448,7 +410,7 @@ class QuantizedPrinter(FunctionPrinter):
         whole = self.put(f"and i64 {groups}, -{self.lanes}")
         zeros = [(self.vector, "zeroinitializer")] * len(self.places)
         totals = self.code.loop("0", whole, self.lanes, zeros, some, may_be_empty=True)
-        values = [self.put(f"fadd float {a}, {self.total(b)}") for a, b in zip(values, totals, strict=True)]
+        values = [self.put(f"fadd float {a}, {self.sum_of_lanes(b)}") for a, b in zip(values, totals, strict=True)]
         return self.code.loop(whole, groups, 1, [("float", value) for value in values], one, may_be_empty=True)
 
     def vector_of(self, base: str, index: str, dtype: str | None) -> str:
@@ -466,13 +428,13 @@ class QuantizedPrinter(FunctionPrinter):
     def finish(self, column: str) -> None:
         """A vector of outputs of each row of x."""
         kind = memory(self.form.dtype, self.lanes)
-        valid = self.least(self.put(f"sub i64 {self.count}, {column}"), str(self.lanes))
+        valid = self.least(self.sub(self.count, column), self.lanes)
         bytes = self.mul(valid, self.item)
         far = self.mul(self.add(self.first, column), self.item)
         to = Operations(self.code, self.code.here, self.lanes)
         bias = None
         if self.form.has_bias:
-            self.copy(self.last, self.at(self.pointers["bias"], far), bytes)
+            self.copy_bytes(self.last, self.at(self.pointers["bias"], far), bytes)
             bias = to.cast(self.put(f"load {kind}, ptr {self.last}, align 64"), self.form.dtype, "f32")
         for m in range(self.form.rows):
             place = self.add(self.mul(self.words["task_rows"], m), column)
@@ -481,4 +443,4 @@ class QuantizedPrinter(FunctionPrinter):
                 value = self.put(f"fadd {self.vector} {value}, {bias}")
             self.do(f"store {kind} {to.cast(value, 'f32', self.form.dtype)}, ptr {self.last}, align 64")
             out = self.at(self.pointers["out"], self.add(self.mul(self.words["out_step"], m), far))
-            self.copy(out, self.last, bytes)
+            self.copy_bytes(out, self.last, bytes)
