@@ -57,6 +57,7 @@ class Raised(BaseException):
 
 class Frame:
     __slots__ = (
+        "__weakref__",
         "builtins",
         "caller",
         "code",
@@ -86,7 +87,7 @@ class Frame:
         self.completion = PUSH
         self.generator: Generator | None = None
         self.handling: BaseException | None = None
-        self.namespace: dict | None = None  # the dictionary that locals() has returned here
+        self.namespace: dict | None = None  # what locals() has returned here, or the names of a class body
         self.spare: Any = None  # a further value that the completion needs
 
     @property

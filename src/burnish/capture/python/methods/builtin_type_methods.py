@@ -16,6 +16,7 @@ from typing import Any
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
+from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
@@ -57,9 +58,13 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
         "__ne__",
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
-    if is_trusted_type(type(owner)):
+    if is_trusted_type(type(owner)) or name in OF_ERRORS and isinstance(owner, BaseException):
         return native_calls.native(m, method, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
+
+
+OF_ERRORS = ("with_traceback", "add_note")
+"""What ``BaseException`` does for errors of any class, without a look at their own methods."""
 
 
 def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
@@ -129,6 +134,20 @@ def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, meth
 
 def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
+
+
+def call_frame(m: Any, owner: types.FrameType, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    """``frame.clear()`` of a traceback, by ``assertRaises``: the locals of an interpreted frame went when it ended."""
+    if name != "clear" or args or kwargs or m.heap.origin_of(owner) is not None:
+        return call_object(m, owner, name, args, kwargs, method)
+    shown, running = tracebacks.frame_shown_by(owner), m.frame
+    while running is not None and running is not shown:
+        running = running.caller
+    if running is not None:
+        raise fr.Raised(RuntimeError("cannot clear an executing frame"))
+    if shown is not None and shown.generator is not None and shown.generator.frame is shown:
+        m.stop(breaks.OPAQUE_CALL, "clear() of the frame of a suspended generator")
+    return m.plainly(method)
 
 
 def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
