@@ -59,7 +59,7 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import evaluated_text, object_builtins, sequence_builtins
+from . import class_creation, evaluated_text, object_builtins, sequence_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -258,10 +258,6 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
-def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.OPAQUE_CALL, "a class statement")
-
-
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
     function_modes.refuse(m, f"{args[0].__qualname__}.apply")
     if getattr(m.region, "lowers", False):
@@ -293,7 +289,7 @@ BUILTINS: dict[Any, Callable] = {
     os.fspath: _fspath,
     warnings.warn: warnings_warn.traced,
     torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
-    builtins.__build_class__: _class_statement,
+    builtins.__build_class__: class_creation.class_statement,
     operator.setitem: _set_item,
     operator.delitem: _delete_item,
     operator.iadd: lambda m, args, kwargs: m.binary(operator.iadd, *args),
@@ -413,6 +409,7 @@ _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
+PYTHON_FUNCTIONS.update(class_creation.HANDLERS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
 PYTHON_FUNCTIONS.update(

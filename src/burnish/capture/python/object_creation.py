@@ -24,7 +24,7 @@ from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..subclasses import make_tensors
-from . import iterator_creation, random_objects
+from . import class_creation, iterator_creation, random_objects
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -280,7 +280,7 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) == 1 and not kwargs:
         kind = type(args[0])
         return PLAIN.get(kind, args[0].__class__ if kind is Generator else kind)
-    return m.stop(breaks.OPAQUE_CALL, "making a class")
+    return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)
 
 
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

@@ -75,6 +75,8 @@ class Rebuilder:
             if type(value) is not int:
                 raise Unrebuildable(value, "the address of an object is in a constant")
             return f"id({self.build(self.tracer.addresses[value].obj)})"
+        if isinstance(value, type) and id(value) in self.heap.fresh:
+            raise Unrebuildable(value, f"the class {value.__qualname__}, made here, leaves the graph")
         return self.writer.constant(value)
 
     def variable(self) -> str:
