@@ -252,6 +252,7 @@ def finish_trace(
             is_again,
         )
     except Unrebuildable as error:
+        tracer.heap.guards.clear()  # no segment has them, and they hold classes that the program may drop
         if was_raced(tracer, continuation):
             return
         if program.options.fullgraph:

@@ -173,6 +173,7 @@ class Tracer(Machine):
         for part in (
             self,
             self.heap,
+            self.heap.sources,
             self.recorder,
             self.gradients,
             self.subclasses,
@@ -424,7 +425,7 @@ class Tracer(Machine):
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        prepare_native_reads.check_key(self, value)
+        self.check_keys([value])
         self.heap.will_write(target)
         target.add(value)
 
@@ -468,6 +469,11 @@ class Tracer(Machine):
         raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
     def check_keys(self, keys: list) -> None:
+        for key in keys:
+            if prepare_native_reads.check_key(self, key) is fr.RAISES:
+                self.plainly(hash, key)
+
+    def check_stored_keys(self, keys: list) -> None:
         for key in keys:
             prepare_native_reads.check_key(self, key)
 

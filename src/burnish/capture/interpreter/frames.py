@@ -32,6 +32,7 @@ UNBOUND = _Marker("unbound")  # a local that has no value
 PUSHED = _Marker("pushed")  # the result of an operation that pushed a frame: its value will come later
 EXHAUSTED = _Marker("exhausted")  # the result of advancing an iterator that has no more elements
 MISSING = _Marker("missing")  # the result of a lookup that found nothing
+RAISES = _Marker("raises")  # the result of a call that raises an error
 
 # The completion of a frame: how its return changes the caller.
 PUSH = 0  # the result goes on the caller's stack

@@ -15,6 +15,7 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
@@ -88,6 +89,11 @@ def has_member(cls: type[enum.Enum], value: Any) -> bool:
 
 def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``type.__call__(cls, ...)``."""
+    if rule_of(cls) == UNREFERENCED:
+        m.stop(
+            breaks.OPAQUE_CALL,
+            f"making a {cls.__qualname__}, whose __del__ runs at its end, and which is not referenced weakly",
+        )
     new, new_owner = lookup(m, cls, "__new__")
     init, init_owner = lookup(m, cls, "__init__")
     if isinstance(new, staticmethod):

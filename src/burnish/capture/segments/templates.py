@@ -90,6 +90,10 @@ class Rebuilder:
         self.lines.append(f"{name} = {expression}")
         return name
 
+    def name_once(self, value: Any, expression: str) -> str:
+        """``name`` for an immutable object: building its parts has built it already if one of them holds it."""
+        return self.memo.get(id(value)) or self.name(value, expression)
+
     def source(self, source: Source) -> str:
         if source.kind == "const":
             return self.constant(source.key)
@@ -191,7 +195,7 @@ class Rebuilder:
             or isinstance(value, (types.ModuleType, type, types.TracebackType))
         ):
             return self.constant(value)
-        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES:
+        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and kind not in weakref.ProxyTypes:
             return self.constant(value)
         raise Unrebuildable(value)
 

@@ -183,10 +183,28 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             settle_all(m, left)
             settle_all(m, right)
         if holds_user_equality(m, left) or holds_user_equality(m, right):
-            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
+            return compare_by_steps(m, operation, left, right)
     if isinstance(right, (Generator, types.GeneratorType)):
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
     return m.perform(operation, left, right)
+
+
+def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    """A comparison of containers whose elements have operators in Python."""
+    kinds = {type(left), type(right)}
+    if kinds <= {set, frozenset}:
+        for key in (*left, *right):
+            check_key(m, key)
+        return m.perform(operation, left, right)
+    if kinds <= {list, tuple, dict} and len(kinds) > 1:
+        return m.perform(operation, left, right)  # their types decide
+    method = METHODS[operation][0]
+    if kinds == {dict} and method in EQUALITY:
+        polyfill = operator_polyfills.equal_dicts if method == "__eq__" else operator_polyfills.unequal_dicts
+        return m.call(polyfill, (left, right), {})
+    if kinds == {list} or kinds == {tuple}:
+        return m.call(operator_polyfills.compare_sequences, (left, right, method), {})
+    return m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
 
 
 def holds_numbers_alone(value: Any) -> bool:

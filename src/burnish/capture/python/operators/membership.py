@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
+from collections.abc import ItemsView
 from typing import Any
 
 import torch
@@ -61,6 +62,12 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 return m.plainly(operator.contains, container, item) != invert
             if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
                 check_key(m, item)
+        elif isinstance(container, ItemsView):
+            return m.call(
+                operator_polyfills.item_not_contains if invert else operator_polyfills.item_contains,
+                (container, item),
+                {},
+            )
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
                 operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,

@@ -120,6 +120,12 @@ def dict_update(target, items=(), /, **kwargs):
         target[key] = value
 
 
+def dict_updated(target, items):
+    """``target.__ior__(items)``."""
+    dict_update(target, items)
+    return target
+
+
 def dict_init(update, target, items, /, **kwargs):
     update(target, to_dict(items), **kwargs)
 
