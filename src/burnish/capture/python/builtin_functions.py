@@ -59,13 +59,13 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import class_creation, evaluated_text, object_builtins, sequence_builtins
+from . import class_creation, evaluated_text, garbage_collection, object_builtins, pickling, sequence_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import builtin_type_methods
-from .operators import prepare_native_reads, value_kinds
+from .operators import iteration, prepare_native_reads, value_kinds
 from .polyfills import (
     container_polyfills,
     iterator_polyfills,
@@ -232,6 +232,12 @@ def _delete_item(m: Any, args: tuple, kwargs: dict) -> Any:
     return object_builtins.without_result(m, m.delete_subscript(*args))
 
 
+def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 2 or kwargs or not iteration.can_iterate(m, args[0]):
+        return MISSING  # which refuses
+    return m.call(polyfill, args, {})
+
+
 def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
     return lookup(m, type(args[0]), "__call__")[0] is not MISSING
 
@@ -292,6 +298,8 @@ BUILTINS: dict[Any, Callable] = {
     builtins.__build_class__: class_creation.class_statement,
     operator.setitem: _set_item,
     operator.delitem: _delete_item,
+    operator.countOf: functools.partial(_search, container_polyfills.count_in),
+    operator.indexOf: functools.partial(_search, container_polyfills.index_in),
     operator.iadd: lambda m, args, kwargs: m.binary(operator.iadd, *args),
 }
 for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
@@ -422,6 +430,8 @@ PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
+BUILTINS.update(pickling.HANDLERS)
+BUILTINS.update(garbage_collection.HANDLERS)
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)

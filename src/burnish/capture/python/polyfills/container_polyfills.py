@@ -150,6 +150,23 @@ def count_of(sequence, item):
     return sum([1 for value in sequence if value is item or value == item])
 
 
+def count_in(items, item):
+    """``operator.countOf``."""
+    count = 0
+    for value in items:
+        if value is item or value == item:
+            count += 1
+    return count
+
+
+def index_in(items, item):
+    """``operator.indexOf``."""
+    for at, value in enumerate(items):
+        if value is item or value == item:
+            return at
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
 def remove(target, item):
     for at, value in enumerate(target):
         if value is item or value == item:
