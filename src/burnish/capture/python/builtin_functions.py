@@ -65,9 +65,10 @@ from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import builtin_type_methods
-from .operators import iteration, prepare_native_reads, value_kinds
+from .operators import binary_operators, iteration, prepare_native_reads, truth_and_identity, value_kinds
 from .polyfills import (
     container_polyfills,
+    heap_polyfills,
     iterator_polyfills,
     itertools_polyfills,
     operator_polyfills,
@@ -167,6 +168,8 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
         prepare_native_reads.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)
+    if type(args[0]).__hash__ is None and method is MISSING:
+        return m.plainly(hash, *args)  # which refuses
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 
@@ -177,6 +180,8 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
         return True  # it is settled
     if value_bases.base_of_value(type(value)) is not None:
         return _hashes_by_value(m, value_bases.value_of(value))
+    if type(value) in (range, complex):
+        return value == value
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
@@ -213,9 +218,14 @@ def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> A
 
 
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of ``heapq`` on a list whose elements C code compares by itself."""
-    if kwargs or not args or type(args[0]) is not list or any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
+    if kwargs or len(args) != (1 if function in (heapq.heapify, heapq.heappop) else 2) or not isinstance(args[0], list):
+        return m.plainly(function, *args, **kwargs)  # which refuses
+    if type(args[0]) is not list:
         return MISSING
+    if any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
+        # From this length on, C code makes a heap in another order.
+        is_long = function is heapq.heapify and len(args[0]) > 2500
+        return MISSING if is_long else m.call(getattr(heap_polyfills, function.__name__), args, {})
     if m.region is not None:
         m.region.will_write(args[0])
     prepare_native_reads.settle_all(m, args)
@@ -230,6 +240,32 @@ def _set_item(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _delete_item(m: Any, args: tuple, kwargs: dict) -> Any:
     return object_builtins.without_result(m, m.delete_subscript(*args))
+
+
+def _operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of the module ``operator``: the same as its operator."""
+    if operation is operator.contains:
+        return m.contains(*args, False)
+    if operation in (operator.is_, operator.is_not):
+        return m.same(*args) == (operation is operator.is_)
+    return m.binary(operation, *args)
+
+
+def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    if operation in binary_operators.UNARY_METHODS:
+        return m.unary(operation, *args)
+    found = truth_and_identity.truth_method(m, args[0])
+    if found is not None:
+        polyfill = operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool
+        polyfill = polyfill if operation is operator.truth else operator_polyfills.UNTRUTH[polyfill]
+        return m.call(polyfill, (found[0],), {})
+    answer = m.truth(args[0])
+    return answer if operation is operator.truth else not answer
+
+
+def _length_hint(m: Any, args: tuple, kwargs: dict) -> Any:
+    is_native = args and type(args[0]) in iteration.ITERATORS and not m.heap.is_outside_iterator(args[0])
+    return m.plainly(operator.length_hint, *args, **kwargs) if is_native else MISSING
 
 
 def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
@@ -298,10 +334,14 @@ BUILTINS: dict[Any, Callable] = {
     builtins.__build_class__: class_creation.class_statement,
     operator.setitem: _set_item,
     operator.delitem: _delete_item,
+    operator.length_hint: _length_hint,
     operator.countOf: functools.partial(_search, container_polyfills.count_in),
     operator.indexOf: functools.partial(_search, container_polyfills.index_in),
-    operator.iadd: lambda m, args, kwargs: m.binary(operator.iadd, *args),
 }
+for _operation in (*binary_operators.METHODS, operator.contains, operator.is_, operator.is_not):
+    BUILTINS[_operation] = functools.partial(_operator, _operation)
+for _operation in (*binary_operators.UNARY_METHODS, operator.truth, operator.not_):
+    BUILTINS[_operation] = functools.partial(_unary_operator, _operation)
 for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
     BUILTINS[getattr(heapq, _name)] = functools.partial(_change_heap, getattr(heapq, _name))
 TAKE = {
@@ -329,7 +369,8 @@ TAKE = {
     itertools.tee: (1, 2),
     operator.setitem: (3, 3),
     operator.delitem: (2, 2),
-    operator.iadd: (2, 2),
+    **dict.fromkeys((*binary_operators.METHODS, operator.contains, operator.is_, operator.is_not), (2, 2)),
+    **dict.fromkeys((*binary_operators.UNARY_METHODS, operator.truth, operator.not_), (1, 1)),
 }
 """For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {

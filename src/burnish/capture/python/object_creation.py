@@ -352,6 +352,8 @@ def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     for value in args:
         if value_kinds.python_method(m, value, "__index__"):
+            if cls is range and not kwargs:
+                return m.call(container_polyfills.range_of, args, {})
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     return native(m, cls, args, kwargs)
 

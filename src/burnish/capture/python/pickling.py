@@ -7,6 +7,7 @@ Objects of other classes are pickled by methods of theirs, which C code would ca
 
 from __future__ import annotations
 
+import _compat_pickle
 import collections
 import io
 import pickle
@@ -74,7 +75,8 @@ class PlainUnpickler(pickle.Unpickler):
     """Makes builtin objects alone."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module.replace("__builtin__", "builtins"), name) not in ALLOWED:
+        new = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
+        if new not in ALLOWED:
             raise NotPlain
         return super().find_class(module, name)
 

@@ -29,12 +29,19 @@ from .container_methods import dict_of_keys
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 
+NUMBERS = (int, float, complex, bool)
+ARITHMETIC = frozenset(
+    f"__{side}{name}__"
+    for name in "add sub mul truediv floordiv mod divmod pow lshift rshift and or xor".split()
+    for side in ("", "r")
+)
+
 
 def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
     if (
-        name in COMPARISONS
+        (name in COMPARISONS or name in ARITHMETIC and type(owner) in NUMBERS)
         and type(owner) in ATOMS
         and len(args) == 1
         and not isinstance(args[0], ATOMS)

@@ -26,8 +26,8 @@ from . import user_keys
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
 
-def settle_all(m: Any, value: Any, depth: int = 0) -> None:
-    """Native code is about to read live values in ``value``: guard them."""
+def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> None:
+    """Native code is about to read live values in ``value``: guard them. ``converts``: it may ask for numbers."""
     kind = type(value)
     if kind in UNEXPOSED:
         return
@@ -43,14 +43,14 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
         for part in elements_of(value):
-            settle_all(m, part, depth + 1)
+            settle_all(m, part, depth + 1, converts)
     elif issubclass(kind, dict):
         for k, v in items_of(value):
-            settle_all(m, k, depth + 1)
-            settle_all(m, v, depth + 1)
+            settle_all(m, k, depth + 1, converts)
+            settle_all(m, v, depth + 1, converts)
     elif kind is slice:
         settle_all(m, (value.start, value.stop, value.step))
-    elif is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):
+    elif converts and is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):
         m.stop(breaks.OPAQUE_CALL, f"native code that may convert a {kind.__qualname__} to a number by its own method")
 
 

@@ -205,6 +205,17 @@ def truth_by_len(method):
     return length(method) != 0
 
 
+def untruth_by_bool(method):
+    return not truth_by_bool(method)
+
+
+def untruth_by_len(method):
+    return not truth_by_len(method)
+
+
+UNTRUTH = {truth_by_bool: untruth_by_bool, truth_by_len: untruth_by_len}
+
+
 def length(method):
     value = method()
     if type(value) is not int:
