@@ -59,13 +59,21 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import class_creation, evaluated_text, garbage_collection, object_builtins, pickling, sequence_builtins
+from . import (
+    class_creation,
+    evaluated_text,
+    garbage_collection,
+    object_builtins,
+    operator_functions,
+    pickling,
+    sequence_builtins,
+)
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import builtin_type_methods
-from .operators import binary_operators, iteration, prepare_native_reads, truth_and_identity, value_kinds
+from .operators import prepare_native_reads, value_kinds
 from .polyfills import (
     container_polyfills,
     heap_polyfills,
@@ -242,38 +250,6 @@ def _delete_item(m: Any, args: tuple, kwargs: dict) -> Any:
     return object_builtins.without_result(m, m.delete_subscript(*args))
 
 
-def _operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of the module ``operator``: the same as its operator."""
-    if operation is operator.contains:
-        return m.contains(*args, False)
-    if operation in (operator.is_, operator.is_not):
-        return m.same(*args) == (operation is operator.is_)
-    return m.binary(operation, *args)
-
-
-def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    if operation in binary_operators.UNARY_METHODS:
-        return m.unary(operation, *args)
-    found = truth_and_identity.truth_method(m, args[0])
-    if found is not None:
-        polyfill = operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool
-        polyfill = polyfill if operation is operator.truth else operator_polyfills.UNTRUTH[polyfill]
-        return m.call(polyfill, (found[0],), {})
-    answer = m.truth(args[0])
-    return answer if operation is operator.truth else not answer
-
-
-def _length_hint(m: Any, args: tuple, kwargs: dict) -> Any:
-    is_native = args and type(args[0]) in iteration.ITERATORS and not m.heap.is_outside_iterator(args[0])
-    return m.plainly(operator.length_hint, *args, **kwargs) if is_native else MISSING
-
-
-def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) != 2 or kwargs or not iteration.can_iterate(m, args[0]):
-        return MISSING  # which refuses
-    return m.call(polyfill, args, {})
-
-
 def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
     return lookup(m, type(args[0]), "__call__")[0] is not MISSING
 
@@ -314,6 +290,7 @@ BUILTINS: dict[Any, Callable] = {
     **object_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
+    **operator_functions.BUILTINS,
     **collectives.BUILTINS,
     id: _id,
     hash: _hash,
@@ -334,14 +311,7 @@ BUILTINS: dict[Any, Callable] = {
     builtins.__build_class__: class_creation.class_statement,
     operator.setitem: _set_item,
     operator.delitem: _delete_item,
-    operator.length_hint: _length_hint,
-    operator.countOf: functools.partial(_search, container_polyfills.count_in),
-    operator.indexOf: functools.partial(_search, container_polyfills.index_in),
 }
-for _operation in (*binary_operators.METHODS, operator.contains, operator.is_, operator.is_not):
-    BUILTINS[_operation] = functools.partial(_operator, _operation)
-for _operation in (*binary_operators.UNARY_METHODS, operator.truth, operator.not_):
-    BUILTINS[_operation] = functools.partial(_unary_operator, _operation)
 for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
     BUILTINS[getattr(heapq, _name)] = functools.partial(_change_heap, getattr(heapq, _name))
 TAKE = {
@@ -369,8 +339,7 @@ TAKE = {
     itertools.tee: (1, 2),
     operator.setitem: (3, 3),
     operator.delitem: (2, 2),
-    **dict.fromkeys((*binary_operators.METHODS, operator.contains, operator.is_, operator.is_not), (2, 2)),
-    **dict.fromkeys((*binary_operators.UNARY_METHODS, operator.truth, operator.not_), (1, 1)),
+    **operator_functions.TAKE,
 }
 """For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {
