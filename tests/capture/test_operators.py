@@ -854,3 +854,22 @@ def test_heaps_of_objects_that_compare_in_python():
         return x + taken[0].n, [one.n for one in taken], [one.n for one in heap], refused
 
     return fn, ordinary
+
+
+@program(breaks=0)
+def test_class_with_inequality_alone():
+    class Differs:
+        def __init__(self, n):
+            self.n = n
+
+        def __ne__(self, other):
+            return self.n != other.n
+
+    class Plain:
+        n = 1
+
+    def fn(x, n):
+        one, two, plain = Differs(1), Differs(n), Plain()
+        return x + 1, one != two, one == two, plain != one, one != plain, [one] != [two], one == one
+
+    return fn, lambda i: (torch.randn(3), i)

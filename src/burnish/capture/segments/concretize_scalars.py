@@ -237,7 +237,7 @@ class ScalarConcretizer:
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 maker, args, *state = value.__reduce__()
-            except TypeError:
+            except (TypeError, AttributeError):  # the program may have deleted `builtins.iter`
                 return value
         parts, changed = self.parts(args)
         if changed:

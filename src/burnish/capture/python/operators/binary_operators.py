@@ -240,8 +240,8 @@ def identity_decides_between(left: type, right: type) -> bool:
 
 
 def identity_decides(kind: type) -> bool:
-    """Whether == on this type is object identity."""
-    return kind.__eq__ is object.__eq__
+    """Whether == and != on this type are object identity."""
+    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
 
 
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
