@@ -1202,3 +1202,131 @@ def test_counters_of_classes():
         return result, type(Counter.calls), type(Counter.total), Counter.calls, Counter.total
 
     return fn, caller, [(torch.randn(2),) for _ in range(5)]
+
+
+@program(breaks=0)
+def test_class_statement_is_part_of_the_graph():
+    def fn(x):
+        amount = x.shape[0]
+
+        class Shift:
+            scale: int = 2
+            twice = scale * amount
+            names = [str(n) for n in range(amount)]
+            del scale
+
+            def __init__(self, x):
+                self.x = x
+
+            def moved(self):
+                return self.x * self.twice + amount
+
+        class Twice(Shift):
+            """Twice as far."""
+
+            def moved(self):
+                return super().moved() * 2
+
+            @property
+            def start(self):
+                return self.x
+
+            @staticmethod
+            def name(text):
+                return text + __class__.__name__
+
+        shift = Twice(x)
+        assert isinstance(shift, Shift) and not hasattr(Twice, "scale")
+        return shift.moved() + shift.start, Twice.name("a "), Twice.__doc__, Twice.__mro__[1].__qualname__, Shift.names
+
+    return fn, [(torch.ones(2),), (torch.zeros(3),), (torch.ones(2),)]
+
+
+@program(breaks=0)
+def test_class_made_here_changes_and_is_made_by_metaclasses():
+    class Meta(type):
+        def __new__(meta, name, bases, body, **given):
+            made = super().__new__(meta, name, bases, body)
+            made.given = given
+            return made
+
+        def __len__(cls):
+            return len(cls.given)
+
+    def fn(x):
+        class Made(metaclass=Meta, first=1, second=2):
+            def get(self):
+                return x * 2
+
+        class Abstract(abc.ABC):
+            @abc.abstractmethod
+            def get(self): ...
+
+        Named = type("Named", (Abstract,), {"get": lambda self: x + 1})
+        first = Made().get()
+        Made.get = lambda self: x * 3
+        Made.new = 5
+        found = len(Made), Made.given, Made.new, Named.__name__
+        del Made.new
+        try:
+            Abstract()
+        except TypeError as error:
+            return first, Made().get(), Named().get(), found, hasattr(Made, "new"), type(error)
+
+    return fn, ordinary
+
+
+@program
+def test_class_made_here_that_leaves_the_graph_is_another_one_in_each_run():
+    seen = []
+
+    def fn(x):
+        class Box:
+            def __init__(self, value):
+                self.value = value
+
+        seen.append(Box)
+        return Box(x + 1).value * 2, len({*seen})
+
+    return fn, ordinary
+
+
+@program
+def test_break_in_a_class_body_and_behind_it():
+    def fn(x):
+        class Box:
+            sign = 1 if x.sum() > 0 else -1
+            if sign > 0:
+                name = "positive"
+
+            def times(self, y):
+                return y * self.sign
+
+        y = Box().times(x)
+        if y.mean() > 0:
+            y = Box().times(y) + 1
+        return y, getattr(Box, "name", None)
+
+    return fn, swinging
+
+
+@program
+def test_hooks_of_the_user_run_when_a_class_is_made():
+    class Named:
+        def __set_name__(self, owner, name):
+            self.name = owner.__name__ + "." + name
+
+    class Base:
+        kinds = 0
+
+        def __init_subclass__(cls, **given):
+            Base.kinds += 1
+            cls.given = given
+
+    def fn(x):
+        class Sub(Base, size=2):
+            field = Named()
+
+        return x + Base.kinds, Sub.given, Sub.field.name
+
+    return fn, ordinary

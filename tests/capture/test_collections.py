@@ -860,3 +860,25 @@ def test_copy_of_a_dictionary_with_its_own_iterator_asks_its_methods():
         return x * 2, table.copy(), list(asked)
 
     return fn, [(torch.randn(3), Table(a=1, b=k)) for k in range(3)]
+
+
+@program(breaks=0)
+def test_in_place_union_called_by_its_name_returns_the_dictionary():
+    def fn(x):
+        table = {"a": x}
+        return table.__ior__([("b", x + 1)]) is table, table
+
+    return fn, ordinary
+
+
+def test_tuple_that_holds_itself_is_one_object_on_every_run():
+    def fn(x):
+        inner = [x + 1]
+        outer = (inner, x)
+        inner.append(outer)
+        return outer
+
+    made = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        outer = made(torch.ones(2))
+        assert outer[0][1] is outer

@@ -4,6 +4,7 @@ PYTEST_DONT_REWRITE: the assert statements here belong to the programs, and pyte
 """
 
 import traceback
+import unittest
 
 import pytest
 import torch
@@ -740,3 +741,33 @@ def test_error_about_an_attribute_of_a_plain_value_has_no_context(value):
         with pytest.raises(AttributeError) as caught:
             compiled(torch.ones(2), value)
         assert caught.value.__context__ is None
+
+
+@program(breaks=0)
+def test_assert_raises_clears_the_frames_of_the_error():
+    case = unittest.TestCase()
+
+    def fn(x):
+        with case.assertRaises(ShapeError) as caught:
+            checked(x, 9)
+        case.assertRaisesRegex(ShapeError, "expected 8 columns", checked, x, 8)
+        case.assertEqual(caught.exception.shape, tuple(x.shape))
+        return x + caught.exception.shape[0]
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_a_frame_that_runs_is_not_cleared():
+    def fn(x):
+        try:
+            checked(x, 9)
+        except ShapeError as error:
+            inner = error.__traceback__.tb_next.tb_frame
+            inner.clear()
+            try:
+                error.__traceback__.tb_frame.clear()
+            except RuntimeError as refused:
+                return x + 1, str(refused), inner.f_code.co_name
+
+    return fn, ordinary

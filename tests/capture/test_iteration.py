@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import operator
 import os
 
 import torch
@@ -368,5 +369,30 @@ def test_groups_join_identical_or_equal_keys():
     def fn(x):
         nothing = float("nan")
         return x, [len(list(group)) for _, group in itertools.groupby([nothing, nothing, 1.0])]
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_elements_of_any_iterable_are_counted_and_found():
+    class Same:
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    def fn(x):
+        found = [
+            operator.countOf({1: 2, 3: 2}.values(), 2),
+            operator.indexOf((Same(1), Same(2)), Same(2)),
+            operator.countOf(iter([1, 1, 2]), 1),
+        ]
+        for search, items in ((operator.indexOf, [1]), (operator.countOf, 3), (operator.indexOf, None)):
+            try:
+                search(items, 2)
+            except (TypeError, ValueError) as error:
+                found.append(str(error))
+        return x + 1, found
 
     return fn, ordinary

@@ -213,3 +213,46 @@ def test_object_that_its_constructor_wrote_to_goes_at_once():
         order.clear()
         compiled(torch.ones(2))
         assert order == ["gone", "after"]
+
+
+@pytest.mark.falls_back("refused")
+def test_del_of_an_object_in_a_cycle_runs_in_each_call_when_it_is_collected():
+    done = []
+
+    class Noted:
+        def __del__(self):
+            done.append(1)
+
+    def fn(x):
+        held = Noted()
+        held.itself = held
+        held = None
+        before = len(done)
+        gc.collect()
+        return x + 1, len(done) - before
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2))[1] == 1
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("base", [int, list])
+def test_element_that_runs_code_when_it_goes_does_so_at_once(base):
+    def fn(x):
+        class Noted(base):
+            def __del__(self):
+                table.clear()
+
+        table = {i: Noted() for i in range(8)}
+        try:
+            for key, _ in table.items():
+                if key == 2:
+                    table[2] = None
+        except RuntimeError as error:
+            return x + 1, str(error)
+        return x, None
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2))[1] == "dictionary changed size during iteration"

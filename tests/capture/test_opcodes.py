@@ -46,8 +46,8 @@ KNOWN = frozenset(
 """.split()
 )
 
-# Only in code that is no function's: module and class bodies, which run natively.
-BODIES_ONLY = frozenset(("DELETE_NAME", "LOAD_NAME", "STORE_NAME"))
+# Only in code that is no function's: type parameters in class bodies.
+BODIES_ONLY = frozenset(("LOAD_FROM_DICT_OR_GLOBALS",))
 # Never in co_code as Python shows it.
 HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXIT"))
 

@@ -1,6 +1,7 @@
 """Operator overloads: forward, reflected, in place, containers' protocols, comparison, hashing, calls from C."""
 
 import collections
+import heapq
 import operator
 
 import torch
@@ -738,3 +739,137 @@ def test_keys_are_compared_and_hashed_as_often_as_in_eager():
         return list(table.values()), Slot(5) in seen, list(asked)
 
     return fn, ordinary
+
+
+class Index:
+    def __init__(self, n):
+        self.n = n
+
+    def __index__(self):
+        return self.n
+
+
+class Ratio:
+    def __init__(self, n):
+        self.n = n
+
+    def __float__(self):
+        return float(self.n)
+
+    def __int__(self):
+        return self.n
+
+    def __radd__(self, other):
+        return "reflected", other
+
+    def __eq__(self, other):
+        return self.n == other.n if isinstance(other, Ratio) else NotImplemented
+
+    def __lt__(self, other):
+        return self.n < other.n
+
+
+def errors_of(calls):
+    found = []
+    for call in calls:
+        try:
+            call()
+        except (TypeError, ValueError, IndexError) as error:
+            found.append(str(error))
+    return found
+
+
+@program(breaks=0)
+def test_objects_with_their_own_index_are_places_and_counts():
+    def fn(x):
+        items = same = [1, 2, 3, 4]
+        found = [
+            items[Index(1)],
+            items[Index(1) : Index(3)],
+            "abc"[Index(2)],
+            (1, 2, 3)[Index(0) :],
+            range(5)[Index(2)],
+        ]
+        items[Index(0)] = 9
+        items[Index(1) : Index(2)] = [7, 7]
+        del items[Index(0)]
+        items *= Index(2)
+        found += ["ab" * Index(2), Index(2) * (1,), [1] * Index(3), same is items, range(Index(1), Index(3))]
+        refused = errors_of(
+            (
+                lambda: items[Index("a")],
+                lambda: [][Index(3)],
+                lambda: (1,)[Index(1) : Index(2) : Index(0)],
+                lambda: [1] * Index(1.5),
+                lambda: Index(1) * Index(2),
+            )
+        )
+        return x + 1, found, items, refused
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_functions_of_operator_are_the_operators():
+    def fn(x):
+        items = [1]
+        found = [
+            1 + Ratio(2),
+            1.5 + Ratio(2),
+            operator.eq(Ratio(1), Ratio(1)),
+            operator.ne(Ratio(1), Ratio(2)),
+            operator.lt(Ratio(1), Ratio(2)),
+            operator.truth(Ratio(0)),
+            operator.not_([]),
+            operator.not_(Ratio(1)),
+            operator.is_(None, None),
+            operator.is_not([], []),
+            operator.contains([Ratio(1)], Ratio(1)),
+            operator.getitem([1, 2], 1),
+            operator.iadd(items, [2]) is items,
+        ]
+        refused = errors_of(
+            (
+                lambda: 1 - Ratio(1),
+                lambda: Index(1) < Index(2),
+                lambda: Index(1) + 1,
+                lambda: operator.add(1),
+                lambda: operator.not_(),
+                lambda: hash([]),
+            )
+        )
+        return operator.add(x, 1), operator.neg(x), found, refused
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_heaps_of_objects_that_compare_in_python():
+    def fn(x):
+        heap = [Ratio(n) for n in (5, 3, 8, 1, 9, 2)]
+        heapq.heapify(heap)
+        heapq.heappush(heap, Ratio(0))
+        taken = [heapq.heappop(heap), heapq.heapreplace(heap, Ratio(7)), heapq.heappushpop(heap, Ratio(4))]
+        refused = errors_of((lambda: heapq.heappop([]), lambda: heapq.heappush((), Ratio(1))))
+        return x + taken[0].n, [one.n for one in taken], [one.n for one in heap], refused
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_class_with_inequality_alone():
+    class Differs:
+        def __init__(self, n):
+            self.n = n
+
+        def __ne__(self, other):
+            return self.n != other.n
+
+    class Plain:
+        n = 1
+
+    def fn(x, n):
+        one, two, plain = Differs(1), Differs(n), Plain()
+        return x + 1, one != two, one == two, plain != one, one != plain, [one] != [two], one == one
+
+    return fn, lambda i: (torch.randn(3), i)

@@ -153,3 +153,86 @@ def test_results_hold_such_keys():
         return made[Place(1)], made[Name("Q")], value, len(made), [type(key).__name__ for key in made]
 
     return fn, caller, lambda i: (torch.randn(2),)
+
+
+@program(breaks=0)
+def test_hash_that_raises_an_error_is_the_errors_of_the_lookup():
+    class Key:
+        fails = False
+
+        def __hash__(self):
+            if self.fails:
+                raise ValueError("no hash")
+            return 42
+
+    def fn(x):
+        key = Key()
+        table = {key: x}
+        key.fails = True
+        found = []
+        for call in (table.get, table.pop, table.__contains__, lambda k: table[k], lambda k: {k}, lambda k: {k: 1}):
+            try:
+                call(key)
+            except ValueError as error:
+                found.append(str(error))
+        return x, found, len(table)
+
+    return fn, lambda i: (torch.randn(3),)
+
+
+@program
+def test_hash_that_changes_what_its_function_closes_over_runs_once():
+    def fn(x):
+        seen = []
+
+        class Key:
+            count = []
+
+            def __hash__(self):
+                seen.append(len(seen))
+                self.count.append(0)
+                return 1
+
+        table = {Key(): x}
+        return table.popitem()[1] + 1, list(seen), len(Key.count), len(frozenset({Key(), Key()})), len(seen)
+
+    return fn, lambda i: (torch.randn(3),)
+
+
+@program
+def test_keys_whose_hash_counts_are_copied_without_it():
+    class Key:
+        hashed = 0
+
+        def __hash__(self):
+            self.hashed += 1
+            return 1
+
+    def fn(x):
+        table = {Key(): x, Key(): x + 1}
+        kept = frozenset(table)
+        if x.sum() > 0:
+            x = x + 1
+        return x, sum(key.hashed for key in table), len(kept), len(dict.fromkeys(kept))
+
+    return fn, lambda i: (torch.full((3,), 1.0 - i),)
+
+
+@program(breaks=0)
+def test_containers_of_objects_with_equality_are_compared():
+    def fn(x, n):
+        one, two = Name("A", x), Name("a", n)
+        return (
+            [one, n] == [two, n],
+            [one] != [two],
+            (one, 1) < (two, 2),
+            {"k": one, "n": [two]} == {"k": two, "n": [one]},
+            {"k": one} != {"k": Name("b")},
+            [one] == (one,),
+            {one, n} == {two, n},
+            ("k", one) in {"k": two}.items(),
+            ("k", Name("b")) not in {"k": two}.items(),
+            x + 1,
+        )
+
+    return fn, lambda i: (torch.randn(3), i)

@@ -156,13 +156,14 @@ def class_statement_with_everything():
         field: int = 3
         other = [outer for _ in range(2)]
         twice = field * 2
+        named = outer
 
         def get(self):
             return outer, __class__.__name__, self.field
 
         del twice
 
-    found = Made.marked, Made.given, Made.other, Made(1).get()
+    found = Made.marked, Made.given, Made.other, Made.named, Made(1).get()
     return found, Made.__qualname__, Made.__annotations__, hasattr(Made, "twice")
 
 

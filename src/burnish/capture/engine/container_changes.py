@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..guards.bypass_subclass_methods import elements_of, items_of
-from .object_lifetimes import Origin
+from .object_lifetimes import Origin, has_finalizer
 from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
                 items[i] = number
                 kind.__setitem__(obj, i, number)
         origin.snapshot = items
+        origin.keeps_finalizers = any(map(has_finalizer, items))
         origin.appended_from = None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
@@ -54,6 +55,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
             heap.tracer.refuse_key(element)
         heap.guard("equal set", source, frozenset(elements))
         origin.snapshot = elements
+        origin.keeps_finalizers = any(map(has_finalizer, elements))
 
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:
@@ -82,8 +84,9 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
         for i, (k, v) in enumerate(before):
             heap.admit(k, all_keys.item(i))
             heap.admit(v, all_values.item(i))
-        heap.tracer.check_keys(checked)
+        heap.tracer.check_stored_keys(checked)
     origin.snapshot = before
+    origin.keeps_finalizers = any(has_finalizer(k) or has_finalizer(v) for k, v in before)
 
 
 def hashes_in_python(key: Any) -> bool:

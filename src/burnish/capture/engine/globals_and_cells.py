@@ -57,6 +57,25 @@ def delete_global(tracer: Tracer, frame: Frame, name: str) -> None:
     Machine.delete_global(tracer, frame, name)
 
 
+def load_name(tracer: Tracer, frame: Frame, name: str) -> Any:
+    origin = tracer.heap.origin_of(frame.namespace)
+    return Machine.load_name(tracer, frame, name) if origin is None else tracer.heap.read_key(origin, name)
+
+
+def store_name(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:
+    origin = tracer.heap.origin_of(frame.namespace)
+    if origin is not None:
+        tracer.heap.will_write_key(origin, name)
+    Machine.store_name(tracer, frame, name, value)
+
+
+def delete_name(tracer: Tracer, frame: Frame, name: str) -> None:
+    origin = tracer.heap.origin_of(frame.namespace)
+    if origin is not None and load_name(tracer, frame, name) is not MISSING:
+        tracer.heap.will_write_key(origin, name, deletes=True)
+    Machine.delete_name(tracer, frame, name)
+
+
 def new_cell(tracer: Tracer, value: Any) -> CellType:
     cell = Machine.new_cell(tracer, value)
     tracer.own_cells[id(cell)] = cell

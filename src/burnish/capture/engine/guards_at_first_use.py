@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..guards.object_sources import Source
 from ..guards.value_bases import base_of_value, has_value, value_of
 from ..numbers.live_scalars import Expression
+from .container_changes import hashes_in_python
 from .value_or_identity import METHOD_WRAPPER
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def admit_entries(heap: Heap, value: tuple, source: Source) -> None:
 
 
 def guard_elements(heap: Heap, value: frozenset, source: Source) -> None:
-    heap.guard("equal", source, value)
+    """By value, unless that would call methods of the user's that may have effects: a data class makes its own."""
+    by_user = any(hashes_in_python(part) and not hasattr(type(part), "__dataclass_fields__") for part in value)
+    heap.guard("is" if by_user else "equal", source, value)
 
 
 def guard_code(heap: Heap, value: types.FunctionType, source: Source) -> None:

@@ -383,6 +383,7 @@ class Heap:
         if self.tracer.addresses:
             object_addresses.check_key(self.tracer, key)
         if origin.complete:
+            self.check_finalizers(origin)
             origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
@@ -420,7 +421,13 @@ class Heap:
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
+            self.check_finalizers(origin)
             origin.is_changed_here = True
+
+    def check_finalizers(self, origin: Origin) -> None:
+        """What the program takes out of a container goes at once. The trace would keep it until its end."""
+        if origin.keeps_finalizers:
+            self.tracer.refuse_state("a change of a container with objects that run code when they go")
 
     def will_append(self, value: list, origin: Origin) -> None:
         origin.is_changed_here = True

@@ -20,7 +20,8 @@ from ..interpreter.frames import Generator
 from .interpreted_or_native import find_on_type
 
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
-NEVER, ALWAYS, IF_REFERENCED = 0, 1, 2
+NEVER, ALWAYS, IF_REFERENCED, UNREFERENCED = 0, 1, 2, 3
+FUNCTION = types.FunctionType
 _kinds: dict[type, int] = {}
 
 
@@ -36,16 +37,29 @@ def store_class_fact(table: dict[type, Any], kind: type, fact: Any) -> Any:
 
 def has_observable_finalization(value: Any) -> bool:
     """Whether a program can observe the finalization of ``value``."""
-    kind = type(value)
-    rule = _kinds.get(kind)
-    if rule is None:
-        rule = store_class_fact(_kinds, kind, _rule(kind))
+    rule = rule_of(type(value))
     return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
+
+
+def rule_of(kind: type) -> int:
+    rule = _kinds.get(kind)
+    return store_class_fact(_kinds, kind, _rule(kind)) if rule is None else rule
+
+
+def has_finalizer(value: Any) -> bool:
+    """Whether code runs when the object goes, also for those that the tracer cannot reference weakly."""
+    return rule_of(type(value)) in (ALWAYS, UNREFERENCED)
 
 
 def _rule(kind: type) -> int:
     if kind is Generator or runs_code_at_the_end(kind):
         return ALWAYS
+    if (
+        kind.__weakrefoffset__ == 0
+        and kind.__flags__ & (1 << 9)
+        and isinstance(find_on_type(kind, "__del__"), FUNCTION)
+    ):
+        return UNREFERENCED  # such as a subclass of int
     if kind.__weakrefoffset__ == 0 or issubclass(kind, (torch.Tensor, torch.nn.Module, type)):
         return NEVER
     return IF_REFERENCED
@@ -67,6 +81,7 @@ class Origin:
         "complete",
         "earlier",
         "is_changed_here",
+        "keeps_finalizers",
         "known",
         "members",
         "obj",
@@ -90,6 +105,7 @@ class Origin:
         self.snapshot: Any = None  # the content before the segment, set once it is complete
         self.is_changed_here = False  # the program has asked to change it; otherwise another thread made the change
         self.appended_from: int | None = None  # length before appends to a list that has not been read
+        self.keeps_finalizers = False  # whether the snapshot holds objects that run code when they go
         self.members: Origin | None = None  # of an instance: the origin of its dictionary, once that has been read
 
     def entry(self, key: Any) -> Source:

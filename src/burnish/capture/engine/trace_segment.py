@@ -110,6 +110,7 @@ def trace_on(
     tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
+    tracer.keeps_classes = program.keeps_classes
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
@@ -251,6 +252,7 @@ def finish_trace(
             is_again,
         )
     except Unrebuildable as error:
+        tracer.heap.guards.clear()  # no segment has them, and they hold classes that the program may drop
         if was_raced(tracer, continuation):
             return
         if program.options.fullgraph:
@@ -258,6 +260,9 @@ def finish_trace(
             raise torch_errors.made("Unsupported", unrebuildable) from error
         if tracer.recorder.kept and program.keeps_functions:
             program.keeps_functions = False  # one has left the segment: the next trace ends before it is made
+            return
+        if tracer.has_classes and program.keeps_classes:
+            program.keeps_classes = False  # so it is of a class
             return
         give_up(continuation, str(error), is_told=False)
         return

@@ -33,7 +33,7 @@ from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
-from ..python.calls import call_dispatch, function_calls, import_statements
+from ..python.calls import call_dispatch, free_variables, import_statements
 from ..python.messages import framework_logging, print_and_format
 from ..python.operators import (
     binary_operators,
@@ -82,6 +82,9 @@ class Tracer(Machine):
     load_global = globals_and_cells.load_global  # type: ignore[assignment]
     store_global = globals_and_cells.store_global  # type: ignore[assignment]
     delete_global = globals_and_cells.delete_global  # type: ignore[assignment]
+    load_name = globals_and_cells.load_name  # type: ignore[assignment]
+    store_name = globals_and_cells.store_name  # type: ignore[assignment]
+    delete_name = globals_and_cells.delete_name  # type: ignore[assignment]
     new_cell = globals_and_cells.new_cell  # type: ignore[assignment]
     load_cell = globals_and_cells.load_cell  # type: ignore[assignment]
     store_cell = globals_and_cells.store_cell  # type: ignore[assignment]
@@ -134,6 +137,8 @@ class Tracer(Machine):
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
+        self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
+        self.has_classes = False
         self.has_assertions = False
         framework_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
@@ -168,6 +173,7 @@ class Tracer(Machine):
         for part in (
             self,
             self.heap,
+            self.heap.sources,
             self.recorder,
             self.gradients,
             self.subclasses,
@@ -266,7 +272,7 @@ class Tracer(Machine):
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            function_calls.put_cells(self, function, frame.locals, frame.code)
+            free_variables.put_cells(self, function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def raise_here(self, error: BaseException) -> Any:
@@ -419,7 +425,7 @@ class Tracer(Machine):
         target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        prepare_native_reads.check_key(self, value)
+        self.check_keys([value])
         self.heap.will_write(target)
         target.add(value)
 
@@ -463,6 +469,11 @@ class Tracer(Machine):
         raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
     def check_keys(self, keys: list) -> None:
+        for key in keys:
+            if prepare_native_reads.check_key(self, key) is fr.RAISES:
+                self.plainly(hash, key)
+
+    def check_stored_keys(self, keys: list) -> None:
         for key in keys:
             prepare_native_reads.check_key(self, key)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..engine.interpreted_or_native import PEEKERS
 
-CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
+CO_OPTIMIZED, CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x1, 0x20, 0x80, 0x200
 
 
 class Handler(NamedTuple):
@@ -33,6 +33,7 @@ class Code:
         "handlers",
         "instructions",
         "is_async",
+        "is_body",
         "is_generator",
         "is_special",
         "lines",
@@ -51,6 +52,7 @@ class Code:
         self.names = co.co_varnames + tuple(n for n in co.co_cellvars if n not in co.co_varnames) + co.co_freevars
         self.n_locals = len(self.names)
         self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
+        self.is_body = not co.co_flags & CO_OPTIMIZED  # of a class: its names are in a dictionary
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # others need no why_not_interpret()

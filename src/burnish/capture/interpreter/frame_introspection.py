@@ -12,6 +12,8 @@ from .versions.behavior import BEHAVIOR
 
 
 def frame_locals(frame: Frame) -> dict[str, Any]:
+    if frame.code.is_body:
+        return frame.namespace  # type: ignore[return-value]
     values = {}
     for name, value in zip(frame.code.names, frame.locals, strict=True):
         if isinstance(value, CellType):
@@ -25,7 +27,7 @@ def namespace_of(frame: Frame) -> dict[str, Any]:
     """The result of ``locals()``: before Python 3.13, one dictionary per frame, updated each time."""
     values = frame_locals(frame)
     known = frame.namespace
-    if BEHAVIOR.locals_returns_new_dictionary or known is None:
+    if BEHAVIOR.locals_returns_new_dictionary or known is None or known is values:
         frame.namespace = values
         return values
     for name in frame.code.names:

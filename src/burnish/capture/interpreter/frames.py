@@ -32,6 +32,7 @@ UNBOUND = _Marker("unbound")  # a local that has no value
 PUSHED = _Marker("pushed")  # the result of an operation that pushed a frame: its value will come later
 EXHAUSTED = _Marker("exhausted")  # the result of advancing an iterator that has no more elements
 MISSING = _Marker("missing")  # the result of a lookup that found nothing
+RAISES = _Marker("raises")  # the result of a call that raises an error
 
 # The completion of a frame: how its return changes the caller.
 PUSH = 0  # the result goes on the caller's stack
@@ -57,6 +58,7 @@ class Raised(BaseException):
 
 class Frame:
     __slots__ = (
+        "__weakref__",
         "builtins",
         "caller",
         "code",
@@ -86,7 +88,7 @@ class Frame:
         self.completion = PUSH
         self.generator: Generator | None = None
         self.handling: BaseException | None = None
-        self.namespace: dict | None = None  # the dictionary that locals() has returned here
+        self.namespace: dict | None = None  # what locals() has returned here, or the names of a class body
         self.spare: Any = None  # a further value that the completion needs
 
     @property

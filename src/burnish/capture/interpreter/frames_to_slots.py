@@ -55,12 +55,14 @@ class FrameLayout:
 
     @property
     def n_slots(self) -> int:
-        return len(self.bound) + self.n_stack - len(self.nulls) + self.handling + self.generator
+        held = self.handling + self.generator + self.code.is_body
+        return len(self.bound) + self.n_stack - len(self.nulls) + held
 
     def labels(self) -> list[str]:
         names = [self.code.names[i] for i in self.bound]
         names += [f"value {i} on the stack" for i in range(self.n_stack - len(self.nulls))]
-        return names + ["the handled exception"] * self.handling + ["the running generator"] * self.generator
+        names += ["the handled exception"] * self.handling + ["the running generator"] * self.generator
+        return names + ["the namespace of the class"] * self.code.is_body
 
     def build(self, values: Any) -> Frame:
         """A frame of this layout; ``values`` is an iterator over the slots."""
@@ -82,6 +84,8 @@ class FrameLayout:
             generator: Generator = next(values)
             generator.frame, generator.running, generator.started = frame, True, True
             frame.generator = generator
+        if self.code.is_body:
+            frame.namespace = next(values)
         return frame
 
 
@@ -112,6 +116,8 @@ def values_of(frame: Frame) -> list:
         taken.append(frame.handling)
     if frame.generator is not None:
         taken.append(frame.generator)
+    if frame.code.is_body:
+        taken.append(frame.namespace)
     return taken
 
 

@@ -221,6 +221,21 @@ class Machine:
         except KeyError:
             raise Raised(NameError(f"name '{name}' is not defined")) from None
 
+    def load_name(self, frame: Frame, name: str) -> Any:
+        """A name of a class body, or MISSING."""
+        assert frame.namespace is not None
+        return frame.namespace.get(name, MISSING)
+
+    def store_name(self, frame: Frame, name: str, value: Any) -> None:
+        assert frame.namespace is not None
+        frame.namespace[name] = value
+
+    def delete_name(self, frame: Frame, name: str) -> None:
+        assert frame.namespace is not None
+        if name not in frame.namespace:
+            raise Raised(NameError(f"name '{name}' is not defined", name=name))
+        del frame.namespace[name]
+
     def new_cell(self, value: Any) -> CellType:
         return CellType() if value is UNBOUND else CellType(value)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Iterator
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from ...errors import OURS
@@ -21,7 +22,7 @@ class Trail:
     """The interpreted frames that each propagating exception has passed, innermost first."""
 
     def __init__(self) -> None:
-        self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict]]]] = {}
+        self.passed: dict[int, tuple[BaseException, list[tuple[CodeType, int, dict, weakref.ref]]]] = {}
         self.native: dict[int, TracebackType | None] = {}
 
     def note(self, error: BaseException, frame: Any) -> None:
@@ -29,7 +30,7 @@ class Trail:
         if entry is None or entry[0] is not error:
             entry = self.passed[id(error)] = (error, [])
             self.native[id(error)] = _native_part(error.__traceback__)
-        here = (frame.code.co, frame.line, frame.globals)
+        here = (frame.code.co, frame.line, frame.globals, weakref.ref(frame))
         if not entry[1] or entry[1][-1][:2] != here[:2]:
             entry[1].append(here)
 
@@ -39,9 +40,10 @@ class Trail:
         if entry is None or os.environ.get("BURNISH_FULL_TRACEBACK"):
             return error
         made = self.native.get(id(error))
-        for co, line, namespace in entry[1]:
+        for co, line, namespace, frame in entry[1]:
             if not co.co_filename.startswith(OURS):
                 made = _stub(made, co, line, namespace)
+                made.tb_frame.f_globals[SHOWN] = frame
         return error.with_traceback(made)
 
     def attach(self, error: BaseException) -> BaseException:
@@ -66,6 +68,15 @@ class TrailOfKinds(Trail):
     def note(self, error: BaseException, frame: Any) -> None:
         self.kinds.add(type(error))
         super().note(error, frame)
+
+
+SHOWN = "__burnish_frame__"
+
+
+def frame_shown_by(stub: FrameType) -> Any:
+    """The interpreted frame that the stub of a traceback stands for. None if that frame is gone."""
+    reference = stub.f_globals.get(SHOWN)
+    return None if reference is None else reference()
 
 
 def _native_part(traceback: TracebackType | None) -> TracebackType | None:

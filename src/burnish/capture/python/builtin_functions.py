@@ -59,7 +59,15 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import evaluated_text, object_builtins, sequence_builtins
+from . import (
+    class_creation,
+    evaluated_text,
+    garbage_collection,
+    object_builtins,
+    operator_functions,
+    pickling,
+    sequence_builtins,
+)
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -68,6 +76,7 @@ from .methods import builtin_type_methods
 from .operators import prepare_native_reads, value_kinds
 from .polyfills import (
     container_polyfills,
+    heap_polyfills,
     iterator_polyfills,
     itertools_polyfills,
     operator_polyfills,
@@ -167,6 +176,8 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
         prepare_native_reads.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)
+    if type(args[0]).__hash__ is None and method is MISSING:
+        return m.plainly(hash, *args)  # which refuses
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 
@@ -177,6 +188,8 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
         return True  # it is settled
     if value_bases.base_of_value(type(value)) is not None:
         return _hashes_by_value(m, value_bases.value_of(value))
+    if type(value) in (range, complex):
+        return value == value
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
@@ -213,9 +226,14 @@ def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> A
 
 
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of ``heapq`` on a list whose elements C code compares by itself."""
-    if kwargs or not args or type(args[0]) is not list or any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
+    if kwargs or len(args) != (1 if function in (heapq.heapify, heapq.heappop) else 2) or not isinstance(args[0], list):
+        return m.plainly(function, *args, **kwargs)  # which refuses
+    if type(args[0]) is not list:
         return MISSING
+    if any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
+        # From this length on, C code makes a heap in another order.
+        is_long = function is heapq.heapify and len(args[0]) > 2500
+        return MISSING if is_long else m.call(getattr(heap_polyfills, function.__name__), args, {})
     if m.region is not None:
         m.region.will_write(args[0])
     prepare_native_reads.settle_all(m, args)
@@ -258,10 +276,6 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
-def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.OPAQUE_CALL, "a class statement")
-
-
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
     function_modes.refuse(m, f"{args[0].__qualname__}.apply")
     if getattr(m.region, "lowers", False):
@@ -276,6 +290,7 @@ BUILTINS: dict[Any, Callable] = {
     **object_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
+    **operator_functions.BUILTINS,
     **collectives.BUILTINS,
     id: _id,
     hash: _hash,
@@ -293,10 +308,9 @@ BUILTINS: dict[Any, Callable] = {
     os.fspath: _fspath,
     warnings.warn: warnings_warn.traced,
     torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
-    builtins.__build_class__: _class_statement,
+    builtins.__build_class__: class_creation.class_statement,
     operator.setitem: _set_item,
     operator.delitem: _delete_item,
-    operator.iadd: lambda m, args, kwargs: m.binary(operator.iadd, *args),
 }
 for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
     BUILTINS[getattr(heapq, _name)] = functools.partial(_change_heap, getattr(heapq, _name))
@@ -325,7 +339,7 @@ TAKE = {
     itertools.tee: (1, 2),
     operator.setitem: (3, 3),
     operator.delitem: (2, 2),
-    operator.iadd: (2, 2),
+    **operator_functions.TAKE,
 }
 """For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
 TAKE_NAMES = {
@@ -413,6 +427,7 @@ _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 if _set_name is not None:
     PYTHON_FUNCTIONS[_set_name] = _keep_name
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
+PYTHON_FUNCTIONS.update(class_creation.HANDLERS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
 PYTHON_FUNCTIONS.update(
@@ -425,6 +440,8 @@ PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
+BUILTINS.update(pickling.HANDLERS)
+BUILTINS.update(garbage_collection.HANDLERS)
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)

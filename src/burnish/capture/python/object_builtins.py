@@ -14,7 +14,7 @@ from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live, settled
-from . import object_creation
+from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.class_lookup import guard_order, lookup
 from .polyfills import object_polyfills
@@ -150,6 +150,8 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
     """``tuple.__new__(cls, items)`` and similar calls."""
     if owner is object:
         return _new(m, args, kwargs)
+    if owner is type:
+        return class_creation.make_class(m, type.__new__, args, kwargs)
     if owner in (tuple, dict, list, set, *value_bases.BASES) or issubclass(owner, (BaseException, dict, list)):
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
             return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)

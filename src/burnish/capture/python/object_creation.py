@@ -15,6 +15,7 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
@@ -24,7 +25,7 @@ from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..subclasses import make_tensors
-from . import iterator_creation, random_objects
+from . import class_creation, iterator_creation, random_objects
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -88,6 +89,11 @@ def has_member(cls: type[enum.Enum], value: Any) -> bool:
 
 def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``type.__call__(cls, ...)``."""
+    if rule_of(cls) == UNREFERENCED:
+        m.stop(
+            breaks.OPAQUE_CALL,
+            f"making a {cls.__qualname__}, whose __del__ runs at its end, and which is not referenced weakly",
+        )
     new, new_owner = lookup(m, cls, "__new__")
     init, init_owner = lookup(m, cls, "__init__")
     if isinstance(new, staticmethod):
@@ -280,7 +286,7 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) == 1 and not kwargs:
         kind = type(args[0])
         return PLAIN.get(kind, args[0].__class__ if kind is Generator else kind)
-    return m.stop(breaks.OPAQUE_CALL, "making a class")
+    return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)
 
 
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -346,6 +352,8 @@ def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
     for value in args:
         if value_kinds.python_method(m, value, "__index__"):
+            if cls is range and not kwargs:
+                return m.call(container_polyfills.range_of, args, {})
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     return native(m, cls, args, kwargs)
 

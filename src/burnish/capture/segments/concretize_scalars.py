@@ -81,6 +81,8 @@ class ScalarConcretizer:
         return new
 
     def handler(self, value: Any, kind: type) -> Callable | None:
+        if issubclass(kind, type):
+            return ScalarConcretizer.class_
         for base in (tuple, list, dict, set, collections.deque, BaseException, torch.Tensor):
             if issubclass(kind, base):
                 return HANDLERS[base]
@@ -199,6 +201,8 @@ class ScalarConcretizer:
         value.locals[:], _ = self.parts(value.locals)
         value.stack[:], _ = self.parts(value.stack)
         self.clean(value.handling)
+        if value.code.is_body:
+            self.clean(value.namespace)
         return value
 
     def generator(self, value: Generator) -> Any:
@@ -233,7 +237,7 @@ class ScalarConcretizer:
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 maker, args, *state = value.__reduce__()
-            except TypeError:
+            except (TypeError, AttributeError):  # the program may have deleted `builtins.iter`
                 return value
         parts, changed = self.parts(args)
         if changed:
@@ -248,6 +252,16 @@ class ScalarConcretizer:
             self.clean(value.__dict__)
         if id(value) in self.fresh:
             self.slots(value)
+            if id(type(value)) in self.fresh:
+                self.clean(type(value))
+        return value
+
+    def class_(self, value: type) -> type:
+        """The functions of a class made here may close over live values."""
+        for part in vars(value).values() if id(value) in self.fresh else ():
+            parts = (part.fget, part.fset, part.fdel) if type(part) is property else (part,)
+            for function in parts:
+                self.clean(getattr(function, "__func__", function))
         return value
 
     def slots(self, value: Any) -> None:

@@ -7,12 +7,13 @@ d1['count'] = 4              # a change
 from __future__ import annotations
 
 import collections
+import weakref
 from types import CellType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.object_lifetimes import Origin
+from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..engine.value_or_identity import SINGLETON_IDS
 from ..guards.bypass_subclass_methods import items_of
 from ..interpreter.frames import cell_value
@@ -62,6 +63,10 @@ class Effects:
         ``__del__``. That moment cannot be replayed."""
         if self.to.heap.dropped is not None:
             raise Unrebuildable(None, f"{self.to.heap.dropped} is let go here")
+        for key, held in self.to.heap.fresh.items():
+            value = held() if type(held) is weakref.ref else None
+            if id(value) == key and key not in self.to.memo and runs_code_at_the_end(type(value)):
+                raise Unrebuildable(None, f"a {type(value).__qualname__}, whose __del__ runs later, is let go here")
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
@@ -95,6 +100,8 @@ class Effects:
             else:
                 parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
                 self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
+        elif origin.snapshot is None and isinstance(obj, (set, collections.deque)):
+            self.change_fields(origin, target)
         elif isinstance(obj, set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
             before = set(map(id, origin.snapshot))
             parts = ", ".join(self.to.build(v) for v in set.__iter__(obj) if id(v) not in before)
@@ -104,10 +111,12 @@ class Effects:
             parts = ", ".join(self.to.build(v) for v in kind.__iter__(obj))
             self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
         else:
-            for name in origin.written:
-                self.to.lines.append(
-                    f"{self.to.constant(object.__setattr__)}({target}, {name!r}, {self.to.build(getattr(obj, name))})"
-                )
+            self.change_fields(origin, target)
+
+    def change_fields(self, origin: Origin, target: str) -> None:
+        for name in origin.written:
+            value = self.to.build(getattr(origin.obj, name))
+            self.to.lines.append(f"{self.to.constant(object.__setattr__)}({target}, {name!r}, {value})")
 
     def change_dict(self, origin: Origin, target: str) -> None:
         after = list(items_of(origin.obj))

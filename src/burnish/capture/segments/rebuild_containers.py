@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import torch
 from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import table_of
 from ..guards.value_bases import base_of_value, value_of
+from ..python.operators import user_keys
 from .rebuild_instances import build_attributes
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable
@@ -26,21 +28,31 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
     kind = type(value)
     if kind is tuple:
         parts = [to.build(v) for v in value]
-        return to.name(value, f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+        return to.name_once(value, f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
     if kind is list:
         name = to.name(value, "[]")
         parts = [to.build(v) for v in value]
         if parts:
             to.lines.append(f"{name} += [{', '.join(parts)}]")
         return name
-    parts = [to.build(v) for v in value]
-    return to.name(value, f"{to.constant(kind)}([{', '.join(parts)}])")
+    parts = [build_key(to, v) for v in value]
+    return to.name_once(value, f"{to.constant(kind)}([{', '.join(parts)}])")
+
+
+def build_key(to: Rebuilder, key: Any) -> str:
+    """A key of a new dictionary or set, which calls its hash. In Python, that may have effects unless the trace has
+    interpreted it."""
+    m = to.tracer
+    known = user_keys.hashes_in_python(m, type(key)) and itertools.chain.from_iterable(m.user_keys.values())
+    if known and not any(key is other for other in known):
+        raise Unrebuildable(key, f"a {type(key).__qualname__} as key, whose __hash__ would run once more")
+    return to.build(key)
 
 
 def build_dictionary(to: Rebuilder, value: dict) -> str:
     name = to.name(value, "{}")
     for k, v in value.items():
-        key, part = to.build(k), to.build(v)
+        key, part = build_key(to, k), to.build(v)
         to.lines.append(f"{name}[{key}] = {part}")
     return name
 
@@ -50,7 +62,7 @@ def build_dictionary_of_class(to: Rebuilder, value: Any) -> str:
     factory = to.build(value.default_factory) if isinstance(value, collections.defaultdict) else ""
     name = to.name(value, f"{made}({factory})")
     for k, v in value.items():
-        key, part = to.build(k), to.build(v)
+        key, part = build_key(to, k), to.build(v)
         to.lines.append(f"{name}[{key}] = {part}")
     return name
 
@@ -70,7 +82,7 @@ def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
         return f"{to.constant(torch.Size)}({items})"
     if kind.__module__ == "torch.return_types":
         return to.name(value, f"{to.constant(kind)}({items})")
-    name = to.name(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
+    name = to.name_once(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
     build_attributes(to, value, name)
     return name
 

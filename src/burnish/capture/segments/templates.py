@@ -75,6 +75,8 @@ class Rebuilder:
             if type(value) is not int:
                 raise Unrebuildable(value, "the address of an object is in a constant")
             return f"id({self.build(self.tracer.addresses[value].obj)})"
+        if isinstance(value, type) and id(value) in self.heap.fresh:
+            raise Unrebuildable(value, f"the class {value.__qualname__}, made here, leaves the graph")
         return self.writer.constant(value)
 
     def variable(self) -> str:
@@ -87,6 +89,10 @@ class Rebuilder:
         self.memo[id(value)] = name
         self.lines.append(f"{name} = {expression}")
         return name
+
+    def name_once(self, value: Any, expression: str) -> str:
+        """``name`` for an immutable object: building its parts has built it already if one of them holds it."""
+        return self.memo.get(id(value)) or self.name(value, expression)
 
     def source(self, source: Source) -> str:
         if source.kind == "const":
@@ -189,7 +195,7 @@ class Rebuilder:
             or isinstance(value, (types.ModuleType, type, types.TracebackType))
         ):
             return self.constant(value)
-        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES:
+        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and kind not in weakref.ProxyTypes:
             return self.constant(value)
         raise Unrebuildable(value)
 

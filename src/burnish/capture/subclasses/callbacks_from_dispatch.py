@@ -10,6 +10,7 @@ older than the call, plain Python finishes it, and the caller is told why: what 
 from __future__ import annotations
 
 import collections
+import gc
 import types
 from typing import Any, NoReturn
 
@@ -20,11 +21,13 @@ from torch.overrides import _pop_mode
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation, Stop
 from ..interpreter.argument_binding import frame_for
+from ..interpreter.frames import RAISES, Frame, Generator
 from ..interpreter.program_errors import call_for_program, fail
-from ..interpreter.reads_past_overrides import dict_of
 
 CONTAINERS = (list, dict, set, collections.deque)
-UNSEARCHED = (type, types.ModuleType, types.FunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, str, int)
+UNSEARCHED = frozenset(
+    (types.ModuleType, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, str, int, float, type(None))
+)
 MOST_OLDER = 2000
 
 
@@ -37,7 +40,7 @@ class NestedRegion:
     is_rule = True
 
     def __init__(self, m: Any, args: tuple, given: tuple):
-        self.m, self.outer, self.args = m, m.region, args
+        self.m, self.outer, self.args, self.caller = m, m.region, args, m.frame
         self.made: set[int] = set(map(id, given)) | (self.outer.made if self.outer is not None else set())
         self.older: set[int] | None = None
 
@@ -50,22 +53,30 @@ class NestedRegion:
 
     def is_new_container(self, target: Any) -> bool:
         """Whether a container was made in the call. Those from outside have an origin. Others that the program made
-        before are found from the arguments: functions of classes hold none."""
+        before are found from the arguments and from the frames that wait for the call."""
         if type(target) not in CONTAINERS or self.m.heap.origin_of(target) is not None:
             return False
         if self.older is None:
             self.older = set()
-            self.note_older(self.args)
+            self.note_older([self.args, *values_in_frames(self.caller)])
         return len(self.older) < MOST_OLDER and id(target) not in self.older
 
-    def note_older(self, value: Any) -> None:
-        if id(value) in self.older or len(self.older) >= MOST_OLDER or isinstance(value, UNSEARCHED):  # type: ignore
-            return
-        self.older.add(id(value))  # type: ignore[union-attr]
-        parts = value.values() if type(value) is dict else value if type(value) in (*CONTAINERS, tuple) else ()
-        for part in parts:
-            self.note_older(part)
-        self.note_older(dict_of(value))
+    def note_older(self, roots: list) -> None:
+        waiting, older = roots, self.older
+        assert older is not None
+        while waiting and len(older) < MOST_OLDER:
+            value = waiting.pop()
+            if id(value) in older or type(value) in UNSEARCHED or self.m.heap.origin_of(value) is not None:
+                continue
+            if isinstance(value, type) and id(value) not in self.m.heap.fresh:
+                continue
+            older.add(id(value))
+            if type(value) is types.FunctionType:
+                waiting += (value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__)
+            elif type(value) is Generator:
+                waiting += values_in_frames(value.frame)
+            else:
+                waiting += gc.get_referents(value)
 
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """Torch calls are part of the graph, those that write to tensors as well."""
@@ -87,6 +98,14 @@ class PureRegion(NestedRegion):
 
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         self.refuse("a call of a torch function")
+
+
+def values_in_frames(frame: Frame | None) -> list:
+    values: list = []
+    while frame is not None:
+        values += (frame.locals, frame.stack, frame.namespace)
+        frame = frame.caller
+    return values
 
 
 def call_function(function, args):  # type: ignore[no-untyped-def]
@@ -136,7 +155,8 @@ def interpret(
 
 
 def interpret_purely(m: Any, function: Any, args: tuple) -> tuple[Any, str | None]:
-    """The result of ``function(*args)``, or why it cannot be interpreted as a whole. Then nothing has happened."""
+    """The result of ``function(*args)``, or why it cannot be interpreted as a whole. Then nothing has happened. The
+    result is RAISES if it raises an error."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
     effects = len(m.effects)
@@ -149,6 +169,8 @@ def interpret_purely(m: Any, function: Any, args: tuple) -> tuple[Any, str | Non
             return m.result, None
         m.recorder.forget(calls, inputs)
         del m.effects[effects:]
+        if signal.kind is None and isinstance(signal, BreakAfterOperation) and isinstance(signal.error, Exception):
+            return RAISES, None
         return None, signal.what
     finally:
         m.frame, m.answer, m.signals, m.result = frame, answer, signals, result

@@ -15,16 +15,7 @@ refuse(
     "GET_AWAITABLE",
     "ASYNC_GEN_WRAP",
 )
-refuse(
-    "only the interactive prompt and class or module bodies use it",
-    "PRINT_EXPR",
-    "IMPORT_STAR",
-    "SETUP_ANNOTATIONS",
-    "LOAD_CLASSDEREF",
-    "LOAD_LOCALS",
-    "LOAD_FROM_DICT_OR_GLOBALS",
-    "LOAD_FROM_DICT_OR_DEREF",
-)
+refuse("only the interactive prompt and modules use it", "PRINT_EXPR", "IMPORT_STAR")
 refuse("a marker of the interpreter itself, never in a code object read from Python", "RESERVED", "ENTER_EXECUTOR")
 
 

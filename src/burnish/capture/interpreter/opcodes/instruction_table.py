@@ -12,6 +12,7 @@ from ..versions.behavior import INSTRUCTIONS
 from . import (
     arithmetic,
     calls,
+    class_bodies,
     containers,
     control_flow,
     exceptions,
@@ -22,7 +23,18 @@ from . import (
 )
 
 version = importlib.import_module(f"..versions.{INSTRUCTIONS}", __package__)
-FAMILIES = (stack, names_and_attributes, arithmetic, control_flow, calls, containers, exceptions, generators, version)
+FAMILIES = (
+    stack,
+    names_and_attributes,
+    arithmetic,
+    control_flow,
+    calls,
+    class_bodies,
+    containers,
+    exceptions,
+    generators,
+    version,
+)
 
 
 def handler(opname: str) -> Callable:

@@ -17,18 +17,13 @@ def load_global(m, f, arg):
     f.stack.append(value)
 
 
-@op("LOAD_NAME", resolve=name)
-def load_name(m, f, arg):
-    f.stack.append(m.load_global(f, arg))
-
-
-@op("STORE_GLOBAL", "STORE_NAME", resolve=name)
+@op("STORE_GLOBAL", resolve=name)
 def store_global(m, f, arg):
     m.store_global(f, arg, f.stack[-1])
     f.stack.pop()
 
 
-@op("DELETE_GLOBAL", "DELETE_NAME", resolve=name)
+@op("DELETE_GLOBAL", resolve=name)
 def delete_global(m, f, arg):
     m.delete_global(f, arg)
 

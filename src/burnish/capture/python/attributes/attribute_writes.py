@@ -18,7 +18,7 @@ from ...interpreter import frames as fr
 from ...interpreter.frames import MISSING, PUSHED
 from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch import tensor_hooks_and_data
-from .class_lookup import lookup
+from .class_lookup import forget, lookup
 from .instance_attributes import OF_DICTS, PROXIES
 
 HAVE_OWN_SETTER = (FunctionType, threading.local)
@@ -123,7 +123,11 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
 
 
 def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
-    """Data that a class of the user's has already, replaced by other data: what the class defines stays the same."""
+    """Data that a class of the user's has already, replaced by other data: what the class defines stays the same. A
+    class made here may change in any way."""
+    if id(cls) in m.heap.fresh and lookup(m, type(cls), "__setattr__")[0] is type.__dict__["__setattr__"]:
+        forget(m, cls)
+        return m.plainly(type.__setattr__, cls, name, value)
     old, members = cls.__dict__.get(name, MISSING), m.heap.members(cls)
     if (
         m.region is not None
@@ -150,6 +154,9 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     if name == "grad" and is_tensor(obj):
         return m.gradients.write(obj, None)
+    if id(obj) in m.heap.fresh and isinstance(obj, type):
+        forget(m, obj)
+        return m.plainly(type.__delattr__, obj, name)
     if isinstance(obj, (torch.Tensor, type)) or kind in PROXIES:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
     custom, _ = lookup(m, kind, "__delattr__")

@@ -31,7 +31,7 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
             guard_absent(m, kind, name, owner)
         if owner is not None and is_trusted_type(owner):
             m.heap.adopt(value)
-        elif owner is not None:
+        elif owner is not None and id(owner) not in m.heap.fresh:
             source = m.heap.sources.pin(owner).members
             if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(
                 type(value), "__get__"
@@ -52,12 +52,19 @@ def guard_order(m: Any, kind: type) -> None:
             m.heap.guard("is", m.heap.sources.pin(kind).attr("__mro__"), order)
 
 
+def forget(m: Any, kind: type) -> None:
+    """A class made in this trace changes: what has been found for it and its subclasses may be another value now."""
+    for table in (m.lookups, m.lookups_after, m.plans):
+        for key in [key for key in table if isinstance(key[0], type) and issubclass(key[0], kind)]:
+            del table[key]
+
+
 def guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> None:
     """That no class before ``owner`` is given the name, which would come first then."""
     for base in kind.__mro__:
         if base is owner:
             return
-        if not is_trusted_type(base):
+        if not is_trusted_type(base) and id(base) not in m.heap.fresh:
             m.heap.guard("absent", m.heap.sources.pin(base).members, name)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import random
+import sys
 import types
 from contextvars import ContextVar
 from types import BuiltinFunctionType
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.interpreted_or_native import is_pure_module
+from ...engine.interpreted_or_native import is_pure_module, is_trusted
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter.frames import MISSING
 from ...numbers import numpy_types
@@ -92,7 +93,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     if owner is None or isinstance(owner, types.ModuleType):
         if is_pure_module(function.__module__) or function in builtin_functions.PURE:
             return pure(m, function, args, kwargs)
-        return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
+        return call_twin(m, function, args, kwargs)
     if kind is random.Random:
         answer = random_objects.call_method(m, owner, function.__name__, args, kwargs)
         if answer is not MISSING:
@@ -102,6 +103,15 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     if kind is ContextVar and m.options.keeps_blocks:
         return context_variables.call(m, owner, function, args, kwargs)
     return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
+
+
+def call_twin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
+    """A function of a module of Python's that was imported once more has the rule of the first one."""
+    module = function.__module__
+    twin = getattr(sys.modules.get(module), function.__name__, None) if is_trusted(module) else None
+    if type(twin) is not BuiltinFunctionType or twin is function:
+        return m.stop(breaks.OPAQUE_CALL, f"call of {module}.{function.__qualname__}")
+    return call_builtin(m, twin, args, kwargs)
 
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:

@@ -22,6 +22,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from ..attributes.class_lookup import lookup
+from ..attributes.instance_attributes import PROXIES
 from ..operators import prepare_native_reads, value_kinds
 from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
@@ -37,17 +38,21 @@ def _format(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def text_of(m: Any, convert: Callable, value: Any) -> Any:
     """``str(value)`` or ``repr(value)``."""
+    if type(value) in PROXIES:
+        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() through a weak proxy")
+    return _text_of(m, convert, value)
+
+
+def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     kind = type(value)
-    if kind is torch.Size and any(isinstance(size, Live) for size in value):
+    if kind is torch.Size and _holds_live(value):
         return size_text(value)
     if kind in value_kinds.SIMPLE:
         return m.plainly(convert, value)
     if kind in numpy_types.VALUES:
         return numpy_dispatch.apply(m, convert, value)
     if isinstance(value, Live):
-        return (
-            m.plainly(live_scalars.apply, convert, value) if convert is not str or not isinstance(value, str) else value
-        )
+        return _text_of_live(m, convert, value)
     if isinstance(value, torch.Tensor):
         return m.perform(convert, value)
     names = ("__str__", "__repr__") if convert is str else ("__repr__",)
@@ -86,6 +91,11 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
+def _text_of_live(m: Any, convert: Callable, value: Live) -> Any:
+    is_text = convert is str and isinstance(value, str)
+    return value if is_text else m.plainly(live_scalars.apply, convert, value)
+
+
 def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     args = m.heap.read_field(value, "args", lambda: value.args)
     m.heap.expose(args)
@@ -122,7 +132,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             value = m.plainly(live_scalars.apply, convert, value)
         return m.plainly(live_scalars.apply, format, value, spec)
     kind = type(value)
-    if kind is torch.Size and not spec and any(isinstance(size, Live) for size in value):
+    if kind is torch.Size and not spec and _holds_live(value):
         return size_text(value)
     if kind in value_kinds.SIMPLE:
         return m.plainly(format, value if convert is None else convert(value), spec)
@@ -150,6 +160,10 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         return m.perform(format, value, spec)
     m.check_readable(format, value)
     return m.plainly(format, value, spec) if spec else text_of(m, str, value)
+
+
+def _holds_live(shape: torch.Size) -> bool:
+    return any(isinstance(size, Live) for size in shape)
 
 
 def size_text(shape: torch.Size) -> Any:

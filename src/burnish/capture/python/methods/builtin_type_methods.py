@@ -16,6 +16,7 @@ from typing import Any
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
+from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
@@ -28,12 +29,19 @@ from .container_methods import dict_of_keys
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 
+NUMBERS = (int, float, complex, bool)
+ARITHMETIC = frozenset(
+    f"__{side}{name}__"
+    for name in "add sub mul truediv floordiv mod divmod pow lshift rshift and or xor".split()
+    for side in ("", "r")
+)
+
 
 def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
     if (
-        name in COMPARISONS
+        (name in COMPARISONS or name in ARITHMETIC and type(owner) in NUMBERS)
         and type(owner) in ATOMS
         and len(args) == 1
         and not isinstance(args[0], ATOMS)
@@ -57,9 +65,13 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
         "__ne__",
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
-    if is_trusted_type(type(owner)):
+    if is_trusted_type(type(owner)) or name in OF_ERRORS and isinstance(owner, BaseException):
         return native_calls.native(m, method, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
+
+
+OF_ERRORS = ("with_traceback", "add_note")
+"""What ``BaseException`` does for errors of any class, without a look at their own methods."""
 
 
 def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
@@ -109,6 +121,8 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
             return answer
     if name == "fromkeys":
         return dict_of_keys(m, owner, args, kwargs, method)
+    if name == "__init__" and id(owner) in m.heap.fresh:
+        return m.plainly(method, *args, **kwargs)  # which checks the arguments, and does no more
     return pure_method(m, owner, name, args, kwargs, method)
 
 
@@ -129,6 +143,20 @@ def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, meth
 
 def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"{name}() of a cached function")
+
+
+def call_frame(m: Any, owner: types.FrameType, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    """``frame.clear()`` of a traceback, by ``assertRaises``: the locals of an interpreted frame went when it ended."""
+    if name != "clear" or args or kwargs or m.heap.origin_of(owner) is not None:
+        return call_object(m, owner, name, args, kwargs, method)
+    shown, running = tracebacks.frame_shown_by(owner), m.frame
+    while running is not None and running is not shown:
+        running = running.caller
+    if running is not None:
+        raise fr.Raised(RuntimeError("cannot clear an executing frame"))
+    if shown is not None and shown.generator is not None and shown.generator.frame is shown:
+        m.stop(breaks.OPAQUE_CALL, "clear() of the frame of a suspended generator")
+    return m.plainly(method)
 
 
 def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:

@@ -113,7 +113,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         and not isinstance(args[0], dict)
         and (iteration.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
     ):
-        return m.call(container_polyfills.dict_update, (table, *args), kwargs)
+        polyfill = container_polyfills.dict_update if name == "update" else container_polyfills.dict_updated
+        return m.call(polyfill, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
         merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None

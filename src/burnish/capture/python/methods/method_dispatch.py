@@ -25,6 +25,7 @@ from ..operators import iteration, value_kinds
 from .builtin_type_methods import (
     call_cached_function,
     call_class,
+    call_frame,
     call_inference_mode,
     call_iterator,
     call_natively,
@@ -133,6 +134,7 @@ KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
     (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind is torch.device, call_device),
+    (lambda kind: kind is types.FrameType, call_frame),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
     (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),
     (lambda kind: kind is functools._lru_cache_wrapper, call_cached_function),

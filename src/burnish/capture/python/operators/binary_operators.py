@@ -20,10 +20,11 @@ from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
+from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..calls import torch_function_protocol
 from ..messages import print_and_format
-from ..polyfills import operator_polyfills
+from ..polyfills import container_polyfills, operator_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
 from .prepare_native_reads import check_key, expose, settle_all, settled
@@ -144,16 +145,29 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         and (python_method(m, left, "__eq__") or python_method(m, right, "__eq__"))
     ):
         return by_protocol(m, operation, left, right)
+    if operation in (operator.mul, operator.imul):
+        repeats = left_kind in subscripts.INDEXED, right_kind in subscripts.INDEXED
+        if any(repeats) and subscripts.indexes_in_python(m, right if repeats[0] else left):
+            is_in_place = operation is operator.imul and repeats[0]
+            polyfill = container_polyfills.repeat_in_place if is_in_place else container_polyfills.repeat
+            return m.call(polyfill, (left, right), {})
     if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
         return _of_containers(m, operation, left, right)
     if is_known(left) and is_known(right):
         m.check_readable(operation, left)
         m.check_readable(operation, right)
         return m.plainly(operation, left, right)
-    m.stop(
+    if not any(has_other_method(m, kind, name) for kind in (left_kind, right_kind) for name in METHODS[operation]):
+        return m.plainly(operation, left, right)  # which refuses
+    return m.stop(
         breaks.OPAQUE_CALL, f"operator {operation.__name__} on {left_kind.__qualname__} and {right_kind.__qualname__}"
     )
-    return None
+
+
+def has_other_method(m: Any, kind: type, name: str | None) -> bool:
+    """Whether a class has a method for an operator besides those of ``object`` and of numbers, which leave it to the
+    other operand if that is no number."""
+    return name is not None and lookup(m, kind, name)[1] not in (None, object, int, float, complex, bool)
 
 
 DICT_VIEWS = (KeysView, ItemsView)
@@ -183,10 +197,28 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             settle_all(m, left)
             settle_all(m, right)
         if holds_user_equality(m, left) or holds_user_equality(m, right):
-            m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
+            return compare_by_steps(m, operation, left, right)
     if isinstance(right, (Generator, types.GeneratorType)):
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
     return m.perform(operation, left, right)
+
+
+def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    """A comparison of containers whose elements have operators in Python."""
+    kinds = {type(left), type(right)}
+    if kinds <= {set, frozenset}:
+        for key in (*left, *right):
+            check_key(m, key)
+        return m.perform(operation, left, right)
+    if kinds <= {list, tuple, dict} and len(kinds) > 1:
+        return m.perform(operation, left, right)  # their types decide
+    method = METHODS[operation][0]
+    if kinds == {dict} and method in EQUALITY:
+        polyfill = operator_polyfills.equal_dicts if method == "__eq__" else operator_polyfills.unequal_dicts
+        return m.call(polyfill, (left, right), {})
+    if kinds == {list} or kinds == {tuple}:
+        return m.call(operator_polyfills.compare_sequences, (left, right, method), {})
+    return m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
 
 
 def holds_numbers_alone(value: Any) -> bool:
@@ -208,8 +240,8 @@ def identity_decides_between(left: type, right: type) -> bool:
 
 
 def identity_decides(kind: type) -> bool:
-    """Whether == on this type is object identity."""
-    return kind.__eq__ is object.__eq__
+    """Whether == and != on this type are object identity."""
+    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
 
 
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:

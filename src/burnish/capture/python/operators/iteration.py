@@ -26,7 +26,7 @@ from ...numpy_calls import numpy_dispatch
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
-from .prepare_native_reads import check_key, expose
+from .prepare_native_reads import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
 ITERATORS = frozenset(
@@ -210,8 +210,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
         m.heap.will_write(target)
         if not all([type(key) is str for key in other]):
-            for key in other:
-                check_key(m, key)
+            m.check_stored_keys(list(other))
         target.update(other)
         return None
     if method == "dict_update" and not isinstance(other, dict):
@@ -227,8 +226,8 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             target.extend(other)
             return None
         m.heap.will_write(target)
-        for key in elements_of(other):
-            check_key(m, key)
+        is_hashed = isinstance(other, (set, frozenset, dict))
+        (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
         target.update(other)
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
+from collections.abc import ItemsView
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
-    settle_all(m, item)
+    settle_all(m, item, converts=False)
     origin = m.heap.origin_of(container)
     if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
         if not origin.complete and item not in origin.known and item not in origin.written:
@@ -55,12 +56,18 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
         m.check_readable(operator.contains, container)
         expose(m, container)
-        settle_all(m, container)
+        settle_all(m, container, converts=False)
         if isinstance(container, (dict, set, frozenset, type({}.keys()))):
             if type(item) is str and kind in (set, frozenset):
                 return m.plainly(operator.contains, container, item) != invert
             if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
                 check_key(m, item)
+        elif isinstance(container, ItemsView):
+            return m.call(
+                operator_polyfills.item_not_contains if invert else operator_polyfills.item_contains,
+                (container, item),
+                {},
+            )
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
                 operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,

@@ -18,6 +18,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_user_type
 from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...interpreter.frames import RAISES
 from ...numbers import constant_arrays, numpy_types
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
@@ -25,8 +26,8 @@ from . import user_keys
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
 
-def settle_all(m: Any, value: Any, depth: int = 0) -> None:
-    """Native code is about to read live values in ``value``: guard them."""
+def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> None:
+    """Native code is about to read live values in ``value``: guard them. ``converts``: it may ask for numbers."""
     kind = type(value)
     if kind in UNEXPOSED:
         return
@@ -42,14 +43,14 @@ def settle_all(m: Any, value: Any, depth: int = 0) -> None:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
         for part in elements_of(value):
-            settle_all(m, part, depth + 1)
+            settle_all(m, part, depth + 1, converts)
     elif issubclass(kind, dict):
         for k, v in items_of(value):
-            settle_all(m, k, depth + 1)
-            settle_all(m, v, depth + 1)
+            settle_all(m, k, depth + 1, converts)
+            settle_all(m, v, depth + 1, converts)
     elif kind is slice:
         settle_all(m, (value.start, value.stop, value.step))
-    elif is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):
+    elif converts and is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):
         m.stop(breaks.OPAQUE_CALL, f"native code that may convert a {kind.__qualname__} to a number by its own method")
 
 
@@ -70,24 +71,25 @@ def check_numbers(m: Any, values: Any) -> None:
             settle_all(m, value)
 
 
-def check_key(m: Any, key: Any) -> None:
-    """A key is about to be hashed by C code."""
+def check_key(m: Any, key: Any) -> Any:
+    """A key is about to be hashed by C code. RAISES if that will raise an error of the key's own method."""
     kind = type(key)
     if kind in SIMPLE:
-        return
+        return None
     if kind in numpy_types.NUMBERS:
         settle_all(m, key)
-        return
+        return None
     if kind.__hash__ is None:
         m.plainly(hash, key)
     elif isinstance(key, Live):
         key.settle()
     elif isinstance(key, tuple):
-        for part in elements_of(key):
-            check_key(m, part)
+        if any([check_key(m, part) is RAISES for part in elements_of(key)]):
+            return RAISES
     elif isinstance(key, torch.Tensor):
         m.heap.identity_matters.add(torch.Tensor)
     elif user_keys.hashes_in_python(m, kind):
-        user_keys.check(m, key)
+        return user_keys.check(m, key)
     else:
         m.heap.identity_matters.add(kind)
+    return None

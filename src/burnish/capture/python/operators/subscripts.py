@@ -57,12 +57,25 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
+    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+        return m.call(container_polyfills.get_by_index, (container, key), {})
     return subscript_natively(m, container, key)
+
+
+INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)
+
+
+def indexes_in_python(m: Any, key: Any) -> bool:
+    """Whether a key, or a limit of a slice, has its own ``__index__``."""
+    parts = (key.start, key.stop, key.step) if type(key) is slice else (key,)
+    return any(type(part) is not int and value_kinds.python_method(m, part, "__index__") for part in parts)
 
 
 def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     """``list.__getitem__(container, key)``: called from a subclass's own method, it must not call that method again."""
     kind = type(container)
+    if kind in INDEXED and indexes_in_python(m, key):
+        return m.call(container_polyfills.get_by_index, (container, key), {})
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
     if isinstance(key, Live):
@@ -182,11 +195,15 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         return numpy_dispatch.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
+    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+        return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     return store_natively(m, container, key, value)
 
 
 def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
     """``list.__setitem__(container, key, value)``."""
+    if type(container) in INDEXED and indexes_in_python(m, key):
+        return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     if m.region is not None:
         m.region.will_write(container)
     if isinstance(key, Live):
@@ -233,10 +250,14 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
     if value_kinds.python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
+    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+        return discard(m, m.call(container_polyfills.delete_by_index, (container, key), {}))
     return delete_natively(m, container, key)
 
 
 def delete_natively(m: Any, container: Any, key: Any) -> Any:
+    if type(container) in INDEXED and indexes_in_python(m, key):
+        return discard(m, m.call(container_polyfills.delete_by_index, (container, key), {}))
     if m.region is not None:
         m.region.will_write(container)
     check_slice(m, key)

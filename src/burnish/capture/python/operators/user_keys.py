@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
+from ...interpreter.frames import RAISES
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 from ..polyfills import operator_polyfills
@@ -24,22 +25,26 @@ def hashes_in_python(m: Any, kind: type) -> bool:
     return isinstance(method, FunctionType) and not is_trusted_type(owner)
 
 
-def check(m: Any, key: Any) -> None:
-    """Interpret the methods of a key that a dictionary or set is about to call."""
+def check(m: Any, key: Any) -> Any:
+    """Interpret the methods of a key that a dictionary or set is about to call. RAISES if its hash raises an error: C
+    code calls it next, and so raises that."""
     kind = type(key)
     number = interpreted(m, kind, lookup(m, kind, "__hash__")[0], key)
+    m.known_codes.add(lookup(m, kind, "__hash__")[0].__code__)
+    if number is RAISES:
+        return RAISES
     others = m.user_keys.setdefault(number, [])
     if any(other is key for other in others):
-        return
+        return None
     if isinstance(lookup(m, kind, "__eq__")[0], FunctionType):
         for other in others:
             interpreted(m, kind, operator_polyfills.compare, other, key, "__eq__", "__eq__")
             interpreted(m, kind, operator_polyfills.compare, key, other, "__eq__", "__eq__")
     others.append(key)
-    for name in ("__hash__", "__eq__"):
-        method = lookup(m, kind, name)[0]
-        if isinstance(method, FunctionType):
-            m.known_codes.add(method.__code__)
+    method = lookup(m, kind, "__eq__")[0]
+    if isinstance(method, FunctionType):
+        m.known_codes.add(method.__code__)
+    return None
 
 
 def interpreted(m: Any, kind: type, function: Any, *args: Any) -> Any:

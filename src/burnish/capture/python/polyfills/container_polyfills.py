@@ -9,6 +9,51 @@ from __future__ import annotations
 
 from collections import deque
 
+SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
+
+
+def index_of_key(key):
+    """A key of a sequence as an integer, or a slice of integers."""
+    if type(key) is slice:
+        return slice(*[index_of_part(part) for part in (key.start, key.stop, key.step)])
+    return index_of_part(key)
+
+
+def index_of_part(part):
+    method = None if isinstance(part, int) else getattr(type(part), "__index__", None)
+    if method is None:
+        return part
+    value = method(part)
+    if not isinstance(value, int):
+        raise TypeError(f"__index__ returned non-int (type {type(value).__name__})")
+    return int.__index__(value)
+
+
+def range_of(*args):
+    return range(*[index_of_part(part) for part in args])
+
+
+def repeat(left, right):
+    """A sequence, multiplied by an object with its own ``__index__``."""
+    return left * index_of_part(right) if isinstance(left, SEQUENCES) else index_of_part(left) * right
+
+
+def repeat_in_place(left, right):
+    left *= index_of_part(right)
+    return left
+
+
+def get_by_index(container, key):
+    return container[index_of_key(key)]
+
+
+def set_by_index(container, key, value):
+    container[index_of_key(key)] = value
+
+
+def delete_by_index(container, key):
+    del container[index_of_key(key)]
+
 
 def default_item(table, key, factory):
     value = table[key] = factory()
@@ -120,6 +165,12 @@ def dict_update(target, items=(), /, **kwargs):
         target[key] = value
 
 
+def dict_updated(target, items):
+    """``target.__ior__(items)``."""
+    dict_update(target, items)
+    return target
+
+
 def dict_init(update, target, items, /, **kwargs):
     update(target, to_dict(items), **kwargs)
 
@@ -142,6 +193,23 @@ def index_of(sequence, item, start=0, stop=None):
 
 def count_of(sequence, item):
     return sum([1 for value in sequence if value is item or value == item])
+
+
+def count_in(items, item):
+    """``operator.countOf``."""
+    count = 0
+    for value in items:
+        if value is item or value == item:
+            count += 1
+    return count
+
+
+def index_in(items, item):
+    """``operator.indexOf``."""
+    for at, value in enumerate(items):
+        if value is item or value == item:
+            return at
+    raise ValueError("sequence.index(x): x not in sequence")
 
 
 def remove(target, item):

@@ -145,6 +145,55 @@ def not_equal(left, right):
     return value if value is NotImplemented else not value
 
 
+COMPARE = {
+    "__eq__": lambda left, right: left == right,
+    "__ne__": lambda left, right: left != right,
+    "__lt__": lambda left, right: left < right,
+    "__le__": lambda left, right: left <= right,
+    "__gt__": lambda left, right: left > right,
+    "__ge__": lambda left, right: left >= right,
+}
+
+
+def compare_sequences(left, right, method):
+    """Lists and tuples. What is compared may change them."""
+    if isinstance(left, list) and method in ("__eq__", "__ne__") and len(left) != len(right):
+        return method == "__ne__"
+    at = 0
+    while at < len(left) and at < len(right):
+        one, other = left[at], right[at]
+        if one is not other and not one == other:  # noqa: SIM201
+            break
+        at += 1
+    if at >= len(left) or at >= len(right):
+        return COMPARE[method](len(left), len(right))
+    if method in ("__eq__", "__ne__"):
+        return method == "__ne__"
+    return COMPARE[method](left[at], right[at])
+
+
+NOTHING = object()
+
+
+def equal_dicts(left, right):
+    if len(left) != len(right):
+        return False
+    items, at = list(left.items()), 0
+    while at < len(items):
+        key, value = items[at]
+        other = right.get(key, NOTHING)
+        if other is NOTHING or value is not other and not value == other:  # noqa: SIM201
+            return False
+        if len(left) != len(items):
+            items = list(left.items())  # the comparison has changed it
+        at += 1
+    return True
+
+
+def unequal_dicts(left, right):
+    return not equal_dicts(left, right)
+
+
 def truth_by_bool(method):
     value = method()
     if value is not True and value is not False:
@@ -154,6 +203,17 @@ def truth_by_bool(method):
 
 def truth_by_len(method):
     return length(method) != 0
+
+
+def untruth_by_bool(method):
+    return not truth_by_bool(method)
+
+
+def untruth_by_len(method):
+    return not truth_by_len(method)
+
+
+UNTRUTH = {truth_by_bool: untruth_by_bool, truth_by_len: untruth_by_len}
 
 
 def length(method):
@@ -208,6 +268,19 @@ def sequence_contains(container, item):
         if value is item or value == item:
             return True
     return False
+
+
+def item_contains(view, item):
+    """``item in table.items()``."""
+    if not isinstance(item, tuple) or len(item) != 2:
+        return False
+    key, value = item
+    found = view.mapping.get(key, NOTHING)
+    return found is not NOTHING and (found is value or bool(found == value))
+
+
+def item_not_contains(view, item):
+    return not item_contains(view, item)
 
 
 def sequence_not_contains(container, item):

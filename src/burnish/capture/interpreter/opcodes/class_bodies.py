@@ -1,0 +1,63 @@
+"""Opcodes of class bodies: names in the namespace of the class, before those around it.
+
+    class Point:
+        origin = 0              STORE_NAME
+        corners = origin + 1    LOAD_NAME: the namespace, then globals and builtins
+
+The namespace is a dictionary that the class statement has made: ``frame.namespace``.
+"""
+
+from __future__ import annotations
+
+from ..frames import MISSING
+from .handler_registry import name, op
+from .names_and_attributes import load_deref
+
+
+@op("LOAD_NAME", resolve=name)
+def load_name(m, f, arg):
+    value = m.load_name(f, arg)
+    f.stack.append(m.load_global(f, arg) if value is MISSING else value)
+
+
+@op("STORE_NAME", resolve=name)
+def store_name(m, f, arg):
+    m.store_name(f, arg, f.stack[-1])
+    f.stack.pop()
+
+
+@op("DELETE_NAME", resolve=name)
+def delete_name(m, f, arg):
+    m.delete_name(f, arg)
+
+
+@op("SETUP_ANNOTATIONS")
+def setup_annotations(m, f, arg):
+    if m.load_name(f, "__annotations__") is MISSING:
+        m.store_name(f, "__annotations__", {})
+
+
+@op("LOAD_LOCALS")
+def load_locals(m, f, arg):
+    f.stack.append(f.namespace)
+
+
+@op("LOAD_FROM_DICT_OR_GLOBALS", resolve=name)
+def load_from_dict_or_globals(m, f, arg):
+    value = m.load_name(f, arg)
+    f.stack[-1] = m.load_global(f, arg) if value is MISSING else value
+
+
+@op("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(m, f, arg):
+    f.stack.pop()
+    load_classderef(m, f, arg)
+
+
+@op("LOAD_CLASSDEREF")
+def load_classderef(m, f, arg):
+    value = m.load_name(f, f.code.names[arg])
+    if value is MISSING:
+        load_deref(m, f, arg)
+    else:
+        f.stack.append(value)

@@ -1,0 +1,119 @@
+"""Classes that the program makes: class statements, and ``type(name, bases, namespace)``.
+
+    class Scale:                      the body is interpreted, in a frame with a namespace
+        def __call__(self, x):
+            return x * 2
+
+    Scale()(x)                        the methods are interpreted like any others
+
+Each run of the program makes such a class again, so one that leaves the graph cannot be a constant. It is made by plain
+Python then: the segment ends before the statement. So it does where other code of the user's takes part, which C code
+would call (``__prepare__``, ``__init_subclass__``, ``__set_name__``).
+"""
+
+from __future__ import annotations
+
+import abc
+import types
+from types import FunctionType
+from typing import Any
+
+from .. import breaks
+from ..engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_type
+from ..interpreter.bytecode_decoder import decode
+from ..interpreter.frames import UNBOUND, Frame
+from .calls import free_variables
+from .operators import prepare_native_reads
+from .polyfills import class_polyfills
+
+NATIVE_METACLASSES = (type, abc.ABCMeta)
+
+
+def class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``__build_class__``."""
+    if len(args) < 2 or type(args[0]) is not FunctionType or not isinstance(args[1], str):
+        return m.plainly(__build_class__, *args, **kwargs)
+    body, name, *given = args
+    original = tuple(given)
+    for base in original:
+        if not isinstance(base, type) and is_by_user(getattr(type(base), "__mro_entries__", None)):
+            return refuse(m, "a base with its own __mro_entries__")
+    bases = m.plainly(types.resolve_bases, original)
+    kind = kwargs.get("metaclass", type)
+    if isinstance(kind, type):
+        kind = m.plainly(types.prepare_class, name, bases, {"metaclass": kind})[0] if has_no_hook(kind, bases) else None
+    if kind is None or not isinstance(kind, type) or type(kind) is not type:
+        return refuse(m, "a metaclass with its own rules")
+    why = why_not_make(m, kind, bases)
+    if why is not None:
+        return refuse(m, why)
+    further = {key: value for key, value in kwargs.items() if key != "metaclass"}
+    return m.call(class_polyfills.build_class, (body, name, original, bases, kind, {}, further), {})
+
+
+def refuse(m: Any, why: str) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, f"a class statement: {why}")
+
+
+def has_no_hook(kind: type, bases: tuple) -> bool:
+    """Whether the namespace of a class is a plain dictionary."""
+    return all(getattr(find_on_type(k, "__prepare__"), "__objclass__", None) is type for k in (kind, *map(type, bases)))
+
+
+def is_by_user(function: Any) -> bool:
+    function = getattr(function, "__func__", function)
+    return isinstance(function, FunctionType) and not is_trusted(function.__globals__.get("__name__"))
+
+
+def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
+    """Why a class is made by plain Python; None if it may be made in the trace."""
+    if not m.keeps_classes:
+        return "the class, or an object of it, leaves the graph"
+    if m.region is not None:
+        return "in a region that may be given up"
+    for base in bases:
+        if not isinstance(base, type):
+            return "a base that is no class"
+        hook = find_on_type(base, "__init_subclass__")
+        if is_by_user(hook):
+            return "a base with its own __init_subclass__"
+    if any(is_trusted_type(k) and k not in NATIVE_METACLASSES for k in kind.__mro__[:-1]):
+        return f"the metaclass {kind.__qualname__}"
+    return None
+
+
+def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
+    """``type.__new__(kind, name, bases, namespace)``, or that of ``abc.ABCMeta``."""
+    if len(args) != 4 or not isinstance(args[2], tuple) or type(args[3]) is not dict:
+        return m.plainly(new, *args, **kwargs)
+    why = why_not_make(m, args[0], args[2])
+    if why is None and any(is_by_user(find_on_type(type(v), "__set_name__")) for v in args[3].values()):
+        why = "an attribute with its own __set_name__"
+    if why is not None:
+        return refuse(m, why)
+    m.heap.expose(args[3])
+    prepare_native_reads.settle_all(m, args[3])
+    m.has_classes = True
+    return m.made(m.plainly(new, *args, **kwargs))
+
+
+def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
+    body, namespace = args
+    code = decode(body.__code__)
+    values = [UNBOUND] * code.n_locals
+    if body.__closure__:
+        free_variables.put_cells(m, body, values, code)
+    frame = Frame(code, body.__globals__, body.__builtins__, values)
+    frame.namespace = namespace
+    return m.push(frame)
+
+
+def check_cell(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.plainly(class_polyfills.check_cell, *args)
+
+
+HANDLERS: dict[Any, Any] = {
+    class_polyfills.run_body: run_body,
+    class_polyfills.check_cell: check_cell,
+    abc.ABCMeta.__new__: lambda m, args, kwargs: make_class(m, abc.ABCMeta.__new__, args, kwargs),
+}

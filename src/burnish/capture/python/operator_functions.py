@@ -1,0 +1,59 @@
+"""The functions of the module ``operator`` while tracing: the same as their operators.
+
+operator.add(a, b)        # a + b, with the methods of the user's classes
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from ..interpreter.frames import MISSING
+from .operators import binary_operators, iteration, truth_and_identity
+from .polyfills import container_polyfills, operator_polyfills
+
+
+def _operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    if operation is operator.contains:
+        return m.contains(*args, False)
+    if operation in (operator.is_, operator.is_not):
+        return m.same(*args) == (operation is operator.is_)
+    return m.binary(operation, *args)
+
+
+def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    if operation in binary_operators.UNARY_METHODS:
+        return m.unary(operation, *args)
+    found = truth_and_identity.truth_method(m, args[0])
+    if found is not None:
+        polyfill = operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool
+        polyfill = polyfill if operation is operator.truth else operator_polyfills.UNTRUTH[polyfill]
+        return m.call(polyfill, (found[0],), {})
+    answer = m.truth(args[0])
+    return answer if operation is operator.truth else not answer
+
+
+def _length_hint(m: Any, args: tuple, kwargs: dict) -> Any:
+    is_native = args and type(args[0]) in iteration.ITERATORS and not m.heap.is_outside_iterator(args[0])
+    return m.plainly(operator.length_hint, *args, **kwargs) if is_native else MISSING
+
+
+def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 2 or kwargs or not iteration.can_iterate(m, args[0]):
+        return MISSING  # which refuses
+    return m.call(polyfill, args, {})
+
+
+BINARY = (*binary_operators.METHODS, operator.contains, operator.is_, operator.is_not)
+UNARY = (*binary_operators.UNARY_METHODS, operator.truth, operator.not_)
+BUILTINS: dict[Any, Callable] = {
+    **{operation: functools.partial(_operator, operation) for operation in BINARY},
+    **{operation: functools.partial(_unary_operator, operation) for operation in UNARY},
+    operator.length_hint: _length_hint,
+    operator.countOf: functools.partial(_search, container_polyfills.count_in),
+    operator.indexOf: functools.partial(_search, container_polyfills.index_in),
+}
+TAKE: dict[Any, tuple[int, int]] = {**dict.fromkeys(BINARY, (2, 2)), **dict.fromkeys(UNARY, (1, 1))}

@@ -1,0 +1,106 @@
+"""``pickle`` of builtin data, and ``gc.collect()``, in the graph."""
+
+import collections
+import gc
+import pickle
+import weakref
+
+import torch
+
+import burnish
+
+from .call_sequences import ordinary
+from .harness import program
+
+
+@program(breaks=0)
+def test_builtin_data_is_pickled():
+    def fn(x, names):
+        found = []
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            data = pickle.dumps(names, protocol)
+            found.append(pickle.loads(data))
+        found[0].append("own")
+        return x + len(data), found
+
+    return fn, lambda i: (torch.randn(3), ["a", {"b": (1, 2.5, None)}, {i}, collections.deque([b"c"])])
+
+
+@program(breaks=0)
+def test_iterators_are_pickled_where_they_are():
+    def fn(x):
+        iterators = iter([1, 2, 3]), iter((1, 2, 3)), reversed([1, 2, 3]), iter({1: 2, 3: 4, 5: 6}), iter(range(3))
+        found = []
+        for iterator in iterators:
+            first = next(iterator)
+            found.append((first, list(pickle.loads(pickle.dumps(iterator))), next(iterator)))
+        return x * 2, found
+
+    return fn, ordinary
+
+
+class Noted:
+    loaded = 0
+
+    def __setstate__(self, state):
+        Noted.loaded += 1
+        self.__dict__.update(state)
+
+
+@program
+def test_objects_of_the_user_are_pickled_by_plain_python():
+    def fn(x):
+        one = Noted()
+        one.value = 3
+        other = pickle.loads(pickle.dumps(one))
+        return x + other.value, Noted.loaded > 0
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_pickle_that_is_cut_raises_its_error():
+    def fn(x):
+        try:
+            pickle.loads(pickle.dumps([1, 2, 3])[:-2])
+        except (EOFError, pickle.UnpicklingError) as error:
+            return x + 1, type(error)
+
+    return fn, ordinary
+
+
+def test_collection_runs_on_every_run():
+    counts = []
+
+    def fn(x):
+        gc.collect()
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    compiled(torch.ones(2))
+
+    def note(phase, info):
+        counts.append((phase, info["generation"]))
+
+    gc.callbacks.append(note)
+    try:
+        for _ in range(3):
+            compiled(torch.ones(2))
+    finally:
+        gc.callbacks.remove(note)
+    assert counts.count(("start", 2)) >= 3
+
+
+@program
+def test_collection_finds_cycles_whose_end_is_seen():
+    class Node:
+        pass
+
+    def fn(x):
+        node = Node()
+        node.itself, reference = node, weakref.ref(node)
+        del node
+        gc.collect()
+        return x + 1, reference() is None
+
+    return fn, ordinary
