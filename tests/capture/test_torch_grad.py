@@ -1,10 +1,7 @@
 """Gradients: backward and autograd.grad, inside and outside the function, once and again."""
 
-import pytest
 import torch
 from torch import nn
-
-import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -372,13 +369,3 @@ def test_a_hook_of_a_node_gets_eagers_gradients():
         return x.grad * 1
 
     return fn, lambda i: (torch.ones(3, requires_grad=True), torch.ones(3)), seen
-
-
-def test_forward_mode_is_left_when_its_graph_is_refused():
-    def fn(x):
-        with torch.autograd.forward_ad.dual_level():
-            return torch.autograd.forward_ad.make_dual(x, x).sin()
-
-    for _ in range(2):  # a level that is not left makes the second one an error of torch
-        with pytest.raises(burnish.Unsupported, match="enter_dual_level"):
-            burnish.compile(fn, fullgraph=True)(torch.ones(3))

@@ -140,7 +140,7 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
     places = gm.graph.find_nodes(op="placeholder")
     mode = detect_fake_mode([node.meta.get("example_value") for node in places])
     mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    before = TorchState.now()
+    before, hooks = TorchState.now(), take_saved_tensor_hooks()
     try:
         for node, value in zip(places, example_inputs, strict=True):
             if "example_value" not in node.meta:
@@ -152,6 +152,17 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
         events.emit("backend.examples", text=f"no examples after {type(error).__name__}: {error}")
     finally:
         before.restore()
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def take_saved_tensor_hooks() -> list[tuple[Any, Any]]:
+    """Remove the hooks on saved tensors, which must not see tensors without data. Returns them, the innermost first."""
+    found = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        found.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    return found
 
 
 class ExampleRun(torch.fx.Interpreter):

@@ -114,6 +114,7 @@ class Tracer(Machine):
         self.unbacked_sizes = UnbackedSizes(self)
         self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
         self.enters_modes = True
+        self.ends_in_level = False  # see forward_dual_levels
         self.rules_at_start = torch._C._get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
