@@ -33,7 +33,7 @@ from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
-from ..python.calls import call_dispatch, function_calls, import_statements
+from ..python.calls import call_dispatch, free_variables, import_statements
 from ..python.messages import framework_logging, print_and_format
 from ..python.operators import (
     binary_operators,
@@ -276,7 +276,7 @@ class Tracer(Machine):
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            function_calls.put_cells(self, function, frame.locals, frame.code)
+            free_variables.put_cells(self, function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def raise_here(self, error: BaseException) -> Any:

@@ -14,7 +14,6 @@ from typing import Any
 from ....concurrency.compute_once import once
 from ... import breaks
 from ...engine.interpreted_or_native import is_leaf, is_of_dtensors, is_pure_module, is_trusted, why_not_interpret
-from ...engine.object_lifetimes import Origin
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
@@ -27,6 +26,7 @@ from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..messages import recursive_text
 from ..polyfills import object_polyfills
+from . import free_variables
 from .native_calls import call_leaf
 
 
@@ -231,7 +231,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         if missing:
             values += [fr.UNBOUND] * missing
         if function.__closure__:
-            put_cells(m, function, values, code)
+            free_variables.put_cells(m, function, values, code)
         if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
             co = code.co
             m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))
@@ -240,24 +240,6 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
 
 
 RECURSION_LIMIT = 900
-
-
-def put_cells(m: Any, function: FunctionType, values: list, code: Any) -> None:
-    """Give a frame its free variables; a cell from outside is addressed through its function."""
-    cells = function.__closure__ or ()
-    at = code.n_locals - len(cells)
-    origin = m.heap.origin_of(function)
-    for i, cell in enumerate(cells):
-        values[at + i] = cell
-        if id(cell) not in m.own_cells and id(cell) not in m.origins:
-            if origin is not None:
-                source = origin.source.attr("__closure__").item(i)
-            elif id(function) in m.heap.fresh:
-                continue
-            else:
-                source = m.heap.sources.pin(cell)
-            source.label = function.__code__.co_freevars[i]
-            m.origins[id(cell)] = Origin(cell, source)
 
 
 def admit_defaults(m: Any, function: FunctionType) -> None:
