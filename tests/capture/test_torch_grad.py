@@ -1,7 +1,10 @@
 """Gradients: backward and autograd.grad, inside and outside the function, once and again."""
 
+import pytest
 import torch
 from torch import nn
+
+import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -369,3 +372,20 @@ def test_a_hook_of_a_node_gets_eagers_gradients():
         return x.grad * 1
 
     return fn, lambda i: (torch.ones(3, requires_grad=True), torch.ones(3)), seen
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_gradients_of_unused_tensors_are_leaves_with_create_graph(backend):
+    def fn(x, y):
+        used, unused = torch.autograd.grad(
+            (x**3).sum(), (x, y), create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return used, unused, unused * 2
+
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
+        found, expected = compiled(x, y), fn(x, y)
+        assert [g.requires_grad for g in found] == [g.requires_grad for g in expected]
+        assert [g.is_leaf for g in found] == [g.is_leaf for g in expected] == [False, True, False]
+        torch.testing.assert_close(found, expected)
