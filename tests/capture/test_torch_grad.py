@@ -374,11 +374,18 @@ def test_a_hook_of_a_node_gets_eagers_gradients():
     return fn, lambda i: (torch.ones(3, requires_grad=True), torch.ones(3)), seen
 
 
-def test_forward_mode_is_left_when_its_graph_is_refused():
-    def fn(x):
-        with torch.autograd.forward_ad.dual_level():
-            return torch.autograd.forward_ad.make_dual(x, x).sin()
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_gradients_of_unused_tensors_are_leaves_with_create_graph(backend):
+    def fn(x, y):
+        used, unused = torch.autograd.grad(
+            (x**3).sum(), (x, y), create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return used, unused, unused * 2
 
-    for _ in range(2):  # a level that is not left makes the second one an error of torch
-        with pytest.raises(burnish.Unsupported, match="enter_dual_level"):
-            burnish.compile(fn, fullgraph=True)(torch.ones(3))
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
+        found, expected = compiled(x, y), fn(x, y)
+        assert [g.requires_grad for g in found] == [g.requires_grad for g in expected]
+        assert [g.is_leaf for g in found] == [g.is_leaf for g in expected] == [False, True, False]
+        torch.testing.assert_close(found, expected)

@@ -20,8 +20,6 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-import linecache
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,9 +42,6 @@ F = TypeVar("F", bound=CompilerFn)
 ENTRY_POINTS = "torch_dynamo_backends"
 OURS = {name: f"burnish.backends.{name}" for name in ("aot_eager", "burnish", "eager", "inductor")}
 """Our own backends: the modules that hold them as `BACKEND`, each imported when the backend is first used."""
-
-
-STACK_TRACE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,6 @@ class Backend:
         """Compile a graph. `gm` is not changed, unless the backend runs it directly."""
         if self.runs_python:
             return self._compile(gm, example_inputs)
-        show_source_lines(gm)
         from .symbolic_compile import compile_symbolic, has_symbols  # other backends than ours, when they compile
 
         if has_symbols(gm, example_inputs):
@@ -91,6 +85,10 @@ class Backend:
         count = None if self.is_ours() else count_outputs(gm)  # a backend may rewrite the graph
         try:
             with contextlib.nullcontext() if self.runs_python else tracing_context(gm, example_inputs):
+                if not self.runs_python:
+                    from .describe_nodes import describe_nodes
+
+                    describe_nodes(gm, example_inputs, has_examples=not self.is_ours())
                 compiled = self.fn(gm, example_inputs)
         except BurnishError:
             raise
@@ -120,15 +118,6 @@ class Backend:
     def is_ours(self) -> bool:
         fn: object = getattr(self.fn, "func", self.fn)  # of a partial with options
         return str(getattr(fn, "__module__", "")).startswith("burnish.")
-
-
-def show_source_lines(gm: GraphModule) -> None:
-    """Add to each node's `stack_trace` the line of source at its end, which `print_readable` shows."""
-    for node in gm.graph.nodes:
-        trace = node.meta.get("stack_trace")
-        found = STACK_TRACE.fullmatch(trace) if trace else None
-        if found is not None:
-            node.meta["stack_trace"] = f"{trace}\n    {linecache.getline(found[1], int(found[2])).strip()}\n"
 
 
 def suppresses_errors() -> bool:

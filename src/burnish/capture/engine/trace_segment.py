@@ -21,7 +21,7 @@ from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
 from ..guards.predict_growing_sizes import growing
-from ..guards.restore_torch_state import restore_state
+from ..guards.restore_torch_state import leave_dual_levels, restore_state
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.complete_instruction import CompletedInstruction
@@ -75,6 +75,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
             marks_of_dynamo.restore_flag(flag)
             torch._C._set_torch_function_state(tracer.rules_at_start)
+            leave_dual_levels()
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
             tracer.release()
             raise

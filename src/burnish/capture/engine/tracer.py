@@ -117,6 +117,7 @@ class Tracer(Machine):
         self.unbacked_sizes = UnbackedSizes(self)
         self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
         self.enters_modes = True
+        self.ends_in_level = False  # see forward_dual_levels
         self.rules_at_start = torch._C._get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
@@ -157,6 +158,8 @@ class Tracer(Machine):
         self.program_error: BaseException | None = None  # see program_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], str] = {}
+        if not options.runs_python:
+            self.user_line = self.described_line  # type: ignore[method-assign]
         self.global_hooks_guarded = False
         self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
         self.own_call_kinds: set[type] = set()  # classes of modules with their own ``__call__``
@@ -258,6 +261,13 @@ class Tracer(Machine):
             co = frame.code.co
             text = self.line_cache[key] = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
         return text
+
+    def described_line(self) -> str | None:
+        """The line for a graph of another compiler, which may ask for more."""
+        from ..pytorch.modules.call_sites import call_site  # loaded for those only
+
+        text = Tracer.user_line(self)
+        return None if text is None else call_site(self, text)
 
     def user_stack(self) -> tuple[breaks.Location, ...]:
         stack = []

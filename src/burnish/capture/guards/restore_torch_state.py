@@ -8,9 +8,17 @@
 
 from __future__ import annotations
 
+from torch.autograd import forward_ad
+
 from ...tensors.torch_state import TorchState
 
 
 def restore_state(state: tuple, nesting: int | None = None) -> None:
     """Restore torch's global switches to an earlier result of ``global_state`` and ``autocast_nesting``."""
     TorchState(state[0], (state[5:7], state[7:9]), state[9], nesting).restore()
+
+
+def leave_dual_levels() -> None:
+    """Leave the levels of forward-mode differentiation. Traces begin outside of them."""
+    while forward_ad._current_level >= 0:
+        forward_ad.exit_dual_level()

@@ -392,11 +392,6 @@ def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
-def _enter_dual_level(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Before it is entered: nothing would leave it if ``fullgraph=True`` raises an error later."""
-    return m.stop(breaks.OPAQUE_CALL, "forward-mode differentiation")
-
-
 def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
     """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
     return None
@@ -404,7 +399,6 @@ def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
-    torch.autograd.forward_ad.enter_dual_level: _enter_dual_level,
     typing.cast: _cast,
     record_function.__enter__: _enter_record,
     record_function.__exit__: _exit_record,

@@ -148,7 +148,14 @@ class Gradients:
         _, why = self.leaves_of(outputs, inputs)
         if why is not None:
             self.m.stop(breaks.BACKWARD_CALL, f"torch.autograd.grad: {why}")
-        return self.compute(outputs, inputs, given, options)
+        fills = options["materialize_grads"] and options["create_graph"] and options["allow_unused"] is not False
+        if not fills:
+            return self.compute(outputs, inputs, given, options)
+        found = self.compute(outputs, inputs, given, {**options, "materialize_grads": False, "allow_unused": True})
+        # Torch makes leaves that require gradients, which a compiled gradient cannot be.
+        zeros = torch.zeros_like
+        pairs = zip(inputs, found, strict=True)
+        return tuple(self.m.perform(zeros, x, requires_grad=True) if g is None else g for x, g in pairs)
 
     def compute(self, outputs: tuple, inputs: tuple, given: tuple | None, options: dict[str, Any]) -> tuple:
         """Run the engine, and record it as one call."""

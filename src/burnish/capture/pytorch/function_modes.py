@@ -157,5 +157,5 @@ def enter_in_torch(m: Any) -> None:
 
 
 def is_inside_block(m: Any) -> bool:
-    """Whether the trace is inside a block that changes who receives torch's calls."""
-    return bool(m.modes) or torch._C._get_torch_function_state() != m.rules_at_start
+    """Whether the trace ends inside a block that changes what torch's calls do, or who receives them."""
+    return bool(m.modes) or m.ends_in_level or torch._C._get_torch_function_state() != m.rules_at_start

@@ -173,13 +173,24 @@ HANDLERS: dict[Any, Callable] = {
 """How the functions of torch that change a setting are called."""
 
 
-def enter_forward_mode(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Compiled code would lose the tangents, so the rest of the function runs as it is."""
-    return m.stop(breaks.GLOBAL_SWITCH, "torch.autograd.forward_ad.enter_dual_level")
-
-
-HANDLERS[forward_ad.enter_dual_level] = enter_forward_mode
 HANDLERS.update(function_modes.HANDLERS)
+
+
+def of_dual_levels(name: str) -> Callable:
+    """A handler in `forward_dual_levels`, which is loaded on first use."""
+
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        from .higher_order import forward_dual_levels
+
+        return getattr(forward_dual_levels, name)(m, args, kwargs)
+
+    return handler
+
+
+HANDLERS[forward_ad.enter_dual_level] = of_dual_levels("enter")
+HANDLERS[forward_ad.exit_dual_level] = of_dual_levels("leave")
+HANDLERS[forward_ad.make_dual] = of_dual_levels("make")
+HANDLERS[forward_ad.unpack_dual] = of_dual_levels("unpack")
 
 
 def handler_of(function: FunctionType) -> Callable | None:

@@ -58,6 +58,11 @@ class Operation(NamedTuple):
 class LoweredCalls(TorchDispatchMode):
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would import Dynamo, to exclude this class from it."""
+        return False
+
     def __init__(self, recorder: Any, start: int, outer: Any = None):
         """``outer``: the branch of `torch.cond` that the calls are in. It must know what they read."""
         super().__init__()

@@ -1,0 +1,98 @@
+"""Forward-mode differentiation inside a function: the tangents' operators are part of the graph.
+
+    with forward_ad.dual_level():
+        d = forward_ad.make_dual(x, t)              alias = aten.alias(x)
+        y = d.sin()                                 sin = aten.sin(alias);  cos = …;  mul = aten.mul(t, cos)
+        tangent = forward_ad.unpack_dual(y).tangent                         mul
+
+As in a function transform, a dispatch mode below autograd records the operators (`lowered_calls`), and the calls that
+the interpreter has recorded are forgotten. A level is entered and left by two calls of the program, so there is no call
+to return to. If the trace ends in between, plain Python goes on inside the level, and the segment is not kept. The next
+trace breaks where the level is entered (``Program.enters_modes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ... import breaks
+from ...engine.break_signals import Stop
+from .function_transforms import Transform, is_wrapped
+
+
+class DualLevel(Transform):
+    takes_effects = True
+
+    def __init__(self, m: Any, level: int):
+        super().__init__(m, "dual_level", [])
+        self.level = level
+        self.lowered.__enter__()
+
+    def will_write(self, target: Any) -> None:
+        """Its writes are those of the segment: none has to be undone."""
+
+    def finish(self) -> None:
+        """The program has left the level."""
+        m, recorder, start = self.m, self.m.recorder, self.start.calls
+        self.lowered.__exit__(None, None, None)
+        if self.start.has_switched():
+            self.refuse("a change of a global switch between the start and the end of a dual level")
+        made = [entry[0]() for entry in recorder.known.values() if is_after(entry[1], start)]
+        self.forget()
+        self.lowered.put_in_place(
+            [x for x in made if x is not None and not is_wrapped(x)], keeps_all=False, line=m.user_line()
+        )
+        m.region = self.outer
+
+    def leave(self) -> None:
+        """The trace ends inside the level."""
+        if self.m.region is self:
+            if _get_current_dispatch_mode() is self.lowered:
+                self.lowered.__exit__(None, None, None)
+            self.m.region = self.outer
+            self.m.ends_in_level = True
+
+
+def is_after(handle: Any, start: int) -> bool:
+    return isinstance(handle.call, int) and handle.call >= start
+
+
+def enter(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``forward_ad.enter_dual_level()``."""
+    if not m.enters_modes or m.region is not None:
+        m.stop(breaks.GLOBAL_SWITCH, "forward-mode differentiation, inside which the graph ends")
+    if m.symbolic_sizes is not None:
+        m.symbolic_sizes.symbols.settle_all("forward-mode differentiation")
+    level = m.plainly(forward_ad.enter_dual_level)
+    m.region = DualLevel(m, level)
+    return level
+
+
+def leave(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``forward_ad.exit_dual_level(level=None)``."""
+    region = m.region
+    if not isinstance(region, DualLevel):
+        m.stop(breaks.GLOBAL_SWITCH, "the end of forward-mode differentiation")
+    m.plainly(forward_ad.exit_dual_level, *args, **kwargs)
+    try:
+        region.finish()
+    except Stop as why:
+        m.late(why.kind, why.what, None)
+
+
+def make(m: Any, args: tuple, kwargs: dict) -> Any:
+    return perform(m, forward_ad.make_dual, args, kwargs)
+
+
+def unpack(m: Any, args: tuple, kwargs: dict) -> Any:
+    return perform(m, forward_ad.unpack_dual, args, kwargs)
+
+
+def perform(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
+    if not isinstance(m.region, DualLevel):
+        m.stop(breaks.GLOBAL_SWITCH, f"{function.__name__}() outside of a dual level that began here")
+    return m.perform(function, *args, **kwargs)
