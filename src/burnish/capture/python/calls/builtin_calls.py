@@ -99,7 +99,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
             return answer
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
-    if kind is ContextVar and m.options.keeps_blocks:
+    if kind is ContextVar:
         return context_variables.call(m, owner, function, args, kwargs)
     return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
 
