@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import random
+import sys
 import types
 from contextvars import ContextVar
 from types import BuiltinFunctionType
@@ -25,7 +26,7 @@ from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import recorder_fast_path, torch_switches
-from .. import builtin_functions, context_variables, object_builtins, random_objects
+from .. import builtin_functions, context_variables, marks_of_dynamo, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
 from ..methods import method_dispatch
 from .native_calls import native, pure
@@ -72,6 +73,8 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    if marks_of_dynamo.RULES in sys.modules:
+        marks_of_dynamo.refuse_builtin(m, function)
     answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
