@@ -96,15 +96,20 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         if is_pure_module(function.__module__) or function in builtin_functions.PURE:
             return pure(m, function, args, kwargs)
         return m.stop(breaks.OPAQUE_CALL, f"call of {function.__module__}.{function.__qualname__}")
-    if kind is random.Random:
-        answer = random_objects.call_method(m, owner, function.__name__, args, kwargs)
-        if answer is not MISSING:
-            return answer
+    rule = METHODS_OF.get(kind)
+    answer = MISSING if rule is None else rule(m, owner, function, args, kwargs)
+    if answer is not MISSING:
+        return answer
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
-    if kind is ContextVar:
-        return context_variables.call(m, owner, function, args, kwargs)
     return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
+
+
+def _call_of_generator(m: Any, owner: Any, method: Any, args: tuple, kwargs: dict) -> Any:
+    return random_objects.call_method(m, owner, method.__name__, args, kwargs)
+
+
+METHODS_OF: dict[type, Any] = {random.Random: _call_of_generator, ContextVar: context_variables.call}
 
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
