@@ -127,7 +127,12 @@ def _info() -> Any:
     return CacheInfo()
 
 
+def _load_compiled_function(original: Any) -> Any:
+    return importlib.import_module(f"{__package__}.ahead_of_time").loading(original)
+
+
 OF_COMPILER: dict[str, Callable[[Any], Any]] = {
+    "load_compiled_function": _load_compiled_function,
     "reset": _reset,
     "save_cache_artifacts": _save_cache_artifacts,
     "load_cache_artifacts": _load_cache_artifacts,
