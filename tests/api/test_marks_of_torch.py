@@ -186,3 +186,127 @@ def test_a_mark_inside_of_the_function_is_no_break(name):
 
     assert breaks_of(fn, X) == []
     check(fn, fn, X)
+
+
+# ---- decorators and contexts inside compiled code
+
+
+def breaks_itself(x):
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y * 2
+
+
+@pytest.mark.parametrize("mark", ["torch._dynamo", "torch.compiler"])
+def test_a_function_is_marked_nonstrict_inside_compiled_code(mark):
+    owner = torch._dynamo if mark == "torch._dynamo" else torch.compiler
+    if not hasattr(owner, "nonstrict_trace"):
+        pytest.skip("this torch has no such mark")
+    check(lambda x: owner.nonstrict_trace(breaks_itself)(x) + 1, lambda x: breaks_itself(x) + 1, X, fullgraph=True)
+    scale = [2.0]
+
+    def fn(x):
+        def inner(y):
+            return y * x.sum() * scale[0]
+
+        return owner.nonstrict_trace(inner)(x)
+
+    compiled = check(fn, fn, X, fullgraph=True)
+    scale[0] = 3.0
+    torch.testing.assert_close(compiled(X * 2), fn(X * 2))
+
+
+def test_a_mark_that_is_put_on_inside_compiled_code_is_not_needed():
+    check(
+        lambda x: torch._dynamo.allow_in_graph(torch.vmap(torch.sum))(x) + 1, lambda x: x.sum(1) + 1, X, fullgraph=True
+    )
+
+
+def test_a_disallowed_builtin_is_a_break():
+    def fn(x):
+        return torch.sub(torch.add(x, 1), 1) * 2
+
+    torch._dynamo.disallow_in_graph(torch.sub)
+    try:
+        assert any("disallow_in_graph" in reason for reason in breaks_of(fn, X))
+        check(fn, fn, X)
+    finally:
+        torch._dynamo.allow_in_graph(torch.sub)
+    assert breaks_of(fn, X) == []
+
+
+def test_comptime_does_nothing_at_run_time_and_may_ask_for_a_break():
+    comptime = pytest.importorskip("torch._dynamo.comptime").comptime
+
+    def fn(x):
+        y = x + 1
+        comptime(lambda ctx: ctx.print_graph())
+        comptime.print_bt()
+        return y * 2
+
+    check(fn, lambda x: (x + 1) * 2, X, fullgraph=True)
+    assert any("graph_break" in reason for reason in breaks_of(lambda x: (x.sin(), comptime.graph_break(), x.cos()), X))
+
+
+class Noted:
+    calls = 0
+
+    def note(self, x):
+        Noted.calls += 1
+        open("/dev/null").close()
+
+
+noted = Noted()
+
+
+def logged(x):
+    Noted.calls += 1
+    open("/dev/null").close()
+
+
+@pytest.mark.parametrize("ignored", [logged, noted.note, Noted.note], ids=["function", "bound method", "method"])
+def test_functions_that_the_program_ignores_are_not_called(ignored):
+    Noted.calls = 0
+
+    def fn(x):
+        y = x * 2
+        ignored(y) if ignored is not Noted.note else noted.note(y)
+        return y + 1
+
+    torch._dynamo.config.ignore_logging_functions.add(ignored)
+    try:
+        check(fn, lambda x: x * 2 + 1, X, fullgraph=True)
+    finally:
+        torch._dynamo.config.ignore_logging_functions.discard(ignored)
+    assert Noted.calls == 0
+    burnish.compile(fn)(X)
+    assert Noted.calls == 1
+
+
+@pytest.mark.skipif(not hasattr(torch._dynamo, "patch_dynamo_config"), reason="this torch has no such context")
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_context_of_dynamos_settings_is_entered_and_left_on_every_call(breaks):
+    seen = []
+
+    @torch._dynamo.disable
+    def look():
+        seen.append(torch._dynamo.config.capture_scalar_outputs)
+
+    def fn(x):
+        with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=True):
+            y = x.sin()
+            if breaks:
+                look()
+        return y * 2
+
+    check(fn, lambda x: x.sin() * 2, X, fullgraph=not breaks)
+    assert seen == [True] * 3 * breaks and torch._dynamo.config.capture_scalar_outputs is False
+
+
+@pytest.mark.parametrize("name", ["disable_nested_graph_breaks", "dont_skip_tracing"])
+def test_a_function_under_such_a_context_is_part_of_the_graph(name):
+    decorator = getattr(torch._dynamo, name, None)
+    if decorator is None:
+        pytest.skip("this torch has no such decorator")
+    inner = decorator(lambda x: x.sin())
+    check(lambda x: inner(x) * 2, lambda x: x.sin() * 2, X, fullgraph=True)

@@ -79,6 +79,28 @@ def test_a_long_layer_is_one_call_each_way():
     assert nodes and max(nodes) < 30
 
 
+@pytest.mark.parametrize("computed", ["the state is zeros", "the state and the input are computed"])
+@pytest.mark.parametrize("name", ["GRU", "RNN", "RNN with ReLU", "LSTM with a projection"])
+def test_backward_reads_the_state_that_forward_read(name, computed):
+    """Autograd holds that memory, so nothing may write to it even where the values could be computed again."""
+    torch.manual_seed(0)
+    layer, head = LAYERS[name](), nn.LazyLinear(4)
+    head(layer(torch.zeros(2, 1, 4))[0])
+
+    def fn(x):
+        x = x if computed == "the state is zeros" else x.sin() + 1
+        return head(layer(x)[0][-1]).log_softmax(-1)[..., 1].sum()
+
+    weights = [*layer.parameters(), *head.parameters()]
+    with patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(fn, fullgraph=True)
+        for length in (3, 5, 4, 7, 2):
+            x = torch.randn(length, 1, 4)
+            for _ in range(2):
+                found = torch.autograd.grad(compiled(x), weights)
+                torch.testing.assert_close(found, torch.autograd.grad(fn(x), weights))
+
+
 def test_backward_of_a_layer_may_run_twice_and_weights_changed_between_are_an_error():
     model, x = nn.GRU(4, 6), torch.randn(5, 2, 4, requires_grad=True)
     with patch(never_slower=False, on_error="raise"):

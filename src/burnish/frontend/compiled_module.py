@@ -247,6 +247,12 @@ class Forward:
             return self.module(*args, **kwargs)
         return self.inside(*args, **kwargs)
 
+    def aot_compile(self, example_inputs: Any) -> Any:
+        """One graph that takes the module as its first argument, as ``torch.compile(model).forward.aot_compile``."""
+        from ..integrations import ahead_of_time  # few programs compile ahead of time
+
+        return ahead_of_time.of_module(self.module._orig_mod, self.module._options.fullgraph, example_inputs)
+
     def __getattr__(self, name: str) -> Any:
         if name == "inside":  # a copy that is not initialized yet
             raise AttributeError(name)

@@ -6,6 +6,7 @@
     torch._dynamo.reset(), torch.compiler.reset()                   both forget
     torch._dynamo.utils.counters["stats"]["unique_graphs"]          counts our graphs and breaks, too
     torch.compiler.save_cache_artifacts()        the cache on disk as bytes, and load_cache_artifacts takes them back
+    torch._logging.set_logs(graph_breaks=True)   shows our breaks, too: see `torch_logs`
 
 The functions of Dynamo are replaced once it is loaded, which happens elsewhere. Everything is put back by
 ``answer(False)``.
@@ -29,6 +30,7 @@ from ..cli import cache_archive
 from ..frontend import late_bound_api
 from ..frontend.live_programs import forget_all
 from ..runtime.disk.disk_cache import disk_cache
+from . import torch_logs
 from .after_import import after_import, forget
 
 DYNAMO = "torch._dynamo"
@@ -47,11 +49,14 @@ def answer(is_default: bool) -> None:
         _stop_counting = events.subscribe(count, COUNTED)
         for name, make in OF_COMPILER.items():
             replace(torch.compiler, name, make)
+        replace(torch._logging, "set_logs", torch_logs.after_set_logs)
+        torch_logs.follow()
         after_import(DYNAMO, replace_in_dynamo)
         return
     if _stop_counting is not None:
         _stop_counting()
     _stop_counting = None
+    torch_logs.stop()
     forget(DYNAMO)
     while _replaced:
         owner, name, original = _replaced.pop()
@@ -122,7 +127,12 @@ def _info() -> Any:
     return CacheInfo()
 
 
+def _load_compiled_function(original: Any) -> Any:
+    return importlib.import_module(f"{__package__}.ahead_of_time").loading(original)
+
+
 OF_COMPILER: dict[str, Callable[[Any], Any]] = {
+    "load_compiled_function": _load_compiled_function,
     "reset": _reset,
     "save_cache_artifacts": _save_cache_artifacts,
     "load_cache_artifacts": _load_cache_artifacts,

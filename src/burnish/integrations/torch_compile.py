@@ -27,6 +27,7 @@ import importlib
 import inspect
 import sys
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -139,6 +140,8 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
         compiled = late_bound_api.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
         if compiled is not model and isinstance(model, torch.nn.Module):
             compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning's replacement does
+        elif compiled is not model and isinstance(compiled, types.FunctionType):
+            compiled.aot_compile = functools.partial(compile_ahead, compiled, bool(kwargs.get("fullgraph")))
         return compiled
 
     # Set `__wrapped__` only if `further` has it: code that unwraps functions would bypass ours.
@@ -150,6 +153,13 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
     known = frozenset(signature.parameters)
     vars(compile).update({"__signature__": signature, MARK: compile, BEHIND: further})
     return compile
+
+
+def compile_ahead(compiled: Any, is_whole: bool, example_inputs: Any) -> Any:
+    """``torch.compile(fn).aot_compile(example_inputs)``"""
+    from . import ahead_of_time  # few programs compile ahead of time
+
+    return ahead_of_time.of_function(compiled, is_whole, example_inputs)
 
 
 def _is_ours(backend: Any) -> bool:

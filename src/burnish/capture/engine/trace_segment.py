@@ -102,6 +102,7 @@ def trace_on(
         program.options.backend.ahead()
     explain_miss(program, continuation, slots)
     marks_of_dynamo.adopt_substitutes()
+    tracer.unwanted = marks_of_dynamo.unwanted()
     started = time.perf_counter()
     for segment in continuation.segments:
         program.changing |= changed_numbers(segment.guards, slots)

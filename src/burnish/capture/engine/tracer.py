@@ -143,6 +143,8 @@ class Tracer(Machine):
         self.has_assertions = False
         framework_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
+        self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
+        self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}

@@ -3,6 +3,9 @@
     torch.compiler.allow_in_graph(fn)        a set of ids            one node of the graph, as burnish.allow_in_graph
     torch.compiler.nonstrict_trace(fn)       a set of ids            one node if there may be one graph only
     torch._dynamo.disallow_in_graph(fn)      a set of ids            a break
+    torch._dynamo.config.ignore_logging_functions                    not called
+    torch._dynamo.dont_skip_tracing and others                       a context that is entered and left after the graph
+    torch._dynamo.comptime.comptime          an object               its second function is called, as outside of Dynamo
     torch.compiler.substitute_in_graph(f)    a table of handlers     as burnish.substitute_in_graph
     torch._dynamo.error_on_graph_break(b)    a global of its own     whether a break is an error, inside its block
 
@@ -22,11 +25,15 @@ import torch
 
 from .. import breaks
 from ..interpreter.frames import MISSING
+from ..numbers.live_scalars import settled
 from ..pytorch import opaque_nodes
+from ..segments.effects import Effect
 from .builtin_functions import PYTHON_FUNCTIONS, substitute
+from .polyfills import marked_calls
 
 RULES = "torch._dynamo.trace_rules"
 POLYFILLS = "torch._dynamo.variables.functions"
+CONFIG = "torch._dynamo.config"
 FLAGS, FLAG = "torch._dynamo.utils", "_error_on_graph_break"
 
 STOPPING = frozenset(("graph_break", "skip_frame", "step_unsupported"))
@@ -41,12 +48,14 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     rules = sys.modules.get(RULES)
     if rules is None:
         return MISSING
-    place = function.__globals__.get("__name__"), function.__name__
-    if place == ("torch._dynamo.external_utils", "is_compiling"):
-        return m.call(torch.compiler.is_compiling, args, kwargs)
-    if place == ("torch._dynamo.mutation_guard", "tag"):
-        return None  # Dynamo, used in the same process, numbers new modules for guards of its own
+    if (function.__globals__.get("__name__") or "").startswith("torch._dynamo."):
+        handler = OF_DYNAMO.get((function.__globals__["__name__"], function.__qualname__))
+        answer = MISSING if handler is None else handler(m, function, args, kwargs)
+        if answer is not MISSING:
+            return answer
     number = id(function)
+    if m.unwanted and is_ignored(m, function, args):
+        return None
     if number in ids(rules, "_disallowed_callable_ids"):
         name = function.__qualname__
         if name in STOPPING:
@@ -58,6 +67,85 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if number in ids(rules, "_allowed_callable_ids") or number in ids(rules, "_leaf_function_ids"):
         return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), args, kwargs)
     return MISSING
+
+
+def refuse_builtin(m: Any, function: Any) -> None:
+    """A break if the program has disallowed this function of C code."""
+    rules = sys.modules.get(RULES)
+    if rules is not None and id(function) in ids(rules, "_disallowed_callable_ids"):
+        m.stop(breaks.DISABLED_CALL, f"{function.__name__} (torch._dynamo.disallow_in_graph)")
+
+
+# ---- Dynamo's own functions, called in compiled code
+
+
+def _is_compiling(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return m.call(torch.compiler.is_compiling, args, kwargs)
+
+
+def _number_module(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return None  # Dynamo, used in the same process, numbers new modules for guards of its own
+
+
+def _mark_nonstrict(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return m.call(marked_calls.nonstrict, args, kwargs)
+
+
+def call_nonstrict(m: Any, args: tuple, kwargs: dict) -> Any:
+    """A call of what ``nonstrict_trace`` has returned in compiled code."""
+    function, given, named = args
+    if not m.options.fullgraph or type(function) is not FunctionType or id(function) in m.heap.fresh:
+        return m.call(function, given, named)
+    return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), given, named)
+
+
+def _allow_in_graph(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """A mark that is put on in compiled code: the function is traced like any other."""
+    return args[0] if len(args) == 1 and not kwargs and callable(args[0]) else MISSING
+
+
+def _ask_for_break(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.GRAPH_BREAK_REQUEST, function.__qualname__)
+
+
+def _make_patch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """``with torch._dynamo.patch_dynamo_config(name=value)``: one context for all runs."""
+    given = [settled(value) for value in args]
+    made = m.plainly(function, *given, **{name: settled(value) for name, value in kwargs.items()})
+    return m.heap.admit(made, m.heap.sources.pin(made))
+
+
+def _switch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """Entering or leaving a context of Dynamo's settings, which no graph reads: it happens after the graph."""
+    m.effects.append(Effect.of(m, function, args))
+    return m.plainly(function, *args)
+
+
+DECORATORS = "torch._dynamo.decorators"
+OF_DYNAMO: dict[tuple[str, str], Callable[..., Any]] = {
+    ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
+    ("torch._dynamo.mutation_guard", "GenerationTracker.tag"): _number_module,
+    ("torch._dynamo.comptime", "_Comptime.graph_break"): _ask_for_break,
+    (DECORATORS, "nonstrict_trace"): _mark_nonstrict,
+    (DECORATORS, "allow_in_graph"): _allow_in_graph,
+    (DECORATORS, "patch_dynamo_config"): _make_patch,
+    (DECORATORS, "DynamoConfigPatchProxy.__enter__"): _switch,
+    (DECORATORS, "DynamoConfigPatchProxy.__exit__"): _switch,
+}
+
+
+# ---- functions that the program wants to be left out
+
+
+def unwanted() -> frozenset[Any]:
+    """``torch._dynamo.config.ignore_logging_functions``."""
+    ignored = getattr(sys.modules.get(CONFIG), "ignore_logging_functions", None)
+    return frozenset(ignored) if ignored else frozenset()
+
+
+def is_ignored(m: Any, function: FunctionType, args: tuple) -> bool:
+    """Whether the function is left out, also as the method of the object that it is called for."""
+    return function in m.unwanted or bool(args) and MethodType(function, args[0]) in m.unwanted
 
 
 def ids(rules: Any, name: str) -> Any:
@@ -80,6 +168,9 @@ def adopt_substitutes() -> None:
         if not (polyfill.__module__ or "").startswith("torch."):
             substitute(original, polyfill)
     _adopted[0] = len(handlers)
+
+
+PYTHON_FUNCTIONS[marked_calls.call_marked] = call_nonstrict
 
 
 # ---- torch.compile inside compiled code

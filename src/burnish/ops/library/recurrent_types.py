@@ -74,6 +74,7 @@ record("aten.mkldnn_rnn_layer.default").notes["run"] = lambda node: (
 
 RECURRENT = record("recurrent")
 RECURRENT_BACKWARD = record("recurrent_backward")
+RECURRENT_BACKWARD.notes["reads_forward_memory"] = True  # through the ticket, in which autograd holds the tensors
 
 
 @shape("recurrent")

@@ -72,6 +72,14 @@ class RecomputeChooser:
             for shown in with_sources(value)
         }
         self.read_as_stored.update(shown for value in [*at_the_end, *made_for] for shown in with_sources(value))
+        self.in_forward_memory = {
+            shown
+            for node in late
+            if node.op.notes.get("reads_forward_memory")
+            for value in node.operands
+            for shown in with_sources(value)
+        }
+        """Values that a late node reads in the very memory that an early node has read."""
         self.stored = self.stored_anyway()
         self.known: dict[Value, frozenset[Value] | None] = {}
         self.asked_again: set[Node] = set()
@@ -137,7 +145,7 @@ class RecomputeChooser:
                 value = heapq.heappop(waiting)[2] if waiting else later.pop(0)
                 if (
                     value.node is not None
-                    and (value.node in self.asked_again or self.is_computed_again(value, seen))
+                    and self.is_computed_again(value, seen)
                     and (is_always_again(value.node) or fuel.allows("rematerialize", value.node, "it runs again"))
                 ):
                     again.add(value.node)
@@ -174,7 +182,9 @@ class RecomputeChooser:
     def is_computed_again(self, value: Value, seen: set[Value]) -> bool:
         node = value.node
         assert node is not None
-        if is_always_again(node):
+        if value in self.in_forward_memory:
+            return node.op is VIEW  # of the same memory again
+        if is_always_again(node) or node in self.asked_again:
             return True
         if value in self.read_as_stored and value in self.stored:
             return False

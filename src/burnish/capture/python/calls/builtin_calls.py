@@ -26,7 +26,7 @@ from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import recorder_fast_path, torch_switches
-from .. import builtin_functions, context_variables, object_builtins, random_objects
+from .. import builtin_functions, context_variables, marks_of_dynamo, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
 from ..methods import method_dispatch
 from .native_calls import native, pure
@@ -73,6 +73,8 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         answer = handler(m, args, kwargs)
         if answer is not MISSING:
             return answer
+    if marks_of_dynamo.RULES in sys.modules:
+        marks_of_dynamo.refuse_builtin(m, function)
     answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
@@ -94,14 +96,12 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         if is_pure_module(function.__module__) or function in builtin_functions.PURE:
             return pure(m, function, args, kwargs)
         return call_twin(m, function, args, kwargs)
-    if kind is random.Random:
-        answer = random_objects.call_method(m, owner, function.__name__, args, kwargs)
-        if answer is not MISSING:
-            return answer
+    rule = METHODS_OF.get(kind)
+    answer = MISSING if rule is None else rule(m, owner, function, args, kwargs)
+    if answer is not MISSING:
+        return answer
     if isinstance(owner, Live):
         return native(m, getattr(owner.settle(), function.__name__), args, kwargs)
-    if kind is ContextVar and m.options.keeps_blocks:
-        return context_variables.call(m, owner, function, args, kwargs)
     return method_dispatch.call_method(m, owner, function.__name__, args, kwargs, function)
 
 
@@ -112,6 +112,13 @@ def call_twin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) 
     if type(twin) is not BuiltinFunctionType or twin is function:
         return m.stop(breaks.OPAQUE_CALL, f"call of {module}.{function.__qualname__}")
     return call_builtin(m, twin, args, kwargs)
+
+
+def _call_of_generator(m: Any, owner: Any, method: Any, args: tuple, kwargs: dict) -> Any:
+    return random_objects.call_method(m, owner, method.__name__, args, kwargs)
+
+
+METHODS_OF: dict[type, Any] = {random.Random: _call_of_generator, ContextVar: context_variables.call}
 
 
 def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:

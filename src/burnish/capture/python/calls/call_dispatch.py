@@ -71,7 +71,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
         return scripted_functions.call(m, function, args, kwargs)
     method = special_method(m, function, "__call__")
-    if isinstance(method, MethodType):
+    if isinstance(method, (MethodType, FunctionType)):  # a function, if it is a static method
         return call(m, method, args, kwargs)
     if method is MISSING:
         return m.plainly(function, *args, **kwargs)  # which raises the error

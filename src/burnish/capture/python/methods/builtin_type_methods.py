@@ -123,7 +123,19 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
         return dict_of_keys(m, owner, args, kwargs, method)
     if name == "__init__" and id(owner) in m.heap.fresh:
         return m.plainly(method, *args, **kwargs)  # which checks the arguments, and does no more
+    home = next((base for base in owner.__mro__ if name in base.__dict__), type)
+    if home.__module__.partition(".")[0] not in PURE_HOMES or home.__module__ == "datetime" and name in ASKS_THE_SYSTEM:
+        return m.stop(breaks.OPAQUE_CALL, f"call of {home.__module__}.{home.__qualname__}.{name}")
     return pure_method(m, owner, name, args, kwargs, method)
+
+
+PURE_HOMES = frozenset(
+    "builtins abc collections datetime decimal enum fractions functools itertools numpy torch types typing".split()
+)
+"""Packages of classes with class methods in C that only compute with their arguments."""
+
+ASKS_THE_SYSTEM = frozenset("now utcnow today fromtimestamp".split())
+"""Class methods of dates that read the clock or the local time zone."""
 
 
 def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:

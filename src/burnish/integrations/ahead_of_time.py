@@ -1,0 +1,83 @@
+"""``torch.compile(...).aot_compile(...)`` and ``torch.compiler.load_compiled_function``, by exported graphs in files.
+
+compiled = torch.compile(fn, fullgraph=True).aot_compile(((x, y), {}))
+compiled.save_compiled_function("fn.pt")
+torch.compiler.load_compiled_function(open("fn.pt", "rb"))(x, y)
+
+compiled = torch.compile(model, fullgraph=True).forward.aot_compile(((x,), {}))
+compiled(model, x)                   # its parameters and buffers are inputs of the graph
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UserError
+from ..export import entry_points
+
+Example = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+class CompiledAhead:
+    """What ``aot_compile`` returns."""
+
+    def __init__(self, exported: Any, example: Example | None = None):
+        self.exported, self.example = exported, example
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = graph_inputs(args, kwargs)
+        return self.exported(*args, **kwargs)
+
+    def save_compiled_function(self, path: Any, external_data: Any = None) -> None:
+        """``external_data``: accepted for torch's sake. What the function holds is in the file."""
+        args, kwargs = self.example or ((), {})
+        entry_points.save(self.exported, path, args, kwargs)
+
+    def disable_guard_check(self) -> None:
+        """Does nothing: inputs of another kind are always refused."""
+
+
+def of_function(function: Any, is_whole: bool, example_inputs: Example) -> CompiledAhead:
+    """``is_whole``: whether ``fullgraph=True`` was asked for."""
+    if not is_whole:
+        raise UserError("aot_compile makes one graph: use torch.compile(fullgraph=True), which says what prevents it.")
+    args, kwargs = example_inputs
+    return CompiledAhead(entry_points.export(function, tuple(args), kwargs), (tuple(args), dict(kwargs)))
+
+
+def of_module(module: torch.nn.Module, is_whole: bool, example_inputs: Example) -> CompiledAhead:
+    def forward(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+        return torch.func.functional_call(module, state, tuple(args), dict(kwargs))
+
+    forward.__qualname__ = f"{type(module).__qualname__}.forward"
+    args, kwargs = example_inputs
+    return of_function(forward, is_whole, graph_inputs((module, *args), kwargs))
+
+
+def graph_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A module as the first argument stands for its parameters and buffers."""
+    if not args or not isinstance(args[0], torch.nn.Module):
+        return args, dict(kwargs)
+    state = {**dict(args[0].named_parameters()), **dict(args[0].named_buffers())}
+    return (state, args[1:], dict(kwargs)), {}
+
+
+def loading(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``load_compiled_function``, which also reads what ``save_compiled_function`` above wrote."""
+
+    def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
+        data = file.read()
+        if not data.startswith(b"PK"):
+            return original(io.BytesIO(data), f_globals=f_globals, external_data=external_data)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "compiled"
+            path.write_bytes(data)
+            return CompiledAhead(entry_points.load(path))
+
+    return load_compiled_function
