@@ -18,6 +18,7 @@ import itertools
 import math
 import operator
 import os
+import pickle
 import re
 import sys
 import time
@@ -258,6 +259,28 @@ def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
+def _pickled(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Numbers and strings in at most one container, as libraries make keys of keyword arguments."""
+    if len(args) != 1 or kwargs:
+        return MISSING
+    value = args[0]
+    kind = type(value)
+    leaves = (*value.keys(), *value.values()) if kind is dict else value if kind in (list, tuple) else args
+    if not all(type(leaf) in PICKLED_BY_VALUE or isinstance(leaf, Live) for leaf in leaves):
+        return MISSING
+    prepare_native_reads.settle_all(m, args)
+    m.heap.expose(args)
+    settled = prepare_native_reads.settled
+    if kind is dict:
+        plain: Any = {settled(key): settled(part) for key, part in value.items()}
+    else:
+        plain = kind(map(settled, value)) if kind in (list, tuple) else settled(value)
+    return m.plainly(pickle.dumps, plain)
+
+
+PICKLED_BY_VALUE = frozenset((int, float, bool, str, bytes, type(None)))
+
+
 def _class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.OPAQUE_CALL, "a class statement")
 
@@ -287,6 +310,7 @@ BUILTINS: dict[Any, Callable] = {
     functools.reduce: _reduce,
     itertools.chain.from_iterable: _chain_from_iterable,
     itertools.tee: _tee,
+    pickle.dumps: _pickled,
     time.time: _clock,
     time.perf_counter: _clock,
     callable: _callable,
