@@ -71,8 +71,14 @@ def is_kept_from_dynamo(marks: dict) -> bool:
     return (
         isinstance(inside, FunctionType)
         and inside.__module__.startswith("torch.optim.")
-        and inside.__name__.startswith(("_init_group", "_fused_"))
+        and (inside.__name__.startswith(("_init_group", "_fused_")) or _is_step_kept_from_dynamo(inside, marks))
     )
+
+
+def _is_step_kept_from_dynamo(inside: FunctionType, marks: dict) -> bool:
+    """A user may exclude the step of an optimizer as well, so the reason that Dynamo gives decides."""
+    reason = marks.get("_torchdynamo_disable_msg") or ""
+    return inside.__name__ == "step" and reason.endswith("step not supported")
 
 
 def _code_inside(function: Callable, name: str) -> CodeType | None:
