@@ -188,3 +188,66 @@ def test_a_number_that_is_compared_for_another_reason_is_a_number():
         return x + total, type(total) is bool, 2 if x.max().item() > 0 else 3
 
     return fn, [(torch.full((2,), value),) for value in (0.0, 1.0, -1.0, 2.0)]
+
+
+@program
+def test_assertions_of_a_training_step_that_writes_to_its_weights():
+    layer = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+
+    def fn(x):
+        loss = torch.distributions.Normal(layer(x), x.exp()).log_prob(x).mean()
+        assert x.sum() > 0, "nothing"
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x, bad = torch.rand(4, 3), torch.full((4, 3), float("nan"))
+    gradients = [parameter.grad for parameter in layer.parameters()]
+    return fn, [(x,), (x + 1,), (x + 2,), (-x,), (x,), (bad,), (x,)], list(layer.parameters()), gradients
+
+
+@program
+def test_an_assertion_after_a_write_to_an_argument_keeps_the_write():
+    def fn(x):
+        x.add_(1)
+        assert x.sum() > 0, "nothing"
+        return x * 2
+
+    return fn, [(torch.ones(2),), (torch.ones(2),), (-torch.ones(2) * 3,), (torch.ones(2),)]
+
+
+def test_assertion_that_fails_leaves_weights_and_gradients_as_eager_does():
+    def world(compiler):
+        torch.manual_seed(0)
+        layer = nn.Linear(600, 600)  # of more than a megabyte
+        optimizer = torch.optim.Adam(layer.parameters())
+
+        def fn(x):
+            loss = torch.distributions.Normal(layer(x), 1.0).log_prob(x).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        compiled, seen = compiler(fn), []
+        x = torch.rand(4, 600)
+        for given in (x, x, x, x * float("nan"), x):
+            try:
+                seen.append(compiled(given))
+            except ValueError as error:
+                seen.append(str(error)[:60])
+            seen += [p.detach().clone() for p in layer.parameters()]
+            seen += [p.grad.clone() for p in layer.parameters()]
+            seen += [state["step"] for state in optimizer.state.values()]
+        return seen, compiled
+
+    expected, _ = world(lambda fn: fn)
+    for backend in ("burnish", "eager"):
+        found, compiled = world(lambda fn, backend=backend: burnish.compile(fn, backend=backend))
+        torch.testing.assert_close(
+            [v for v in found if type(v) is not str], [v for v in expected if type(v) is not str]
+        )
+        assert [v for v in found if type(v) is str] == [v for v in expected if type(v) is str] != []
+        assert burnish.was_compiled(compiled)

@@ -1,6 +1,7 @@
 """Copies: shallow and deep, of containers and objects, of tensors, with hooks."""
 
 import copy
+import pickle
 
 import torch
 
@@ -300,3 +301,23 @@ def test_copies_of_objects_with_state_besides_attributes():
         return x * float(a), a.unit, b, b.title, c, c.title, named
 
     return fn, ordinary
+
+
+@program
+def test_pickled_keyword_arguments_are_a_key():
+    cache = {}
+
+    def remember(**options):
+        key = pickle.dumps(options)
+        if key not in cache:
+            cache[key] = len(cache)
+        return cache[key]
+
+    def fn(x, scale, name):
+        return x * remember(scale=scale, name=name, flag=True) + remember(), pickle.dumps([scale, None])
+
+    return (
+        fn,
+        [(torch.ones(3), 2, "a"), (torch.ones(3), 3, "a"), (torch.ones(3), 2, "b"), (torch.ones(3), 2, "a")],
+        cache,
+    )

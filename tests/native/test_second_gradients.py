@@ -82,3 +82,36 @@ def test_what_results_depend_on_and_is_overwritten_is_lost():
         if call:
             with pytest.raises(RuntimeError, match="writes to its inputs"):
                 torch.autograd.grad(out.sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("is_twice", [False, True])
+def test_input_that_another_input_was_computed_from(is_twice):
+    """Both parts read x. The gradient of x in the second one does not include what flows through the first."""
+
+    def fn(x, weight):
+        hidden = x * weight.exp()
+        burnish.graph_break()
+        (gradient,) = torch.autograd.grad((hidden.sin() + x).sum(), x, create_graph=is_twice)
+        return gradient
+
+    x, weight = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    expected = weight.detach().exp() * (x * weight.exp()).detach().cos() + 1
+    compiled = burnish.compile(fn, options={"never_slower": False})
+    for _ in range(3):
+        found = compiled(x, weight)
+        torch.testing.assert_close(found.detach(), expected)
+        assert found.requires_grad == is_twice
+        if is_twice:
+            (second,) = torch.autograd.grad(found.sum(), weight)
+            factor = weight.detach().exp()
+            inner = x.detach() * factor
+            torch.testing.assert_close(second, factor * inner.cos() - factor * inner * inner.sin())
+
+
+def test_many_gradients_of_an_input_that_another_input_was_computed_from():
+    first, second = (burnish.compile(fn, options={"never_slower": False}) for fn in (torch.mul, torch.add))
+    x, weight = torch.randn(3, requires_grad=True), torch.randn(3)
+    for _ in range(3):
+        out = second(first(x, weight), x)
+        (found,) = torch.autograd.grad(out, x, torch.eye(3), is_grads_batched=True)
+        torch.testing.assert_close(found, torch.diag(weight + 1))

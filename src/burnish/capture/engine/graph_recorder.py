@@ -22,6 +22,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
@@ -61,6 +62,14 @@ def _named(value: Any) -> Any:
 
 GIVEN_BY_VALUE = frozenset((int, float, complex, str))
 """Torch reads objects of classes that derive from these past the methods of the classes."""
+
+
+def may_write(call: Call) -> bool:
+    """Whether a call may change an older tensor: in place, or as a function that is not torch's."""
+    target = call.target
+    if isinstance(target, str) or torch_call_roles.writes(target, call.kwargs):
+        return torch_call_roles.writes(target, call.kwargs)
+    return not is_of_torch(target) or str(getattr(target, "__module__", "")).startswith("burnish.")
 
 
 class Recorder(TorchFunctionMode):
@@ -358,6 +367,15 @@ class Recorder(TorchFunctionMode):
 
     def changes_before(self, position: int) -> bool:
         return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[:position])
+
+    def assertions(self) -> list[int]:
+        """The positions of assertions about tensors."""
+        return [at for at, call in enumerate(self.calls) if call.target is torch._assert_async]
+
+    def writes_before_assertion(self) -> bool:
+        """Whether an input may have been written when an assertion fails: the graph could not run again."""
+        before = self.calls[: max(self.assertions(), default=0)]
+        return bool(self.written_inputs()) and any(map(may_write, before))
 
     def written_inputs(self) -> list[Handle]:
         written = {

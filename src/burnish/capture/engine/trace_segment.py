@@ -237,8 +237,8 @@ def finish_trace(
         # Its guards are on what the interpreted part of a rule has read. The next trace leaves the rule to the graph.
         program.native_rules.update(tracer.subclasses.native)
         return
-    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.written_inputs():
-        program.keeps_assertions = False  # a graph that writes to its inputs cannot be run again to raise them
+    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
+        program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them
         return
     has_symbols = tracer.symbolic_sizes is not None and bool(tracer.symbolic_sizes.symbols.hints)
     # With symbolic sizes it serves a size that differs from those before, and the next call may be the last.

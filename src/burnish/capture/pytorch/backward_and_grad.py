@@ -42,12 +42,13 @@ TAKES_TABLES = "dict[" in str(inspect.signature(torch.autograd.grad).parameters[
 class Field:
     """The ``.grad`` of one tensor from outside."""
 
-    __slots__ = ("before", "origin", "written")
+    __slots__ = ("before", "calls_before", "origin", "written")
 
     def __init__(self, origin: Origin, before: Any):
         self.origin = origin
         self.before = before  # the value the segment found there; MISSING if it did not look
         self.written = False
+        self.calls_before = 0  # how many calls were recorded when it was first written
 
 
 class Gradients:
@@ -82,7 +83,9 @@ class Gradients:
             self.made_here[id(tensor)] = tensor
             return
         m.heap.identity_matters.add(torch.Tensor)
-        self.fields.setdefault(id(tensor), Field(origin, MISSING)).written = True
+        field = self.fields.setdefault(id(tensor), Field(origin, MISSING))
+        if not field.written:
+            field.written, field.calls_before = True, len(m.recorder.calls)
 
     def changed(self) -> list[tuple[Origin, Any]]:
         """The tensors from outside with a new object in ``.grad``, and that object."""
@@ -106,14 +109,21 @@ class Gradients:
         """The values that own a gradient which the program drops without having used it (``zero_grad``).
 
         Only if the graph writes to its inputs. Other graphs that fail run again as plain Python, from the state before
-        the call, which must be unchanged.
+        the call, which must be unchanged. So must the gradients that are dropped after an assertion.
         """
         m = self.m
+        may_fail_at = min(m.recorder.assertions(), default=len(m.recorder.calls))
         places = {id(source): i for i, source in enumerate(values)}
         found = []
         for origin, _ in self.changed():
-            before = self.fields[id(origin.obj)].before
-            if before is MISSING or before is None or id(origin.source) not in places:
+            field = self.fields[id(origin.obj)]
+            before = field.before
+            if (
+                field.calls_before > may_fail_at
+                or before is MISSING
+                or before is None
+                or id(origin.source) not in places
+            ):
                 continue
             old = m.heap.origin_of(before)
             if old is not None and id(old.source) not in places and id(old.source) not in m.recorder.input_of:

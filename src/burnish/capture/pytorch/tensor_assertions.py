@@ -9,9 +9,9 @@ If the assertion holds, the graph gets a check, and the trace continues. If the 
 outside has changed yet, so the segment runs again as plain Python, which raises the user's AssertionError at its line
 (see ``engine.Program.rerun``). The same applies to any ``if`` with one side that only raises.
 
-It does not apply if the graph writes to its inputs: it cannot run again. The trace is then dropped, and the next one
-ends at the assertion as at any other branch on data. Nor does it apply on devices where a failed check ends the
-process.
+It does not apply if the graph may write to its inputs before the check: it cannot run again. The trace is then dropped,
+and the next one ends at the assertion as at any other branch on data. Nor does it apply on devices where a failed check
+ends the process.
 """
 
 from __future__ import annotations

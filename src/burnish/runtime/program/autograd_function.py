@@ -21,6 +21,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 
 from .aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
 from .program import is_laid_out, restrided
+from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 
 TWICE = (
@@ -121,20 +122,6 @@ class GradientSource(Protocol):
     ) -> list[Any]: ...
 
 
-def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:
-    """A second run, which draws the same random numbers and leaves the inputs as they are. `drawn`: torch's random
-    state before the first run."""
-    given = [x.detach().clone() if k in written else x for k, x in enumerate(inputs)] if written else inputs
-    if drawn is None:
-        return eager(*given)
-    now = torch.get_rng_state()
-    torch.set_rng_state(drawn)
-    try:
-        return eager(*given)
-    finally:
-        torch.set_rng_state(now)
-
-
 def check_twice(layout: GradientLayout, kind: str) -> None:
     """Raises RuntimeError if a graph cannot run a second time, for gradients of this kind."""
     if layout.why_not_twice is not None:
@@ -228,12 +215,13 @@ class Differentiable:
         layout = self.layout
         check_twice(layout, kind)
         with torch.enable_grad():
+            inputs = apart(inputs)
             outputs = run_again(self.eager, inputs, layout.written, drawn)
             made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
             shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
             made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
             pairs = [(made[k], tangents[k]) for k in layout.flows if tangents[k] is not None]
-            wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+            wanted = list(filter(needs_gradient, inputs))
             found = iter(
                 torch.autograd.grad(
                     [out for out, _ in pairs],
@@ -243,7 +231,7 @@ class Differentiable:
                     create_graph=create_graph,
                 )
             )
-        return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
+        return [next(found) if needs_gradient(x) else None for x in inputs]
 
 
 class SymbolicDifferentiable(Differentiable):

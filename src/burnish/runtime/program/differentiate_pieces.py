@@ -21,7 +21,8 @@ import torch
 from ...concurrency.compute_once import once
 from ...tensors.autograd_pieces import Edge, Pieces, edge_of, find_pieces
 from .aliased_gradients import Shown
-from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice, run_again
+from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 
 
@@ -305,8 +306,7 @@ class EagerPieces:
         drawn: torch.Tensor | None,
     ):
         with torch.enable_grad():
-            # Views: an input may have been computed from another one, whose gradient must not go through it.
-            self.inputs = [x.view_as(x) if needs_gradient(x) else x for x in inputs]
+            self.inputs = apart(inputs)
             made = run_again(step.eager, self.inputs, written, drawn)
         bases = {view.input: made[k]._base for k, view in outputs.views.items()}
         places = [k for k in range(outputs.outputs) if k not in outputs.shown and k not in outputs.views]
@@ -362,7 +362,3 @@ def taker(port: int, edge: Edge, taken: dict[int, Any]) -> Callable[[tuple], tup
         return tuple(None if k == edge[1] else x for k, x in enumerate(gradients))
 
     return take
-
-
-def needs_gradient(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.requires_grad

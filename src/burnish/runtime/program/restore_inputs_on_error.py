@@ -164,7 +164,8 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
     """For a graph that runs in the program's order: when it raises, its inputs are restored or the error is marked."""
     call = restoring_flags(gm, call)
     written = request_of(gm).written_inputs
-    if not written and not any(name_of(node) in DATA for node in gm.graph.nodes):
+    is_counted = not any(name_of(node) in DATA for node in gm.graph.nodes)
+    if not written and is_counted:
         return call
     early, may_raise = written_before_failing(gm, written)
     late = [k for k in written if k not in early]
@@ -185,16 +186,17 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(call)
     def restored(*inputs: Any) -> Any:
-        before = [versions(inputs[k]) for k in late]
         kept = copies([inputs[k] for k in early])
+        watched = late if kept is not None else [*early, *late]
+        before = [versions(inputs[k]) for k in watched]
         try:
             return call(*inputs)
         except BaseException as error:
-            if kept is None or any(
-                seen is None or versions(inputs[k]) != seen for k, seen in zip(late, before, strict=True)
+            if (kept is None and not is_counted) or any(
+                seen is None or versions(inputs[k]) != seen for k, seen in zip(watched, before, strict=True)
             ):
                 half_done(error)
-            else:
+            elif kept is not None:
                 for k, (copy, version) in zip(early, kept, strict=True):
                     restore(inputs[k], copy, version)
             raise
