@@ -9,6 +9,7 @@ what it has registered for its end is called. All programs of a server have the 
 addresses, so they cannot show that something is found again by another process.
 """
 
+import gc
 import json
 import os
 import select
@@ -51,7 +52,10 @@ class ProgramServer:
 
 def next_program(prepare: str) -> str | None:
     """Serves until its input ends, and returns None. In each forked process it returns the program to run there."""
+    gc.disable()  # nothing that is imported becomes garbage, and programs need not go through it
     exec(prepare, {})
+    gc.freeze()
+    gc.enable()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in requests:

@@ -15,7 +15,7 @@ from . import settings
 from .api import compile, disable, profile, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
-from .export.entry_points import export, load, save
+from .export.export_save_load import export, load, save
 from .frontend.compiled_module import compile_, was_compiled
 from .frontend.marks import (
     allow_in_graph,

@@ -1,4 +1,7 @@
-"""The tutorials' benchmarks in small, generation with a static cache, and the shares of memory's speed."""
+"""The tutorials' benchmarks in small, generation with a static cache, and the shares of memory's speed.
+
+Lightning's is in tests/integrations/with_lightning_trainer.py, where importing Lightning reaches no other test.
+"""
 
 import json
 import math
@@ -25,13 +28,6 @@ def test_densenet_gives_ten_calls_and_ten_later_ones(part):
     eager, burnish = (tutorials.MEASURES[part](who, "cpu", True, 2) for who in (EAGER, BURNISH))
     assert len(eager["ten"]) == len(burnish["later"]) == CALLS and burnish["first"] > 0
     assert burnish["size"] == pytest.approx(eager["size"], rel=1e-4)
-
-
-def test_lightning_gives_a_time_for_each_batch():
-    pytest.importorskip("lightning")
-    found = tutorials.lightning(EAGER, "cpu", True, 3)
-    assert len(found["ten"]) == len(found["later"]) == CALLS and found["size"] is None
-    assert found["first"] > 0 and min(found["ten"]) > 0
 
 
 def test_iterations_are_timed_by_events_where_there_is_a_gpu(monkeypatch):

@@ -12,6 +12,7 @@ page may change torch as it likes, and importing takes longer than most pages.
 
 import argparse
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -30,7 +31,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--import", dest="first", default="burnish", help="what is imported before")
     parser.add_argument("--into", type=Path, help="a directory for what pages write, and for what happened")
     chosen = parser.parse_args(arguments)
+    gc.disable()  # nothing that is imported becomes garbage, and pages need not go through it
     importlib.import_module(chosen.first)
+    gc.freeze()
+    gc.enable()
     with tempfile.TemporaryDirectory() as scratch:
         told = [run_apart(page.resolve(), (chosen.into or Path(scratch)).resolve()) for page in chosen.pages]
     if chosen.into is None:

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+from bench.contestants import contestant_of
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import burnish
+from bench import tutorials
 from burnish import events
 from burnish.integrations.lightning import BurnishCallback, EagerComparison
 
@@ -548,3 +550,9 @@ def test_comparison_times_both_and_leaves_the_training_as_it_is(tmp_path):
     assert "eagerly and" in said[-1]
     with pytest.raises(ValueError, match="leaves nothing"):
         EagerComparison(block=3, skip=3)
+
+
+def test_the_benchmark_of_the_tutorial_has_a_time_for_each_batch():
+    found = tutorials.lightning(contestant_of("eager"), "cpu", True, 3)
+    assert len(found["ten"]) == len(found["later"]) == tutorials.CALLS and found["size"] is None
+    assert found["first"] > 0 and min(found["ten"]) > 0

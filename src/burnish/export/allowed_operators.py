@@ -74,23 +74,10 @@ NEVER = READS | STATE | {"as_subclass", "_make_wrapper_subclass", "backward", "i
 """They return Python values, or change a tensor as an object: no exported graph contains them."""
 
 TYPES = frozenset(
-    (
-        "Tensor",
-        "int",
-        "bool",
-        "float",
-        "complex",
-        "number",
-        "Device",
-        "Generator",
-        "List[int]",
-        "List[Tensor]",
-        "List[bool]",
-        "List[float]",
-        "List[number]",
-        "List[complex]",
-        "List[Optional[Tensor]]",
-    )
+    """
+    Tensor int bool float complex number Device Generator List[int] List[Tensor] List[bool] List[float] List[number]
+    List[complex] List[Optional[Tensor]]
+""".split()
 )
 WORDS = frozenset(
     """

@@ -86,7 +86,7 @@ class Exported(ExportedGraph):
 
 
 def exported_program(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Exported:
-    """See ``entry_points.export``."""
+    """See ``export_save_load.export``."""
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
     leaves, nesting = pytree.tree_flatten((args, kwargs))

@@ -20,7 +20,7 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported, UserError
-from ..export.entry_points import export as export_graph
+from ..export.export_save_load import export as export_graph
 from ..export.exported_graph import TensorInput
 from ..export.exported_program import Exported
 from ..export.trace_whole_call import same_fixed

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..tensors.tensor_types import NumberType
+from .indexing.index_types import SCATTERS
 from .operator_record import record, wrapped_dim
 
 
@@ -62,19 +63,7 @@ def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Co
 # -- errors from an index ----------------------------------------------------------------------------------------------
 
 
-@check(
-    "aten.index_select.default",
-    "aten.gather.default",
-    "aten.scatter.src",
-    "aten.scatter.value",
-    "aten.scatter.reduce",
-    "aten.scatter.value_reduce",
-    "aten.scatter_add.default",
-    "aten.scatter_reduce.two",
-    "aten.index_add.default",
-    "aten.index_copy.default",
-    "aten.index_reduce.default",
-)
+@check("aten.index_select.default", "aten.gather.default", *SCATTERS)
 def along_a_dimension(x: Any, dim: int, index: Any, *_: object, **__: object) -> Conditions:
     return (InRange(index, 0, x.shape[wrapped_dim(dim, x.ndim)] if x.ndim else 1),)
 

@@ -184,17 +184,14 @@ def masked_scatter(x: TensorType, mask: TensorType, source: TensorType) -> Tenso
     return fresh(x, broadcast_shape([x.shape, mask.shape]))
 
 
-@shape(
-    "aten.scatter.src",
-    "aten.scatter.value",
-    "aten.scatter.reduce",
-    "aten.scatter.value_reduce",
-    "aten.scatter_add.default",
-    "aten.scatter_reduce.two",
-    "aten.index_add.default",
-    "aten.index_copy.default",
-    "aten.index_reduce.default",
-)
+SCATTERS = """
+    aten.scatter.src aten.scatter.value aten.scatter.reduce aten.scatter.value_reduce aten.scatter_add.default
+    aten.scatter_reduce.two aten.index_add.default aten.index_copy.default aten.index_reduce.default
+""".split()
+"""They write along one dimension, at the places that an index has."""
+
+
+@shape(*SCATTERS)
 def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
     return fresh(x, x.shape)
 
