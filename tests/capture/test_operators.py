@@ -1,5 +1,6 @@
 """Operator overloads: forward, reflected, in place, containers' protocols, comparison, hashing, calls from C."""
 
+import bisect
 import collections
 import heapq
 import operator
@@ -749,6 +750,13 @@ class Index:
         return self.n
 
 
+class Odd(int):
+    """A subclass of int is an index by itself."""
+
+    def __index__(self):
+        return 7
+
+
 class Ratio:
     def __init__(self, n):
         self.n = n
@@ -794,6 +802,11 @@ def test_objects_with_their_own_index_are_places_and_counts():
         items[Index(1) : Index(2)] = [7, 7]
         del items[Index(0)]
         items *= Index(2)
+        items.__setitem__(Index(1), 5)
+        items.__setitem__(slice(2, 3), (n for n in (6, 6)))
+        items.__delitem__(Index(0))
+        items[Odd(1)] = items[Odd(0)]
+        found += [operator.index(Index(3)), operator.index(Odd(3))]
         found += ["ab" * Index(2), Index(2) * (1,), [1] * Index(3), same is items, range(Index(1), Index(3))]
         refused = errors_of(
             (
@@ -873,3 +886,18 @@ def test_class_with_inequality_alone():
         return x + 1, one != two, one == two, plain != one, one != plain, [one] != [two], one == one
 
     return fn, lambda i: (torch.randn(3), i)
+
+
+@program(breaks=0)
+def test_objects_that_are_no_sequences_refuse_to_be_searched():
+    class OnlyLength:
+        def __len__(self):
+            return 2
+
+    def fn(x):
+        found = errors_of(
+            (lambda: bisect.insort(object(), 1), lambda: bisect.insort_left(3, 1), lambda: OnlyLength()[0])
+        )
+        return x + 1, [text.partition(" at 0x")[0] for text in found]
+
+    return fn, ordinary

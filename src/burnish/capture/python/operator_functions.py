@@ -12,7 +12,8 @@ from types import FunctionType
 from typing import Any
 
 from ..interpreter.frames import MISSING
-from .operators import binary_operators, iteration, truth_and_identity
+from ..numbers.live_scalars import Live
+from .operators import binary_operators, iteration, subscripts, truth_and_identity
 from .polyfills import container_polyfills, operator_polyfills
 
 
@@ -41,6 +42,14 @@ def _length_hint(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(operator.length_hint, *args, **kwargs) if is_native else MISSING
 
 
+def _index(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 1 and isinstance(args[0], int) and not isinstance(args[0], Live):
+        return m.plainly(int.__index__, args[0])  # a subclass is not asked
+    if len(args) != 1 or kwargs or not subscripts.indexes_in_python(m, args[0]) or type(args[0]) is slice:
+        return MISSING
+    return m.call(container_polyfills.index_of_part, args, {})
+
+
 def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or kwargs or not iteration.can_iterate(m, args[0]):
         return MISSING  # which refuses
@@ -52,6 +61,7 @@ UNARY = (*binary_operators.UNARY_METHODS, operator.truth, operator.not_)
 BUILTINS: dict[Any, Callable] = {
     **{operation: functools.partial(_operator, operation) for operation in BINARY},
     **{operation: functools.partial(_unary_operator, operation) for operation in UNARY},
+    operator.index: _index,
     operator.length_hint: _length_hint,
     operator.countOf: functools.partial(_search, container_polyfills.count_in),
     operator.indexOf: functools.partial(_search, container_polyfills.index_in),

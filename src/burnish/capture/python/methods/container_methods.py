@@ -15,6 +15,7 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import has_key
+from ...interpreter.frames import PUSH_NONE, PUSHED
 from ...numbers.live_scalars import Live
 from .. import sequence_builtins
 from ..calls import native_calls
@@ -187,9 +188,9 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name == "__getitem__":
         return subscripts.subscript_natively(m, items, args[0])
     if name == "__setitem__":
-        return subscripts.store_natively(m, items, *args)
+        return without_result(m, subscripts.store_natively(m, items, *args))
     if name == "__delitem__":
-        return subscripts.delete_natively(m, items, args[0])
+        return without_result(m, subscripts.delete_natively(m, items, args[0]))
     if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
         subscripts.check_place(m, args[0])
         subscripts.check_slice(m, args[0])
@@ -206,6 +207,13 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             return m.call(polyfill, (items, *args), kwargs)
     m.heap.expose(items)
     return call_sequence(m, items, name, args, kwargs, method)
+
+
+def without_result(m: Any, answer: Any) -> Any:
+    """A method that sets an item returns None, also where a frame sets it."""
+    if answer is PUSHED:
+        m.frame.completion = PUSH_NONE
+    return answer
 
 
 def _has_objects(items: Any) -> bool:

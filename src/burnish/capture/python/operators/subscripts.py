@@ -57,7 +57,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
-    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and isinstance(container, INDEXED):
         return m.call(container_polyfills.get_by_index, (container, key), {})
     return subscript_natively(m, container, key)
 
@@ -67,14 +67,15 @@ INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)
 
 def indexes_in_python(m: Any, key: Any) -> bool:
     """Whether a key, or a limit of a slice, has its own ``__index__``."""
-    parts = (key.start, key.stop, key.step) if type(key) is slice else (key,)
-    return any(type(part) is not int and value_kinds.python_method(m, part, "__index__") for part in parts)
+    if type(key) is slice:
+        return any(indexes_in_python(m, part) for part in (key.start, key.stop, key.step))
+    return not isinstance(key, int) and value_kinds.python_method(m, key, "__index__")  # integers are not asked
 
 
 def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     """``list.__getitem__(container, key)``: called from a subclass's own method, it must not call that method again."""
     kind = type(container)
-    if kind in INDEXED and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and kind in INDEXED:
         return m.call(container_polyfills.get_by_index, (container, key), {})
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
@@ -93,7 +94,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
-    if value_kinds.python_method(m, key, "__index__"):
+    if indexes_in_python(m, key):
         m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
     if isinstance(container, IN_ORDER):
         return m.plainly(in_order(container).__getitem__, container, key)
@@ -102,6 +103,8 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if isinstance(container, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
         m.check_readable(operator.getitem, container)
         return m.plainly(operator.getitem, container, key)
+    if lookup(m, kind, "__getitem__")[0] is MISSING:
+        return m.plainly(operator.getitem, container, key)  # which refuses
     m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
     return None
 
@@ -195,14 +198,14 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         return numpy_dispatch.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
-    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and isinstance(container, INDEXED):
         return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     return store_natively(m, container, key, value)
 
 
 def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
     """``list.__setitem__(container, key, value)``."""
-    if type(container) in INDEXED and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and type(container) in INDEXED:
         return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     if m.region is not None:
         m.region.will_write(container)
@@ -250,13 +253,13 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
     if value_kinds.python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
-    if isinstance(container, INDEXED) and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and isinstance(container, INDEXED):
         return discard(m, m.call(container_polyfills.delete_by_index, (container, key), {}))
     return delete_natively(m, container, key)
 
 
 def delete_natively(m: Any, container: Any, key: Any) -> Any:
-    if type(container) in INDEXED and indexes_in_python(m, key):
+    if indexes_in_python(m, key) and type(container) in INDEXED:
         return discard(m, m.call(container_polyfills.delete_by_index, (container, key), {}))
     if m.region is not None:
         m.region.will_write(container)

@@ -19,11 +19,13 @@ def bisect_left(a, x, lo=0, hi=None, *, key=None):
 
 
 def insort_left(a, x, lo=0, hi=None, *, key=None):
-    a.insert(_bisect(a, x if key is None else key(x), lo, hi, key, True), x)
+    at = _bisect(a, x if key is None else key(x), lo, hi, key, True)
+    a.insert(at, x)
 
 
 def insort_right(a, x, lo=0, hi=None, *, key=None):
-    a.insert(_bisect(a, x if key is None else key(x), lo, hi, key, False), x)
+    at = _bisect(a, x if key is None else key(x), lo, hi, key, False)
+    a.insert(at, x)
 
 
 def _bisect(items, x, low, high, key, is_left):
