@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import inspect
 import sys
 import weakref
@@ -249,8 +250,7 @@ class Forward:
 
     def aot_compile(self, example_inputs: Any) -> Any:
         """One graph that takes the module as its first argument, as ``torch.compile(model).forward.aot_compile``."""
-        from ..integrations import ahead_of_time  # few programs compile ahead of time
-
+        ahead_of_time = importlib.import_module("burnish.integrations.ahead_of_time")  # by name: it imports this file
         return ahead_of_time.of_module(self.module._orig_mod, self.module._options.fullgraph, example_inputs)
 
     def __getattr__(self, name: str) -> Any:

@@ -29,7 +29,7 @@ from ..numbers.live_scalars import settled
 from ..pytorch import opaque_nodes
 from ..segments.effects import Effect
 from .builtin_functions import PYTHON_FUNCTIONS, substitute
-from .polyfills import marked_calls
+from .polyfills import object_polyfills
 
 RULES = "torch._dynamo.trace_rules"
 POLYFILLS = "torch._dynamo.variables.functions"
@@ -88,7 +88,7 @@ def _number_module(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 
 
 def _mark_nonstrict(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    return m.call(marked_calls.nonstrict, args, kwargs)
+    return m.call(object_polyfills.nonstrict, args, kwargs)
 
 
 def call_nonstrict(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -170,7 +170,7 @@ def adopt_substitutes() -> None:
     _adopted[0] = len(handlers)
 
 
-PYTHON_FUNCTIONS[marked_calls.call_marked] = call_nonstrict
+PYTHON_FUNCTIONS[object_polyfills.call_marked] = call_nonstrict
 
 
 # ---- torch.compile inside compiled code

@@ -21,6 +21,7 @@ from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
 from ..python.calls import torch_operation_calls
 from ..python.operators import prepare_native_reads
+from ..segments.effects import Effect
 from . import function_modes
 
 # Queries guarded by ``tensor_metadata.global_state``, or fixed for the life of the process.
@@ -198,6 +199,37 @@ def handler_of(function: FunctionType) -> Callable | None:
     while function.__globals__.get("__name__") == "torch._compile" and "__wrapped__" in function.__dict__:
         function = function.__dict__["__wrapped__"]
     return HANDLERS.get(function)
+
+
+# ---- whether autograd's hooks for saved tensors may be used
+#
+#     with torch.autograd.graph.disable_saved_tensors_hooks("not inside of a transform"):
+#         y = x.exp() * x                 # the graph reads no such switch: it is set after the graph, in the same order
+#
+# Entering such hooks is a break. What was set before has happened by then, so that it raises as in eager.
+
+ASK_HOOKS = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+SWITCH_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+
+
+def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
+    """The message of whoever has disabled the hooks, or None; guarded unless the program has set it itself."""
+    message = m.plainly(ASK_HOOKS, *args, **kwargs)
+    if not any(effect.function in SWITCH_HOOKS for effect in m.effects):
+        m.guard_outcome(Expression(operator.eq, (Expression(ASK_HOOKS, ()), message)), True)
+    return message
+
+
+def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
+    given = tuple(map(prepare_native_reads.settled, args))
+    m.plainly(function, *given, **kwargs)
+    m.effects.append(Effect.of(m, function, given, kwargs))
+
+
+BUILTINS: dict[Any, Callable] = {
+    ASK_HOOKS: ask_hooks,
+    **{function: functools.partial(switch_hooks, function) for function in SWITCH_HOOKS},
+}
 
 
 # These change the stack of modes that contains the recorder: never allowed while it is active.

@@ -132,3 +132,17 @@ def dispatching_method(descriptor, obj, cls=None):
     method.register = descriptor.register
     functools.update_wrapper(method, descriptor.func)
     return method
+
+
+def nonstrict(function):
+    """``torch.compiler.nonstrict_trace(function)`` in compiled code."""
+
+    def traced(*args, **kwargs):
+        return call_marked(function, args, kwargs)
+
+    return traced
+
+
+def call_marked(function, args, kwargs):
+    """While tracing, `marks_of_dynamo.call_nonstrict` takes its place."""
+    return function(*args, **kwargs)
