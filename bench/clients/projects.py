@@ -70,6 +70,7 @@ PROJECTS: dict[str, Project] = {
         ),
         arguments=("-k", "compile or optim or linear or quant"),
         calls="torch.compile(model, fullgraph=True) of quantized modules, and of optimizer steps",
+        about_dynamo=("fp8_inductor",),
     ),
     "kornia": Project(
         "kornia/kornia",
@@ -138,16 +139,6 @@ PROJECTS: dict[str, Project] = {
         ),
         arguments=("-k", "compile"),
         calls="Fabric and Trainer, which call torch.compile again around their wrappers",
-    ),
-    "peft": Project(
-        "huggingface/peft",
-        "peft",
-        version="0.20.0",
-        packages=("parameterized", "datasets"),
-        paths=("tests", "pyproject.toml"),
-        tests=("tests/test_torch_compile.py", "tests/test_trainable_tokens.py", "tests/test_initialization.py"),
-        arguments=("-k", "compile"),
-        calls="torch.compile of models with adapters, also in Trainer, with hot-swapped adapters",
     ),
     "accelerate": Project(
         "huggingface/accelerate",
