@@ -4,7 +4,6 @@ import abc
 import sys
 import typing
 
-import pytest
 import torch
 
 import burnish
@@ -423,7 +422,6 @@ def test_getattr_is_called_only_for_missing_names():
     return fn, [(x,), (x,), (x, Before(lambda: wrapper.inner.update(scale=7.0))), (x,)]
 
 
-@pytest.mark.xfail(strict=True, reason="isinstance() in capture asks the object for __class__ as well")
 @program
 def test_getattribute_sees_every_read():
     reads = []
@@ -1330,3 +1328,69 @@ def test_hooks_of_the_user_run_when_a_class_is_made():
         return x + Base.kinds, Sub.given, Sub.field.name
 
     return fn, ordinary
+
+
+class Registered:
+    known = {}
+
+    def __init_subclass__(cls, /, key, **kwargs):
+        super().__init_subclass__(**kwargs)
+        Registered.known[key] = cls.__name__
+
+
+@program(breaks=0)
+def test_hooks_of_a_class_statement():
+    def fn(x, k):
+        log = []
+
+        class Named:
+            def __set_name__(self, owner, name):
+                self.name = name
+                log.append((owner.__name__, name, list(vars(owner))[-2:]))
+
+        class Base:
+            def __init_subclass__(cls, /, scale=1, **kwargs):
+                super().__init_subclass__(**kwargs)
+                cls.scale = scale
+                log.append(cls.__name__)
+
+        class Scaled(Base, scale=k):
+            first = Named()
+            second = Named()
+
+        class Plain(Scaled):
+            pass
+
+        return x * Scaled.scale, Plain.scale, log, Scaled.first.name
+
+    return fn, lambda i: (torch.ones(2), i)
+
+
+@program(breaks=0)
+def test_a_class_registers_itself_outside():
+    def fn(x, key):
+        Registered.known.clear()
+
+        class Mine(Registered, key=key):
+            pass
+
+        return x * 2, dict(Registered.known), Mine.__mro__[1] is Registered
+
+    return fn, [(torch.ones(2), "a"), (torch.ones(2), "a"), (torch.ones(2), "b")]
+
+
+@program
+def test_an_error_in_set_name_is_explained():
+    class Bad:
+        def __set_name__(self, owner, name):
+            raise ValueError("bad")
+
+    def fn(x):
+        try:
+
+            class Holder:
+                bad = Bad()
+        except (ValueError, RuntimeError) as error:
+            return x * 2, type(error).__name__, str(error), getattr(error, "__notes__", None)
+
+    return fn, lambda i: (torch.ones(2),)

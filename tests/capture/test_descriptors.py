@@ -1,6 +1,10 @@
 """Descriptors: properties, hand-written __get__ and __set__, cached values, who wins over whom."""
 
+import collections
+import enum
 import functools
+import types
+import typing
 
 import torch
 
@@ -380,3 +384,154 @@ def test_method_of_c_code_is_bound_by_hand():
         return x
 
     return fn, lambda i: (torch.randn(2), Frozen(2.0 + i % 2))
+
+
+class Noted:
+    """Notes each attribute that is read, whoever reads it."""
+
+    def __init__(self):
+        object.__setattr__(self, "read", [])
+
+    def __getattribute__(self, name):
+        object.__getattribute__(self, "read").append(name)
+        return object.__getattribute__(self, name)
+
+
+@program
+def test_only_the_program_calls_a_getattribute():
+    def fn(x, k):
+        noted = Noted()
+        noted.scale = k
+        y = x * noted.scale
+        held = [noted, (noted, 1), {1: noted}]
+        same = noted in held, bool(noted), noted == 3, noted is None, f"{isinstance(noted, int)}"
+        try:
+            _ = noted.missing
+        except AttributeError as error:
+            same += (str(error),)
+        return y, same, object.__getattribute__(noted, "read")
+
+    return fn, lambda i: (torch.ones(2), i)
+
+
+@program
+def test_a_getattribute_of_an_outside_object_is_not_asked_by_guards():
+    noted = Noted()
+    object.__setattr__(noted, "scale", 2)
+
+    def fn(x):
+        return x * noted.scale, list(object.__getattribute__(noted, "read"))
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_class_property_is_not_asked_by_the_tracer():
+    asked = []
+
+    class Posing:
+        @property
+        def __class__(self):
+            asked.append(1)
+            return int
+
+    def fn(x):
+        posing = Posing()
+        held = [posing]
+        return x * 2, posing in held, bool(posing), isinstance(posing, int), len(asked)
+
+    return fn, lambda i: (torch.ones(2),), asked
+
+
+@program
+def test_a_module_with_rules_for_attributes():
+    class Rules(types.ModuleType):
+        def __getattribute__(self, name):
+            log.append(("get", name))
+            return types.ModuleType.__getattribute__(self, name)
+
+        def __setattr__(self, name, value):
+            log.append(("set", name))
+            types.ModuleType.__setattr__(self, name, value)
+
+        def __delattr__(self, name):
+            log.append(("delete", name))
+            types.ModuleType.__delattr__(self, name)
+
+    log = []
+    module = Rules("module")
+
+    def fn(x):
+        module.scale = 2
+        y = x * module.scale
+        del module.scale
+        return y, list(log)
+
+    return fn, lambda i: (torch.ones(2),), log
+
+
+@program
+def test_what_a_module_may_not_be_given():
+    def fn(x):
+        module = types.ModuleType("module")
+        try:
+            module.__dict__ = {}
+        except AttributeError as error:
+            return x * 2, str(error)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_setattr_of_type_and_of_object():
+    def fn(x):
+        class A:
+            def __add__(self, other):
+                return 1
+
+        def refused(setter, *args):
+            try:
+                setter(*args)
+            except TypeError as error:
+                return str(error)
+
+        type.__setattr__(A, "__add__", lambda self, other: x * 2)
+        return A() + 1, refused(object.__setattr__, A, "y", 1), refused(type.__setattr__, A, b"y", 1)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_super_without_what_it_needs():
+    def make():
+        class A:
+            def empty(self):
+                nonlocal __class__
+                del __class__
+                return super()
+
+            def plain(self):
+                return super()
+
+        return A
+
+    def asked(function, *args):
+        try:
+            function(*args)
+        except (RuntimeError, TypeError) as error:
+            return str(error)
+
+    def fn(x):
+        cell = (lambda: x).__closure__[0]
+        return x * 2, asked(make().plain, cell).replace(hex(id(cell)), ""), asked(make()().empty)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_classes_are_named_after_the_module_that_makes_them():
+    def fn(x):
+        made = type("T", (), {}), collections.namedtuple("P", "a b"), enum.Enum("E", "a b"), typing.NewType("N", int)
+        return x * 2, [each.__module__ for each in made]
+
+    return fn, lambda i: (torch.ones(2),)

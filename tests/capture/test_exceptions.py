@@ -3,8 +3,12 @@
 PYTEST_DONT_REWRITE: the assert statements here belong to the programs, and pytest would put its own code in them.
 """
 
+import contextlib
+import linecache
+import sys
 import traceback
 import unittest
+import weakref
 
 import pytest
 import torch
@@ -771,3 +775,97 @@ def test_a_frame_that_runs_is_not_cleared():
                 return x + 1, str(refused), inner.f_code.co_name
 
     return fn, ordinary
+
+
+@program
+def test_traceback_shows_where_in_the_line_an_error_was_raised():
+    def inner(x):
+        return x.missing
+
+    def fn(x):
+        try:
+            y = inner(x)
+        except AttributeError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            names = [frame.name for frame in frames]
+            lines = [linecache.getline(f.filename, f.lineno)[f.colno : f.end_colno] for f in frames]
+            return x * 2, names[names.index("fn") :], lines[names.index("fn") :]
+        return y
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_the_class_of_a_cause_makes_no_error():
+    class Odd(Exception):
+        def __new__(cls):
+            return None
+
+    def fn(x):
+        seen = []
+        for raising in (ValueError, Odd):
+            try:
+                raise raising from Odd
+            except (TypeError, ValueError) as error:
+                seen.append((type(error).__name__, "should have returned an instance of BaseException" in str(error)))
+        return x * 2, seen
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_handled_error_ends_with_its_handler():
+    class Held:
+        pass
+
+    class Holding(Exception):
+        def __init__(self, held):
+            self.held = held
+
+    def fn(x):
+        held = Held()
+        reference = weakref.ref(held)
+        try:
+            raise Holding(held)
+        except Holding:
+            try:
+                try:
+                    raise
+                finally:
+                    raise
+            except Holding:
+                pass
+        held = None
+        return x * 2, reference() is None
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program(breaks=0)
+def test_the_handled_error_is_asked_for():
+    def fn(x):
+        seen = [sys.exception()]
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            seen.append(sys.exception() is error)
+            try:
+                raise ValueError("b")
+            except ValueError as second:
+                seen.append((sys.exception() is second, second.__context__ is error))
+            seen.append(sys.exception() is error)
+        return x * 2, seen, sys.exception()
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program(breaks=0)
+def test_groups_are_split_and_shown():
+    def fn(x):
+        group = ExceptionGroup("both", [ValueError(1), OSError(2)])
+        with contextlib.suppress(ExceptionGroup):
+            raise ExceptionGroup("one", [KeyError(3)])
+        parts = group.split(ValueError)
+        return x * 2, repr(parts), repr(group.subgroup((OSError, KeyError))), str(ValueError(1, KeyError(2)))
+
+    return fn, lambda i: (torch.ones(2),)

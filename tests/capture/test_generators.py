@@ -560,3 +560,123 @@ def test_error_thrown_behind_a_break_advances_what_the_generator_delegates_to():
         return running.throw(ValueError), next(running)
 
     return fn, [(torch.ones(3),), (torch.ones(3),), (torch.ones(2, 3),), (torch.ones(3),)]
+
+
+@program(breaks=0)
+def test_close_returns_what_the_generator_returns():
+    def worker(x):
+        try:
+            yield x
+        except GeneratorExit:
+            return 7
+
+    def fn(x):
+        w = worker(x)
+        y = next(w)
+        return y, w.close(), w.close()
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_throw_of_a_class_whose_constructor_makes_no_error():
+    class Odd(Exception):
+        def __new__(cls, *args):
+            return 5
+
+    class Refuses(Exception):
+        def __init__(self):
+            raise KeyError("no")
+
+    def worker(x):
+        for _ in range(2):
+            try:
+                yield x
+            except (TypeError, KeyError) as error:
+                yield str(error)
+
+    def fn(x):
+        w = worker(x)
+        seen = next(w), w.throw(Odd), next(w), w.throw(Refuses)
+        w.close()
+        return seen
+
+    return fn, ordinary
+
+
+@program
+def test_throw_with_a_class_and_a_value():
+    def worker(x):
+        while True:
+            try:
+                x = x + 1
+                yield x
+            except ValueError as error:
+                yield error.args
+
+    def fn(x):
+        w = worker(x)
+        seen = [next(w), w.throw(ValueError, 4), next(w), w.throw(ValueError, (1, 2))]
+        for bad in ((ValueError(), 3), (3,), (ValueError, None, 3)):
+            try:
+                w.throw(*bad)
+            except TypeError as error:
+                seen.append(str(error))
+        return seen
+
+    return fn, ordinary
+
+
+@program
+def test_delegation_to_a_coroutine_is_refused():
+    async def answer():
+        return 3
+
+    def worker(c):
+        yield from c
+
+    def fn(x):
+        c = answer()
+        try:
+            list(worker(c))
+        except TypeError as error:
+            return x * 2, str(error)
+        finally:
+            c.close()
+
+    return fn, ordinary
+
+
+@program
+def test_names_of_generators_are_texts():
+    def worker(x):
+        yield x
+
+    def fn(x):
+        w = worker(x)
+        w.__name__ = "other"
+        seen = [w.__name__]
+        for change in (lambda: setattr(w, "__name__", 3), lambda: delattr(w, "__qualname__")):
+            try:
+                change()
+            except TypeError as error:
+                seen.append(str(error))
+        return next(w), seen
+
+    return fn, ordinary
+
+
+@program
+def test_the_frame_of_a_suspended_generator():
+    def worker(x, k):
+        y = x + k
+        yield y
+        yield k
+
+    def fn(x):
+        w = worker(x, 2)
+        next(w)
+        f = w.gi_frame
+        return f.f_back, f.f_code.co_name, f.f_lineno - f.f_code.co_firstlineno, sorted(f.f_locals), f.f_locals["k"]
+
+    return fn, ordinary

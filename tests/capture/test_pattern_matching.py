@@ -345,3 +345,20 @@ def test_mapping_pattern_calls_get_of_the_subject():
                 return x * factor
 
     return fn, [(torch.ones(2), Counting(k=k, other=1)) for k in (3, 4, 3, 4)], asked
+
+
+class Keys:
+    first = second = "a"
+
+
+@program
+def test_a_mapping_pattern_with_a_key_twice():
+    def fn(x):
+        try:
+            match {"a": 1}:
+                case {Keys.first: _, Keys.second: _}:
+                    return x
+        except ValueError as error:
+            return x * 2, str(error)
+
+    return fn, lambda i: (torch.ones(2),)

@@ -123,7 +123,7 @@ UNREBUILDABLE = kind(
     "unrebuildable",
     title="a value made here cannot be made again from the graph",
     why="""What the function makes and hands on (returns it, stores it, needs it after a break) is put together anew
-        on every run, from its parts. An open file, a match of a regular expression, a lock or an iterator of C code
+        on every run, from its parts. An open file, a match of a regular expression, a thread or an iterator of C code
         has no parts that it could be put together from.""",
     what_to_do="""Take out the plain data you need (a string, a number, a list) and hand that on. Or make the object
         outside and pass it in.""",

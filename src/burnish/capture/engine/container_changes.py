@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import enum
+import gc
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import breaks
 from ..guards.bypass_subclass_methods import elements_of, items_of
+from ..interpreter.reads_past_overrides import PLAIN_TABLES
 from .object_lifetimes import Origin, has_finalizer
 from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 
@@ -114,6 +117,8 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
     kind = type(value)
     if kind in UNEXPOSED:
         return
+    if kind is types.MappingProxyType and type(gc.get_referents(value)[0]) not in PLAIN_TABLES:
+        heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
     if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
         origin = heap.origins.get(id(value))
         if origin is not None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
     namespace = frame.globals
+    if id(namespace) in tracer.heap.fresh:  # of a text that `exec` runs
+        return Machine.load_global(tracer, frame, name)
     origin = tracer.origins.get(id(namespace))
     if origin is not None and origin.obj is namespace and name in origin.known:
         if name in namespace:
@@ -45,14 +47,15 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
 def store_global(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:
     if tracer.region is not None:
         tracer.region.will_write(frame.globals)
-    tracer.heap.will_write_key(tracer.heap.namespace(frame.globals), name)
+    if id(frame.globals) not in tracer.heap.fresh:
+        tracer.heap.will_write_key(tracer.heap.namespace(frame.globals), name)
     frame.globals[name] = value
 
 
 def delete_global(tracer: Tracer, frame: Frame, name: str) -> None:
     if tracer.region is not None:
         tracer.region.will_write(frame.globals)
-    if name in frame.globals:
+    if name in frame.globals and id(frame.globals) not in tracer.heap.fresh:
         tracer.heap.will_write_key(tracer.heap.namespace(frame.globals), name, deletes=True)
     Machine.delete_global(tracer, frame, name)
 

@@ -23,6 +23,7 @@ from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
 from ..numbers import constant_arrays, decimal_arithmetic, live_scalars, numpy_types, object_addresses
 from . import container_changes, guards_at_first_use
+from .interpreted_or_native import find_on_type
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
 from .value_or_identity import (
     FIXED_WITH_STATE,
@@ -40,6 +41,11 @@ MOST_REMEMBERED = 64
 """The largest dictionary whose old values are kept when keys of it are written."""
 
 _new_guard = tuple.__new__
+
+
+def members_source(source: Source, obj: Any) -> Source:
+    by_user = isinstance(find_on_type(type(obj), "__getattribute__"), types.FunctionType)
+    return source.own_members if by_user else source.members
 
 
 class Heap:
@@ -219,11 +225,11 @@ class Heap:
 
     def members(self, obj: Any) -> Origin | None:
         """The origin of an outside object's instance dictionary."""
-        if isinstance(obj, type) and id(obj) in self.of_classes:
+        if issubclass(type(obj), type) and id(obj) in self.of_classes:
             return self.of_classes[id(obj)]
         origin = self.origin_of(obj)
         if origin is None:
-            if not isinstance(obj, FIXED_WITH_STATE) or id(obj) in self.fresh:
+            if not issubclass(type(obj), FIXED_WITH_STATE) or id(obj) in self.fresh:
                 return None
             source = self.sources.pin(obj)
         else:
@@ -234,8 +240,8 @@ class Heap:
             return members if members is not None and members.obj is table else self.members_in(origin, table)
         found = self.origins.get(id(table))
         if found is None:
-            found = self.origins[id(table)] = Origin(table, source.members)
-        if isinstance(obj, type):
+            found = self.origins[id(table)] = Origin(table, members_source(source, obj))
+        if issubclass(type(obj), type):
             self.of_classes[id(obj)] = found
         return found
 
@@ -243,7 +249,7 @@ class Heap:
         """``members`` of an object whose instance dictionary is now ``table``, and was another one before."""
         found = self.origins.get(id(table))
         if found is None:
-            found = self.origins[id(table)] = Origin(table, origin.source.members)
+            found = self.origins[id(table)] = Origin(table, members_source(origin.source, origin.obj))
         origin.members = found
         return found
 
@@ -371,7 +377,7 @@ class Heap:
         origin = self.origin_of(value)
         if constant_arrays.is_of_graph(self.tracer, value):
             return "an array whose data the graph computes"
-        if origin is None or origin.source.is_pinned or isinstance(value, GUARDED_KINDS):
+        if origin is None or origin.source.is_pinned or issubclass(type(value), GUARDED_KINDS):
             return None
         kind = type(value)
         is_readable = self.is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
@@ -463,6 +469,8 @@ class Heap:
         kind = type(value)
         if kind is Generator:  # not kept here: Python closes a generator when the program drops it
             value.noted_by = weakref.ref(self)
+        elif issubclass(kind, BaseException):
+            pass  # nor an error, which ends with its handler, and what it holds with it
         elif runs_code_at_the_end(kind):
             self.fresh[id(value)] = value
             self.let_go(value)

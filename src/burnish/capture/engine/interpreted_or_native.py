@@ -92,9 +92,12 @@ def is_trusted_namespace(namespace: dict) -> bool:
     return is_trusted(namespace.get("__name__"))
 
 
+_module_of = type.__dict__["__module__"].__get__
+
+
 def is_trusted_type(kind: type) -> bool:
-    module = kind.__module__
-    return type(module) is str and is_trusted(module)  # it may be a property of that name, on a metaclass
+    module = _module_of(kind)  # past a property of that name, on a metaclass
+    return type(module) is str and is_trusted(module)
 
 
 LOOKING = frozenset(("gaussian_nll_loss",))
@@ -136,7 +139,7 @@ PEEKERS = frozenset(("_getframe", "currentframe", "_getframemodulename", "getout
 def why_not_interpret(function: FunctionType) -> str | None:
     """Why a Python function must run natively as a whole, or None."""
     co = function.__code__
-    if co.co_flags & 0x280:
+    if co.co_flags & 0x380:
         return "it is a coroutine, run by an event loop"
     if PEEKERS & set(co.co_names) and not is_trusted(function.__globals__.get("__name__")):
         return "it looks at the interpreter's frames"

@@ -8,6 +8,7 @@ alive, and frames must not release them before their function returns.
 from __future__ import annotations
 
 import collections
+import io
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -65,8 +66,14 @@ def _rule(kind: type) -> int:
     return IF_REFERENCED
 
 
+IN_MEMORY = (io.StringIO, io.BytesIO)
+"""Files whose ``__del__`` closes nothing."""
+
+
 def runs_code_at_the_end(kind: type) -> bool:
     """False without weak reference support (``os.scandir()``): only a holder could observe the end of those."""
+    if kind in IN_MEMORY:
+        return False
     return bool(kind.__flags__ & (1 << 9)) and find_on_type(kind, "__del__") is not None and kind.__weakrefoffset__ != 0
 
 

@@ -27,8 +27,9 @@ from ..interpreter.argument_binding import frame_for
 from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.exception_context import stop_iteration_error
-from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised
+from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised, made_no_error
 from ..interpreter.instruction_loop import Machine
+from ..interpreter.versions.behavior import BEHAVIOR
 from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins
@@ -491,8 +492,10 @@ class Tracer(Machine):
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(cause, type) and issubclass(cause, BaseException):
-            cause = self.call(cause, (), {})
+            kind, cause = cause, self.call(cause, (), {})
             if cause is PUSHED:
                 self.frame = self.frame.caller  # type: ignore[union-attr]
                 self.stop(breaks.RAISED, "the class of a cause has its own constructor")
+            if BEHAVIOR.cause_of_class_is_checked and not isinstance(cause, BaseException):
+                raise Raised(made_no_error(kind, type(cause)))
         return super().raise_from(error, cause, has_cause)

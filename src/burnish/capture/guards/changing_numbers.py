@@ -13,6 +13,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import numpy_types
 from . import iterator_contents
 from .array_inputs import tensor_of_array
@@ -27,6 +28,7 @@ READERS = {
     "item": lambda base, key: base[key],
     "entry": entry_of,
     "members": lambda base, key: base.__dict__,
+    "own_members": lambda base, key: dict_of(base),
     "cell": lambda base, key: base.cell_contents,
     "call": lambda base, key: base(),
     "plain": lambda base, key: plain_view(base),

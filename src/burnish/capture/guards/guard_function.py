@@ -29,6 +29,7 @@ from itertools import chain
 from typing import Any
 
 from ...errors import InternalError
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression
 from .guards import HOOK_TABLES, CheckWriter, Guard, entry_of
 from .object_sources import Source
@@ -78,6 +79,7 @@ def _listed(names: Iterable[str]) -> str:
 # How a layer of sources is read: the function, and whether it takes the source's key.
 READERS: dict[str, tuple[Callable, bool]] = {
     "members": (operator.attrgetter("__dict__"), False),
+    "own_members": (dict_of, False),
     "cell": (operator.attrgetter("cell_contents"), False),
     "attr": (getattr, True),
     "item": (operator.getitem, True),

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..interpreter.reads_past_overrides import dict_of
 from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .bypass_subclass_methods import base_of, elements_of, length_of
@@ -125,6 +126,8 @@ class CheckWriter:
             return f"getattr({base}, {source.key!r})"
         if source.kind == "members":
             return f"{base}.__dict__"
+        if source.kind == "own_members":
+            return f"{self.constant(dict_of)}({base})"
         if source.kind == "item":
             return f"{base}[{self.constant(source.key)}]"
         if source.kind == "entry":

@@ -119,7 +119,7 @@ class WatchManager:
         return found
 
     def of_module(self, slots: list) -> WatchManager:
-        if not slots or not isinstance(slots[0], torch.nn.Module):
+        if not slots or not issubclass(type(slots[0]), torch.nn.Module):
             return self
         module = id(slots[0])
         if self.module is None:

@@ -169,7 +169,7 @@ class WatchPlan:
         return table
 
     def members_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
-        if isinstance(base, type):
+        if issubclass(type(base), type):
             return type.__dict__["__dict__"].__get__(base), is_certain
         return self.watch.members(base), True
 
@@ -441,6 +441,7 @@ class WatchPlan:
 # By source kind: the step from an object at a Fixed place to the next one, entered in the watch.
 FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]] = {
     "members": WatchPlan.members_of,
+    "own_members": WatchPlan.members_of,
     "item": WatchPlan.item_of,
     "entry": WatchPlan.entry_of,
     "cell": WatchPlan.cell_of,

@@ -53,6 +53,11 @@ class Source:
         """The instance dictionary."""
         return self._child(MEMBERS)
 
+    @property
+    def own_members(self) -> Source:
+        """The same of an object whose class has a ``__getattribute__`` in Python, which is not asked."""
+        return self.child("own_members", None)
+
     def path(self) -> tuple:
         """A key that is the same for the same place in another trace of the same code."""
         key = self.key[0] if self.kind == "slot" else id(self.key) if self.kind == "const" else self.key
@@ -77,7 +82,7 @@ class Source:
             )
         if self.kind == "attr":
             return f"{base}.{self.key}"
-        if self.kind == "members":
+        if self.kind in ("members", "own_members"):
             return f"{base}.__dict__"
         if self.kind == "cell":
             if isinstance(base, Source) and base.label:

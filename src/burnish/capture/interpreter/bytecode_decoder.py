@@ -114,6 +114,18 @@ def _lines(co: CodeType, units: list) -> list[int]:
     return lines
 
 
+Position = tuple[int | None, int | None, int | None, int | None]
+"""Line, last line, column and last column of an instruction in the source."""
+
+
+def position_of(code: Code, at: int) -> Position:
+    if code.positions is None:
+        everywhere = list(code.co.co_positions())
+        code.positions = [everywhere[offset // 2] for offset, *_ in _units(code.co)[0]]
+    line, *rest = code.positions[max(0, min(at, len(code.positions) - 1))]
+    return (code.lines[at], None, None, None) if line is None else (line, *rest)
+
+
 def _exception_table(co: CodeType, index_of: list[int]) -> list[Handler]:
     """Parse ``co_exceptiontable`` (Objects/exception_handling_notes.txt in CPython describes the varints)."""
     rows = []

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..engine.interpreted_or_native import PEEKERS
 
 CO_OPTIMIZED, CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x1, 0x20, 0x80, 0x200
+CO_ITERABLE_COROUTINE = 0x100  # a generator that may be awaited, by types.coroutine
 
 
 class Handler(NamedTuple):
@@ -27,6 +28,7 @@ class Code:
     __slots__ = (
         "args_total",
         "by_instruction",
+        "cells",
         "class_at",
         "co",
         "dead",
@@ -43,6 +45,7 @@ class Code:
         "opnames",
         "parameters",
         "plain_parameters",
+        "positions",
     )
 
     instructions: list[tuple[Callable, Any]]
@@ -51,14 +54,16 @@ class Code:
         self.co = co
         self.names = co.co_varnames + tuple(n for n in co.co_cellvars if n not in co.co_varnames) + co.co_freevars
         self.n_locals = len(self.names)
+        self.cells = frozenset((*co.co_cellvars, *co.co_freevars))
         self.class_at = self.names.index("__class__") if "__class__" in self.names else -1  # for super()
         self.is_body = not co.co_flags & CO_OPTIMIZED  # of a class: its names are in a dictionary
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
-        self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+        self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names)  # others need no why_not_interpret()
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.live: list[int] | None = None
+        self.positions: list[Any] | None = None
         self.dead: dict[int, tuple[int, ...]] = {}
         self.opnames, self.lines, self.handlers = opnames, lines, handlers
         self.by_instruction: list[Handler | None] = [None] * len(opnames)

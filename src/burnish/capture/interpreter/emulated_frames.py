@@ -8,10 +8,12 @@ code with the name, the file and the line of the interpreted function, over its 
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import itertools
 import sys
+import typing
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -21,6 +23,11 @@ from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
 from .frame_introspection import frame_locals
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
+NAMED_AFTER_CALLERS = frozenset(
+    getattr(typing, name, None)
+    for name in "NewType TypeVar ParamSpec TypeVarTuple TypeAliasType NamedTuple TypedDict".split()
+)
+"""What makes an object whose ``__module__`` is that of the code that calls it."""
 SHOWN = compile("[*'']", "", "exec")
 """Iterates over the object that replaces its constant. It looks up and binds no names."""
 
@@ -79,6 +86,21 @@ def looks_at_frames(function: Any) -> bool:
         or type(function) is FunctionType
         and not PEEKERS.isdisjoint(function.__code__.co_names)
         and not is_trusted(function.__globals__.get("__name__"))
+    )
+
+
+def makes_class_of_caller(function: Any, args: tuple) -> bool:
+    """Whether the call makes a class or a type, which is named after the module that it is called from."""
+    if issubclass(type(function), type):
+        return (
+            issubclass(function, type)
+            and len(args) == 3
+            or function in NAMED_AFTER_CALLERS
+            or isinstance(function, enum.EnumMeta)
+            and len(args) > 1
+        )
+    return type(function) is FunctionType and (
+        function in NAMED_AFTER_CALLERS or "_caller" in function.__code__.co_names
     )
 
 

@@ -1,12 +1,15 @@
 """Frame introspection: callables that read the calling frame, such as ``super()``, ``locals()`` and ``eval()``."""
 
 from __future__ import annotations
+import __future__
 
+import functools
 import sys
 from collections.abc import Callable
 from types import CellType
 from typing import Any
 
+from ...errors import OURS
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 
@@ -16,7 +19,7 @@ def frame_locals(frame: Frame) -> dict[str, Any]:
         return frame.namespace  # type: ignore[return-value]
     values = {}
     for name, value in zip(frame.code.names, frame.locals, strict=True):
-        if isinstance(value, CellType):
+        if type(value) is CellType and name in frame.code.cells:
             value = cell_value(value)
         if value is not UNBOUND:
             values[name] = value
@@ -43,7 +46,7 @@ def current_class(frame: Frame) -> Any:
 
 def first_argument(frame: Frame) -> Any:
     value = frame.locals[0]
-    return cell_value(value) if type(value) is CellType else value
+    return cell_value(value) if type(value) is CellType and frame.code.names[0] in frame.code.cells else value
 
 
 def why_not_super(frame: Frame) -> str | None:
@@ -52,7 +55,9 @@ def why_not_super(frame: Frame) -> str | None:
         return "no arguments"
     if first_argument(frame) is UNBOUND:
         return "arg[0] deleted"
-    return None if frame.code.class_at >= 0 else "__class__ cell not found"
+    if frame.code.class_at < 0:
+        return "__class__ cell not found"
+    return None if current_class(frame) is not UNBOUND else "empty __class__ cell"
 
 
 def _super(machine: Any, args: tuple, kwargs: dict) -> Any:
@@ -81,18 +86,59 @@ def _dir(machine: Any, args: tuple, kwargs: dict) -> Any:
     return MISSING if args else sorted(frame_locals(machine.frame))
 
 
-def _evaluate(function: Callable) -> Callable:
+FUTURES = functools.reduce(int.__or__, [getattr(__future__, n).compiler_flag for n in __future__.all_feature_names])
+
+
+def inherited_flags(frame: Frame) -> int:
+    """The features of ``__future__`` that a text inherits from the code that compiles it, which is the program's code
+    and not ours."""
+    return frame.code.co.co_flags & FUTURES
+
+
+def _evaluate(function: Callable, mode: str) -> Callable:
     def stand_in(machine: Any, args: tuple, kwargs: dict) -> Any:
-        if len(args) > 1 or kwargs:
+        source = args[0] if args else None
+        if isinstance(source, (str, bytes)):
+            source = source.lstrip(b" \t" if isinstance(source, bytes) else " \t") if mode == "eval" else source
+            source = compile(source, "<string>", mode, inherited_flags(machine.frame), True)
+        elif not args:
             return MISSING
-        return function(args[0], machine.frame.globals, frame_locals(machine.frame))
+        if len(args) > 1 or kwargs:
+            return function(source, *args[1:], **kwargs)
+        return function(source, machine.frame.globals, frame_locals(machine.frame))
 
     return stand_in
 
 
+def _compile(machine: Any, args: tuple, kwargs: dict) -> Any:
+    given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit"), args, strict=False)) | kwargs
+    if len(args) > 5 or given.get("dont_inherit") or not isinstance(given.get("flags", 0), int):
+        return MISSING
+    flags = given.get("flags", 0) | inherited_flags(machine.frame)
+    return compile(**given | {"flags": flags, "dont_inherit": True})
+
+
 def exc_info(machine: Any, args: tuple, kwargs: dict) -> Any:
+    if args or kwargs:
+        return MISSING
     error = machine.handled()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def module_name(machine: Any, args: tuple, kwargs: dict) -> Any:
+    """``sys._getframemodulename(depth)``, by which classes made in a function get their ``__module__``."""
+    depth = args[0] if args else kwargs.get("depth", 0)
+    if type(depth) is not int or len(args) + len(kwargs) > 1:
+        return MISSING
+    frame = machine.frame
+    while frame is not None and (depth > 0 or frame.code.co.co_filename.startswith(OURS)):
+        depth -= not frame.code.co.co_filename.startswith(OURS)
+        frame = frame.caller
+    return MISSING if frame is None else frame.globals.get("__name__")
+
+
+def exception(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if args or kwargs else machine.handled()
 
 
 FRAME_CALLS: dict[Any, Callable] = {
@@ -101,8 +147,12 @@ FRAME_CALLS: dict[Any, Callable] = {
     globals: _globals,
     vars: _vars,
     dir: _dir,
-    eval: _evaluate(eval),
-    exec: _evaluate(exec),
+    eval: _evaluate(eval, "eval"),
+    exec: _evaluate(exec, "exec"),
+    compile: _compile,
     sys.exc_info: exc_info,
+    sys.exception: exception,
 }
+if hasattr(sys, "_getframemodulename"):  # from Python 3.12 on
+    FRAME_CALLS[sys._getframemodulename] = module_name
 """Functions that look at their caller's frame. Those that look at it for its line are added in ``python.messages``."""

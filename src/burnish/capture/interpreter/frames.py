@@ -8,9 +8,12 @@ into slots and rebuilt.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
-from types import CellType, CodeType, GeneratorType
+from types import CellType, CodeType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from .versions.behavior import BEHAVIOR
 
 if TYPE_CHECKING:
     from .decoded_code import Code
@@ -95,8 +98,43 @@ class Frame:
     def line(self) -> int:
         return self.code.lines[max(0, min(self.pc - 1, len(self.code.lines) - 1))]
 
+    # What a program sees of the frame of a generator, `generator.gi_frame`.
+
+    @property
+    def f_back(self) -> Frame | None:
+        return self.caller
+
+    @property
+    def f_code(self) -> CodeType:
+        return self.code.co
+
+    @property
+    def f_globals(self) -> dict:
+        return self.globals
+
+    @property
+    def f_builtins(self) -> dict:
+        return self.builtins
+
+    @property
+    def f_lineno(self) -> int:
+        return self.line
+
+    @property
+    def f_locals(self) -> dict[str, Any]:
+        cells, held = self.code.cells, zip(self.code.names, self.locals, strict=True)
+        values = ((n, cell_value(v) if n in cells and type(v) is CellType else v) for n, v in held)
+        return {name: value for name, value in values if value is not UNBOUND}
+
     def __repr__(self) -> str:
         return f"<Frame {self.code.co.co_qualname}:{self.line}>"
+
+
+class GeneratorNames(NamedTuple):
+    """The names of a generator function, in ``Frame.spare``, if they are not those of its code."""
+
+    name: str
+    qualname: str
 
 
 class BuiltinIterator(NamedTuple):
@@ -142,8 +180,9 @@ class Generator:
         self.started = False
         self.running = False
         self.noted_by: Any = None  # a weak reference to the heap of the trace that made it
-        self.__name__ = frame.code.co.co_name
-        self.__qualname__ = frame.code.co.co_qualname
+        names = frame.spare if type(frame.spare) is GeneratorNames else None
+        self.__name__ = frame.code.co.co_name if names is None else names.name
+        self.__qualname__ = frame.code.co.co_qualname if names is None else names.qualname
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -188,20 +227,24 @@ class Generator:
     def throw(self, *args: Any) -> Any:
         if not 1 <= len(args) <= 3:
             SAMPLE.throw(*args)
+        if len(args) > 1 and BEHAVIOR.throw_of_class_and_value_warns:
+            warnings.warn(THROW_OF_CLASS_AND_VALUE, DeprecationWarning, stacklevel=2)
         return self.advance(None, thrown(*args))
 
-    def close(self, *args: Any) -> None:
+    def close(self, *args: Any) -> Any:
         if args:
             SAMPLE.close(*args)
         if self.frame is None:
-            return
+            return None
         if not self.started:
             self.frame = None
-            return
+            return None
         try:
             self.throw(GeneratorExit)
-        except (GeneratorExit, StopIteration):
-            return
+        except GeneratorExit:
+            return None
+        except StopIteration as stop:
+            return stop.value if BEHAVIOR.close_returns_value else None
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
@@ -255,20 +298,39 @@ class Generator:
 SAMPLE: Any = (i for i in ())  # a native generator, for its error messages about wrong arguments
 
 
+THROW_OF_CLASS_AND_VALUE = (
+    "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
+)
+
+
 def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
-    """The exception that ``throw(kind, value, traceback)`` raises."""
+    """The exception that ``throw(kind, value, traceback)`` raises in the generator."""
+    if traceback is not None and not isinstance(traceback, TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
     if isinstance(kind, BaseException):
-        return kind
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        return kind if traceback is None else kind.with_traceback(traceback)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         text = f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
         raise TypeError(text)
-    if isinstance(value, kind):
-        error = value
-    elif isinstance(value, tuple):
-        error = kind(*value)
-    else:
-        error = kind() if value is None else kind(value)
+    try:
+        if isinstance(value, kind):
+            error = value
+        elif isinstance(value, tuple):
+            error = kind(*value)
+        else:
+            error = kind() if value is None else kind(value)
+        if not isinstance(error, BaseException):
+            raise made_no_error(kind, type(error).__name__)
+    except BaseException as raised:
+        error = raised.with_traceback(None)  # it is thrown in place of the other
     return error.with_traceback(traceback) if traceback is not None else error
+
+
+def made_no_error(kind: type, made: Any) -> TypeError:
+    """``made``: the class of what ``kind`` has made, or its name. ``raise`` shows the one, ``throw()`` the other."""
+    return TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {made}")
 
 
 def delegate_of(frame: Frame) -> Any:

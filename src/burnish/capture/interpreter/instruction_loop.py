@@ -14,16 +14,17 @@ from typing import Any, NoReturn
 
 from . import frames as fr
 from . import generator_resumption, pattern_matching, unwinding
-from .emulated_frames import call_shown, looks_at_frames
+from .emulated_frames import call_shown, looks_at_frames, makes_class_of_caller
 from .exception_context import call_while_handling, set_context
 from .frame_introspection import FRAME_CALLS
-from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value
+from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value, made_no_error
 from .generator_delegation import delegate_closed
 from .opcodes.calls import callable_text
 from .opcodes.control_flow import leave_loop
 from .opcodes.exceptions import mark_as_raised
 from .opcodes.generators import end_send
 from .tracebacks import Trail
+from .versions.behavior import BEHAVIOR
 
 
 class Machine:
@@ -127,7 +128,7 @@ class Machine:
         elif completion == fr.SEND:
             end_send(caller, caller.instructions[caller.pc - 1][1], value)
         elif completion == fr.CLOSE:
-            caller.stack.append(None)
+            caller.stack.append(value if BEHAVIOR.close_returns_value else None)
         elif completion == fr.CLOSE_DELEGATE:
             return self.raise_here(delegate_closed(caller))
         else:
@@ -393,7 +394,7 @@ class Machine:
             answer = stand_in(self, args, kwargs)
             if answer is not MISSING:
                 return answer
-        if looks_at_frames(function):
+        if looks_at_frames(function) or makes_class_of_caller(function, args):
             return call_shown(self, function, args, kwargs)
         handled = self.handled()
         if handled is not None:
@@ -423,14 +424,18 @@ class Machine:
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(error, type) and issubclass(error, BaseException):
-            error = self.call(error, (), {})
+            kind, error = error, self.call(error, (), {})
             if error is PUSHED:
                 return PUSHED
+            if not isinstance(error, BaseException):
+                raise Raised(made_no_error(kind, type(error)))
         if not isinstance(error, BaseException):
             raise Raised(TypeError("exceptions must derive from BaseException"))
         if has_cause:
             if isinstance(cause, type) and issubclass(cause, BaseException):
-                cause = self.call(cause, (), {})
+                kind, cause = cause, self.call(cause, (), {})
+                if BEHAVIOR.cause_of_class_is_checked and not isinstance(cause, BaseException):
+                    raise Raised(made_no_error(kind, type(cause)))
             if cause is not None and not isinstance(cause, BaseException):
                 raise Raised(TypeError("exception causes must derive from BaseException"))
             error.__cause__ = cause

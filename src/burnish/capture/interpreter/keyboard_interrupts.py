@@ -50,7 +50,7 @@ def was_met(tracer: Tracer, signal: Any) -> bool:
     """Whether the program received an interrupt during the trace. The trace then does not show its usual behaviour."""
     if isinstance(signal, BreakAfterOperation) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
         return True
-    return any(isinstance(error, (KeyboardInterrupt, SystemExit)) for error, _ in tracer.trail.passed.values())
+    return tracer.trail.has_met_interrupt
 
 
 def raise_in(machine: Machine, error: BaseException) -> Any:

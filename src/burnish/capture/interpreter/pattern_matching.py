@@ -14,8 +14,11 @@ MATCH_SELF = 1 << 22  # type flag: a class pattern with one positional sub-patte
 
 
 def match_keys(machine: Machine, subject: Mapping, keys: tuple) -> tuple | None:
-    found = []
+    found, seen = [], set()
     for key in keys:
+        if key in seen:
+            raise Raised(ValueError(f"mapping pattern checks duplicate key ({key!r})"))
+        seen.add(key)
         value = subject.get(key, MISSING)
         if value is MISSING:
             return None

@@ -38,7 +38,7 @@ def unwind(machine: Machine, error: BaseException) -> None:
             frame.stack.append(error)
             frame.pc = row.target
             if not again:
-                machine.trail.show(error)
+                machine.trail.attach(error)
             return
         again = False
         error = leave_by_error(machine, frame, error)

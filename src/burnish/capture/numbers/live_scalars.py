@@ -175,7 +175,7 @@ DEEPEST = 20
 
 
 def settled(value: Any) -> Any:
-    return value.settle() if isinstance(value, Live) else value
+    return value.settle() if issubclass(type(value), Live) else value
 
 
 # Operations that return a result of the same type for all numbers (or strings).

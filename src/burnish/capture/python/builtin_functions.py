@@ -37,7 +37,6 @@ from ..engine.interpreted_or_native import is_trusted
 from ..guards import value_bases
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import emulated_frames
-from ..interpreter.frame_introspection import exc_info, namespace_of
 from ..interpreter.frames import MISSING, Generator
 from ..numbers import assert_graph_numbers, decimal_arithmetic, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
@@ -61,8 +60,9 @@ from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
 from . import (
     class_creation,
-    evaluated_text,
+    frame_builtins,
     garbage_collection,
+    locks,
     object_builtins,
     operator_functions,
     pickling,
@@ -204,19 +204,6 @@ def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
     return not m.options.keeps_blocks and not is_trusted(m.frame.globals.get("__name__"))
 
 
-def _frame_locals(m: Any, args: tuple, kwargs: dict) -> Any:
-    return namespace_of(m.frame)
-
-
-def _globals(m: Any, args: tuple, kwargs: dict) -> Any:
-    m.heap.namespace(m.frame.globals)
-    return m.frame.globals
-
-
-def _dir(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.OPAQUE_CALL, "dir()")
-
-
 def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(itertools_polyfills.chain_from_iterable, args, kwargs)
 
@@ -288,6 +275,7 @@ def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
 BUILTINS: dict[Any, Callable] = {
     **sequence_builtins.BUILTINS,
     **object_builtins.BUILTINS,
+    **frame_builtins.BUILTINS,
     **print_and_format.BUILTINS,
     **cuda_calls.BUILTINS,
     **operator_functions.BUILTINS,
@@ -295,11 +283,6 @@ BUILTINS: dict[Any, Callable] = {
     **collectives.BUILTINS,
     id: _id,
     hash: _hash,
-    locals: _frame_locals,
-    globals: _globals,
-    eval: evaluated_text.evaluate,
-    dir: _dir,
-    sys.exc_info: exc_info,
     functools.reduce: _reduce,
     itertools.chain.from_iterable: _chain_from_iterable,
     itertools.tee: _tee,
@@ -334,6 +317,7 @@ TAKE = {
     locals: (0, 0),
     globals: (0, 0),
     sys.exc_info: (0, 0),
+    sys.exception: (0, 0),
     callable: (1, 1),
     functools.reduce: (2, 3),
     itertools.chain.from_iterable: (1, 1),
@@ -446,6 +430,7 @@ PYTHON_FUNCTIONS.update(associative_scan.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
 BUILTINS.update(make_tensors.BUILTINS)
+BUILTINS.update(locks.BUILTINS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

@@ -7,8 +7,8 @@
     Scale()(x)                        the methods are interpreted like any others
 
 Each run of the program makes such a class again, so one that leaves the graph cannot be a constant. It is made by plain
-Python then: the segment ends before the statement. So it does where other code of the user's takes part, which C code
-would call (``__prepare__``, ``__init_subclass__``, ``__set_name__``).
+Python then: the segment ends before the statement. So it does for a metaclass with its own ``__prepare__``. What C code
+would call, ``__set_name__`` and ``__init_subclass__``, is interpreted when the class is there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_type
 from ..interpreter.bytecode_decoder import decode
+from ..interpreter.frame_introspection import module_name
 from ..interpreter.frames import UNBOUND, Frame
 from .calls import free_variables
 from .operators import prepare_native_reads
@@ -74,9 +75,6 @@ def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
     for base in bases:
         if not isinstance(base, type):
             return "a base that is no class"
-        hook = find_on_type(base, "__init_subclass__")
-        if is_by_user(hook):
-            return "a base with its own __init_subclass__"
     if any(is_trusted_type(k) and k not in NATIVE_METACLASSES for k in kind.__mro__[:-1]):
         return f"the metaclass {kind.__qualname__}"
     return None
@@ -87,14 +85,44 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 4 or not isinstance(args[2], tuple) or type(args[3]) is not dict:
         return m.plainly(new, *args, **kwargs)
     why = why_not_make(m, args[0], args[2])
-    if why is None and any(is_by_user(find_on_type(type(v), "__set_name__")) for v in args[3].values()):
-        why = "an attribute with its own __set_name__"
     if why is not None:
         return refuse(m, why)
+    if "__module__" not in args[3]:
+        args = (*args[:3], {**args[3], "__module__": module_name(m, (0,), {})})
     m.heap.expose(args[3])
     prepare_native_reads.settle_all(m, args[3])
     m.has_classes = True
-    return m.made(m.plainly(new, *args, **kwargs))
+    named = [(name, value) for name, value in args[3].items() if is_by_user(find_on_type(type(value), "__set_name__"))]
+    hooks = [base for base in parents_of(args[2]) if is_by_user(base.__dict__.get("__init_subclass__"))]
+    if not named and not hooks:
+        return m.made(m.plainly(new, *args, **kwargs))
+    made = m.made(without_hooks(m, new, args, kwargs, named, hooks))
+    return m.call(class_polyfills.finish_class, (made, named, kwargs if hooks else None), {})
+
+
+def parents_of(bases: tuple) -> list[type]:
+    return [*dict.fromkeys(parent for base in bases for parent in base.__mro__)]
+
+
+def without_hooks(m: Any, new: Any, args: tuple, kwargs: dict, named: list, hooks: list[type]) -> type:
+    """Make a class without ``__set_name__`` and ``__init_subclass__``, which C code would call. They are interpreted
+    afterwards. Until the class is there, its attributes are placeholders, and its parents have another hook."""
+    kept = [base.__dict__["__init_subclass__"] for base in hooks]
+    if named:
+        args = (*args[:3], {**args[3], **{name: None for name, _ in named}})
+    try:
+        for base in hooks:
+            type.__setattr__(base, "__init_subclass__", NO_HOOK)
+        made = m.plainly(new, *args, **kwargs) if not hooks else m.plainly(new, *args)
+    finally:
+        for base, hook in zip(hooks, kept, strict=True):
+            type.__setattr__(base, "__init_subclass__", hook)
+    for name, value in named:
+        type.__setattr__(made, name, value)
+    return made
+
+
+NO_HOOK = classmethod(lambda cls, **kwargs: None)
 
 
 def run_body(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -2,8 +2,9 @@
 
     eval("x * scale")        =>      (lambda x: (x * scale))(x), with the globals of the frame
 
-The text must be an expression. One with functions of its own (a lambda, or a comprehension before Python 3.12) stays a
-break: their names are looked up in another way. So does a call that gives its own namespaces.
+The text must be an expression, without functions of its own (a lambda, or a comprehension before Python 3.12), whose
+names are looked up in another way. With namespaces of its own, ``eval`` is interpreted like ``exec``: as the body of a
+class, whose names are in a dictionary.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ import functools
 from types import CodeType, FunctionType
 from typing import Any
 
-from ..interpreter.frame_introspection import frame_locals
-from ..interpreter.frames import MISSING
+from ..interpreter.bytecode_decoder import decode
+from ..interpreter.decoded_code import Code
+from ..interpreter.frame_introspection import frame_locals, inherited_flags, namespace_of
+from ..interpreter.frames import MISSING, UNBOUND, Frame
+from ..interpreter.opcodes.instruction_table import why_not_handled
+from ..numbers.live_scalars import settled
 
 LOOK_AT_FRAMES = frozenset("locals vars dir eval exec super _getframe currentframe".split())
 """Names of what reads the frame that calls it."""
 
 
 def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) != 1 or kwargs or type(args[0]) is not str:
+    if len(args) != 1 or kwargs:
+        return run_text(m, args, kwargs, "eval")
+    if type(args[0]) is not str:
         return MISSING
     names = names_in(args[0])
     if names is None:
@@ -50,3 +57,54 @@ def code_of(text: str, parameters: tuple[str, ...]) -> CodeType:
     source = f"lambda {', '.join(parameters)}: (\n{text.strip()}\n)"
     made = compile(source, "<string>", "eval")
     return next(part for part in made.co_consts if isinstance(part, CodeType))
+
+
+def execute(m: Any, args: tuple, kwargs: dict) -> Any:
+    return run_text(m, args, kwargs, "exec")
+
+
+def compile_text(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``compile(text, filename, mode)``, a pure function."""
+    args = tuple(map(settled, args))
+    if len(args) != 3 or kwargs or not all(type(arg) is str for arg in args):
+        return MISSING
+    return m.plainly(compile, *args, inherited_flags(m.frame), True)
+
+
+def is_interpreted(code: Code) -> bool:
+    """Whether the interpreter knows all instructions. ``from module import *`` is left to Python."""
+    return not code.is_async and not any(
+        why_not_handled(name) or name == "CALL_INTRINSIC_1" and arg[0] in ("IMPORT_STAR", "PRINT")
+        for name, (_, arg) in zip(code.opnames, code.instructions, strict=True)
+    )
+
+
+def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
+    """``exec`` or ``eval`` of a text or a code object, with the given globals and names or those of the frame."""
+    names = ("source", "globals", "locals")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    source, table, names_of_text = map(given.get, names)
+    if not given.keys() <= set(names) or len(args) > 3 or m.region is not None or not m.keeps_classes:
+        return MISSING
+    if type(source) is str:
+        flags = inherited_flags(m.frame)
+        source = m.plainly(compile, source.lstrip(" \t") if mode == "eval" else source, "<string>", mode, flags, True)
+    if type(source) is not CodeType or source.co_freevars:
+        return MISSING
+    if table is None:
+        table, names_of_text = m.frame.globals, namespace_of(m.frame) if names_of_text is None else names_of_text
+    elif names_of_text is None:
+        names_of_text = table
+    code = decode(source)
+    is_plain = type(table) is dict and type(names_of_text) is dict
+    if not is_plain or not is_interpreted(code):
+        return MISSING
+    if m.heap.origin_of(table) is None and table is not m.frame.globals:
+        m.heap.fresh[id(table)] = table
+    if "__builtins__" not in table:
+        m.store_subscript(table, "__builtins__", m.frame.builtins)
+    m.has_classes = True  # nor can functions with these globals leave the graph
+    found = table["__builtins__"]
+    frame = Frame(code, table, found if type(found) is dict else vars(found), [UNBOUND] * code.n_locals)
+    frame.namespace = names_of_text
+    return m.push(frame)

@@ -84,6 +84,8 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
             if isinstance(kinds, tuple):
                 return m.call(object_polyfills.instance_check, (obj, kinds), {})
             return m.call(object_polyfills.truth_of, (check, kind, obj), {})
+    if says_its_class(m, type(obj)):
+        return m.call(object_polyfills.instance_by_class, (obj, tuple(_flatten(kinds))), {})
     answer = m.plainly(isinstance, obj, kinds)
     guard_order(m, type(obj))
     for kind in _flatten(kinds):
@@ -91,6 +93,14 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
         if is_asked_for_attributes(kind):
             guard_attributes(m, obj, kind)
     return answer
+
+
+def says_its_class(m: Any, kind: type) -> bool:
+    """Whether Python code of the user's computes ``__class__``."""
+    if not is_user_type(kind):
+        return False
+    getter = lookup(m, kind, "__class__")[0]
+    return isinstance(getter, property) or isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType)
 
 
 def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -111,7 +121,7 @@ def guard_registered(m: Any, cls: type, kind: Any) -> None:
         and not is_asked_for_attributes(kind)
     ):
         m.lookups[key] = (MISSING, None)
-        m.guard_outcome(Expression(issubclass, (cls, kind)), issubclass(cls, kind))
+        m.guard_outcome(Expression(issubclass, (cls, kind)), m.plainly(issubclass, cls, kind))
 
 
 def is_asked_for_attributes(kind: Any) -> bool:
@@ -171,10 +181,14 @@ def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if issubclass(type(args[0]), type):
+        return m.plainly(object.__setattr__, *args)  # which refuses
     return without_result(m, attribute_writes.store_plainly(m, *args))
 
 
 def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
+    if issubclass(type(args[0]), type):
+        return m.plainly(object.__delattr__, *args)  # which refuses
     return without_result(m, attribute_writes.delete_plainly(m, *args))
 
 

@@ -25,7 +25,7 @@ from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..subclasses import make_tensors
-from . import class_creation, iterator_creation, random_objects
+from . import class_creation, iterator_creation, locks, random_objects, text_streams
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
@@ -74,6 +74,8 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:
     """``Color(1)``. A flag keeps the value that it makes a member for."""
+    if (len(args) > 1 or kwargs) and not cls._member_map_:
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}() makes a class")
     args = tuple(prepare_native_reads.settled(value) for value in args)
     if len(args) == 1 and not is_trusted_type(lookup(m, cls, "_missing_")[1]) and not has_member(cls, args[0]):
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
@@ -122,12 +124,15 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
+    if issubclass(cls, type) and new is type.__dict__["__new__"]:
+        return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)
     if (
         issubclass(cls, BaseException)
         or issubclass(cls, (dict, list, set, tuple, *value_bases.BASES))
         and is_user_type(cls)
         or new_owner is object
         and init_owner is object
+        or issubclass(cls, (property, staticmethod, classmethod))
     ):
         return m.made(native(m, cls, args, kwargs))
     if decimal_arithmetic.is_decimal(cls):
@@ -141,6 +146,7 @@ SAFE_MODULES = frozenset(
     (
         "builtins",
         "collections",
+        "_collections",
         "types",
         "functools",
         "itertools",
@@ -190,7 +196,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return _container(m, m.plainly(cls, *args, **kwargs))
     items = args[0]
     copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
-    if isinstance(items, Generator) or iteration.needs_interpreting(m, items) and not copies_set:
+    if issubclass(type(items), Generator) or iteration.needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     iteration.refuse_outside(m, items, f"{cls.__name__}()")
     for value in args:
@@ -225,7 +231,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs:
         return native(m, cls, args, kwargs)
     value = args[0]
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
             return m.plainly(cls, value)
         if m.modes:
@@ -233,7 +239,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if cls in (int, float) and graph_numbers.is_converted_in_graph(m, value):
             return graph_numbers.read_converted(m, cls, value)
         return m.perform(cls, value)
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         if cls is bool:
             return truth_and_identity.truth_of_live(value)
         if isinstance(value, str):
@@ -409,6 +415,8 @@ CONSTRUCTORS: dict[type, Any] = {
     torch._C._InferenceMode: _inference_mode_guard,
     types.MappingProxyType: _plain_container,
     types.CellType: _plain_container,
+    **dict.fromkeys(text_streams.KINDS, text_streams.make),
+    **dict.fromkeys(locks.KINDS, locks.make),
 }
 
 

@@ -34,12 +34,12 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         origin = m.heap.origin_of(value)
         if origin is None or origin.complete:
             return m.plainly(len, value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         answer = m.unbacked_sizes.asked("__len__", value, ())
         if answer is None and m.symbolic_sizes is not None:
             answer = m.symbolic_sizes.asked("__len__", value, ())
         return m.perform(len, value) if answer is None else answer
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return m.plainly(len, value.settle())
     if type(value) is numpy_types.ARRAY:
         return numpy_dispatch.length(m, value)
@@ -185,11 +185,11 @@ def holds_objects(value: Any) -> bool:
 
 
 def is_object(value: Any) -> bool:
-    if type(value) in value_kinds.SIMPLE or isinstance(value, Live):
+    if type(value) in value_kinds.SIMPLE or issubclass(type(value), Live):
         return False
-    if isinstance(value, (tuple, list)):
+    if issubclass(type(value), (tuple, list)):
         return any(map(is_object, value))
-    return not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
+    return not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS)
 
 
 def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:

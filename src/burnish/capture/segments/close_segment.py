@@ -59,6 +59,7 @@ def close(
         rebuilder.leaves = True
         answer = rebuilder.build(result)
     else:
+        _refuse_frames_of_texts(tracer, frame)
         layout, slots = take_apart(frame)
         rebuilder.active = _running_generators(frame)
         answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
@@ -113,6 +114,14 @@ def close(
         is_step=is_step,
         has_effects=has_effects,
     )
+
+
+def _refuse_frames_of_texts(tracer: Tracer, frame: Frame | None) -> None:
+    """A continuation holds the globals of its frames as they are, so these must be those of a module."""
+    while frame is not None:
+        if id(frame.globals) in tracer.heap.fresh:
+            raise Unrebuildable(None, "the graph breaks in a text that exec() runs")
+        frame = frame.caller
 
 
 def requests_before_compiling(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:

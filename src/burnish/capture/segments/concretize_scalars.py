@@ -19,6 +19,7 @@ import torch
 
 from ..guards.iterator_contents import table_of
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import min_max_of_tensors
 from ..numbers.live_scalars import Live
 from ..python.operators.iteration import ITERATORS
@@ -248,8 +249,7 @@ class ScalarConcretizer:
 
     def instance(self, value: Any) -> Any:
         """Attributes of an instance of a user class."""
-        if hasattr(value, "__dict__"):
-            self.clean(value.__dict__)
+        self.clean(dict_of(value))
         if id(value) in self.fresh:
             self.slots(value)
             if id(type(value)) in self.fresh:

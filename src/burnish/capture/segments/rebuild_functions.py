@@ -63,6 +63,8 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
 def build_function(to: Rebuilder, value: FunctionType) -> str:
     if id(value) not in to.heap.fresh:
         return to.constant(value)
+    if id(value.__globals__) in to.heap.fresh:
+        raise Unrebuildable(value, f"{value.__qualname__}, a function of a text that exec() runs, leaves the graph")
     if value.__qualname__ == KEY_FUNCTION and value.__module__ == sort_polyfills.__name__:
         raise Unrebuildable(value)  # outside a sort it would be seen that it is no object of functools
     cells = [to.build(c) for c in value.__closure__ or ()]

@@ -10,6 +10,7 @@ import torch
 
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import tracebacks
+from ..interpreter.reads_past_overrides import dict_of
 from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         raise Unrebuildable(value)
     name = to.name(value, f"{to.constant(base.__new__)}({made})")
     build_attributes(to, value, name)
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         store = to.constant(
             collections.OrderedDict.__setitem__ if isinstance(value, collections.OrderedDict) else dict.__setitem__
         )
@@ -92,19 +93,23 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         ):
             key, part = to.build(k), to.build(v)
             to.lines.append(f"{store}({name}, {key}, {part})")
-    elif isinstance(value, list):
+    elif issubclass(type(value), list):
         parts = [to.build(v) for v in list.__iter__(value)]
         to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
-    elif isinstance(value, (set, collections.deque)):
+    elif issubclass(type(value), (set, collections.deque)):
         parts = [to.build(v) for v in elements_of(value)]
         extend = set.update if isinstance(value, set) else collections.deque.extend
         to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
     return name
 
 
+PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor.__getattribute__)
+
+
 def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
-    for key, part in getattr(value, "__dict__", {}).items():
-        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
+    table = f"{name}.__dict__" if type(value).__getattribute__ in PLAIN else f"{to.constant(dict_of)}({name})"
+    for key, part in (dict_of(value) or {}).items():
+        to.lines.append(f"{table}[{key!r}] = {to.build(part)}")
     for field, descriptor in slots_of(type(value)):
         try:
             part = descriptor.__get__(value)

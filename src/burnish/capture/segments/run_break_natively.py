@@ -16,7 +16,7 @@ from typing import Any
 
 from ..engine.object_lifetimes import has_observable_finalization
 from ..interpreter.complete_instruction import CompletedInstruction
-from ..interpreter.emulated_frames import looks_at_frames
+from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
@@ -115,7 +115,9 @@ class BreakTransition:
         """Whether these operands cause nothing but the operation itself."""
         operand = slots[self.operands[0]]
         if self.perform is call:
-            return (not is_hashable(operand) or operand not in FRAME_CALLS) and not looks_at_frames(operand)
+            if looks_at_frames(operand) or makes_class_of_caller(operand, (None,) * (len(self.operands) - 1)):
+                return False
+            return not is_hashable(operand) or operand not in FRAME_CALLS
         if self.perform not in (ask_truth, advance):
             return all(type(slots[at]) in NUMBERS for at in self.operands)
         return self.perform is not advance or type(operand) is not Generator

@@ -38,6 +38,7 @@ from ..guards.value_bases import base_of_value
 from ..interpreter.frames import Generator
 from ..numbers import constant_arrays, min_max_of_tensors, numpy_types, object_addresses
 from ..numbers.live_scalars import Live
+from ..python import locks, text_streams
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
@@ -75,7 +76,7 @@ class Rebuilder:
             if type(value) is not int:
                 raise Unrebuildable(value, "the address of an object is in a constant")
             return f"id({self.build(self.tracer.addresses[value].obj)})"
-        if isinstance(value, type) and id(value) in self.heap.fresh:
+        if issubclass(type(value), type) and id(value) in self.heap.fresh:
             raise Unrebuildable(value, f"the class {value.__qualname__}, made here, leaves the graph")
         return self.writer.constant(value)
 
@@ -166,15 +167,15 @@ class Rebuilder:
 
     def other(self, value: Any) -> str:
         kind = type(value)
-        if isinstance(value, torch._C._InferenceMode):
+        if issubclass(type(value), torch._C._InferenceMode):
             raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)
         if kind in iteration.ITERATORS or kind.__module__ == "itertools":
             return rebuild_containers.build_iterator(self, value)
-        if isinstance(value, BaseException):
+        if issubclass(type(value), BaseException):
             return rebuild_instances.build_exception(self, value)
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             return rebuild_containers.build_tuple_of_class(self, value)
         if base_of_value(kind) is not None and id(value) in self.heap.fresh:
             return rebuild_containers.build_value_of_class(self, value)
@@ -182,7 +183,7 @@ class Rebuilder:
             maker, parts = value.__reduce__()
             return self.name(value, f"{self.constant(maker)}({', '.join([self.build(part) for part in parts])})")
         if (
-            isinstance(value, (dict, list, set, collections.deque))
+            issubclass(type(value), (dict, list, set, collections.deque))
             or id(value) in self.heap.fresh
             or is_user_type(kind)
             and hasattr(value, "__dict__")
@@ -192,7 +193,7 @@ class Rebuilder:
         if (
             kind in value_kinds.SIMPLE
             or kind in numpy_types.VALUES
-            or isinstance(value, (types.ModuleType, type, types.TracebackType))
+            or isinstance(value, (types.ModuleType, type, types.TracebackType, types.CodeType))
         ):
             return self.constant(value)
         if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and kind not in weakref.ProxyTypes:
@@ -262,6 +263,8 @@ BUILDERS: dict[type, Any] = {
     super: rebuild_functions.build_super,
     bytearray: rebuild_containers.build_bytearray,
     weakref.ref: rebuild_functions.build_weak_reference,
+    **dict.fromkeys(text_streams.KINDS, text_streams.build),
+    **dict.fromkeys(locks.KINDS, locks.build),
     Generator: rebuild_functions.build_generator,
     RemovableHandle: tensor_hooks_and_data.build_handle,
     warnings.catch_warnings: warning_filters.build_block,

@@ -103,13 +103,13 @@ class CompiledCall:
 
 def carries_gradients(result: Any, depth: int = 3) -> bool:
     """Whether the caller may run backward from a result, or from something in it."""
-    if isinstance(result, torch.Tensor):
+    if issubclass(type(result), torch.Tensor):
         return result.requires_grad
     if depth == 0:
         return True  # nested too deeply: assume so
-    if isinstance(result, dict):
+    if issubclass(type(result), dict):
         parts = [*dict.values(result)]
-    elif isinstance(result, (tuple, list)):
+    elif issubclass(type(result), (tuple, list)):
         parts = [*(list if isinstance(result, list) else tuple).__iter__(result)]  # type: ignore[arg-type]
     else:
         parts = [*getattr(result, "__dict__", {}).values()]

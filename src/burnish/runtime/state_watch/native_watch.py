@@ -324,7 +324,7 @@ def _slot_finder() -> Any:
 
 
 def _dictionary_slot(obj: Any) -> int:
-    return _slot_finder()(obj) or 0
+    return _slot_finder()(ctypes.py_object(obj)) or 0  # a conversion of ctypes would ask the object for its class
 
 
 def dictionary_behind(proxy: Any) -> dict:

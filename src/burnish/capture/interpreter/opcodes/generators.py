@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..frames import PUSHED, Generator
+from types import CoroutineType
+
+from ..frames import PUSHED, Generator, Raised
 from ..versions.behavior import BEHAVIOR
 from .handler_registry import op, refuse
 
@@ -37,6 +39,8 @@ def yield_value(m, f, arg):
 def get_yield_from_iter(m, f, arg):
     if isinstance(f.stack[-1], Generator):
         return None
+    if isinstance(f.stack[-1], CoroutineType):
+        raise Raised(TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator"))
     value = m.iterate(f.stack[-1])
     if value is PUSHED:
         f.stack.pop()

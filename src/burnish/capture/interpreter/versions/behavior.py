@@ -26,11 +26,20 @@ class Behavior:
     descending_run_holds_equal_keys: bool
     """How ``list.sort`` finds the run that a list starts with."""
 
+    close_returns_value: bool
+    """Whether ``generator.close()`` returns what the generator returns."""
+
+    throw_of_class_and_value_warns: bool
+    """Whether ``generator.throw(kind, value)`` is deprecated."""
+
+    cause_of_class_is_checked: bool
+    """Whether ``raise error from Kind`` is an error if calling ``Kind`` makes no exception."""
+
 
 VERSIONS = {
-    (3, 11): Behavior(False, False, False, True, False),
-    (3, 12): Behavior(False, True, False, True, False),
-    (3, 13): Behavior(True, True, True, False, True),
+    (3, 11): Behavior(False, False, False, True, False, False, False, False),
+    (3, 12): Behavior(False, True, False, True, False, False, True, False),
+    (3, 13): Behavior(True, True, True, False, True, True, True, True),
 }
 VERSION = min(max(sys.version_info[:2], min(VERSIONS)), max(VERSIONS))
 BEHAVIOR = VERSIONS[VERSION]

@@ -58,6 +58,7 @@ def super_proxy(m, f, has_arguments: int):
         return m.make_super(function, cls, self)
     proxy = m.call(function, (cls, self) if has_arguments else (), {})
     if proxy is PUSHED:
+        m.frame = f  # plain Python calls it, in one step
         m.refuse_opcode("LOAD_SUPER_ATTR of a function named super")
     return proxy
 

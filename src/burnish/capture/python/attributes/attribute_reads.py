@@ -23,7 +23,7 @@ from ...numpy_calls import array_attributes, graph_arrays
 from .class_attributes import load_from_class, load_from_class_plainly, load_from_super
 from .function_attributes import load_from_function
 from .instance_attributes import load_from_instance, load_past_own_rules
-from .python_module_attributes import load_from_module
+from .python_module_attributes import load_from_module, load_from_module_plainly
 from .tensor_attributes import load_from_tensor
 
 NATIVE_TYPES = (
@@ -137,6 +137,8 @@ def load_plainly(m: Any, obj: Any, name: str) -> Any:
     # By the class alone: an object may say anything about its ``__class__``, and run the user's code to say it.
     if issubclass(kind, type):
         return load_from_class_plainly(m, obj, kind, name)
-    if kind in NATIVE_TYPES or issubclass(kind, ModuleType) or is_tensor(obj):
+    if issubclass(kind, ModuleType):
+        return load_from_module_plainly(m, obj, name)
+    if kind in NATIVE_TYPES or is_tensor(obj):
         return load(m, obj, name)
     return load_past_own_rules(m, obj, kind, name)

@@ -15,7 +15,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter import frames as fr
-from ...interpreter.frames import MISSING, PUSHED
+from ...interpreter.frames import MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch import tensor_hooks_and_data
 from .class_lookup import forget, lookup
@@ -34,19 +34,25 @@ def discard(m: Any, answer: Any) -> Any:
 
 def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     kind = type(obj)
-    if isinstance(obj, torch.Tensor):
+    if issubclass(type(obj), torch.Tensor):
         return _store_on_tensor(m, obj, name, value)
-    if isinstance(obj, type):
+    if issubclass(type(obj), type):
+        custom, owner = lookup(m, kind, "__setattr__")
+        if isinstance(custom, FunctionType):
+            _refuse_trusted(m, owner, name)
+            return discard(m, m.call(custom, (obj, name, value), {}))
         return _store_on_class(m, obj, name, value)
-    if isinstance(obj, ModuleType):
+    if issubclass(type(obj), ModuleType) and not _has_rules_for(m, kind, name):
         if m.region is not None:
             m.region.will_write(obj)
-        origin = m.heap.namespace(obj.__dict__)
+        origin = m.heap.namespace(dict_of(obj))
         m.heap.will_write_key(origin, name)
-        obj.__dict__[name] = value
+        origin.obj[name] = value
         return None
     if kind in PROXIES:
         m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} through a weak proxy")
+    if kind is Generator and name in ("__name__", "__qualname__") and not isinstance(value, str):
+        return m.plainly(setattr, fr.SAMPLE, name, value)  # which raises the error
     custom, owner = lookup(m, kind, "__setattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name, value), {}))
@@ -55,12 +61,30 @@ def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     return store_plainly(m, obj, name, value)
 
 
+def _refuse_trusted(m: Any, metaclass: type, name: str) -> None:
+    """Stop where native code would change a class: that of enumerations."""
+    if is_trusted_type(metaclass):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"a change of .{name} by {metaclass.__qualname__}")
+
+
+def _has_rules_for(m: Any, kind: type, name: str) -> bool:
+    """Whether a class of modules has its own ``__setattr__``, or a data descriptor under the name."""
+    if isinstance(lookup(m, kind, "__setattr__")[0], FunctionType):
+        return True
+    found, _ = lookup(m, kind, name)
+    return found is not MISSING and find_on_type(type(found), "__set__") is not None
+
+
 def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
-    """``object.__setattr__``."""
+    """``object.__setattr__``, or ``type.__setattr__``."""
     kind = type(obj)
+    if not isinstance(name, str):
+        return m.plainly(setattr, obj, name, value)  # which raises the error
+    if issubclass(type(obj), type):
+        return _store_on_class(m, obj, name, value)
     if m.region is not None:
         m.region.will_write(obj)
-    if isinstance(obj, torch.Tensor):
+    if issubclass(type(obj), torch.Tensor):
         return _store_on_tensor(m, obj, name, value)
     descriptor, _ = lookup(m, kind, name)
     if descriptor is not MISSING:
@@ -80,7 +104,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
             return discard(m, m.call(setter, (descriptor, obj, value), {}))
         if setter is not None:
             return m.plainly(object.__setattr__, obj, name, value)
-    if not hasattr(obj, "__dict__"):
+    if dict_of(obj) is None:
         return m.plainly(object.__setattr__, obj, name, value)
     members = m.heap.members(obj)
     if members is not None:
@@ -125,7 +149,10 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
 def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
     """Data that a class of the user's has already, replaced by other data: what the class defines stays the same. A
     class made here may change in any way."""
-    if id(cls) in m.heap.fresh and lookup(m, type(cls), "__setattr__")[0] is type.__dict__["__setattr__"]:
+    descriptor, owner = lookup(m, type(cls), name)
+    if type(descriptor) is property and isinstance(descriptor.fset, FunctionType):
+        return discard(m, m.call(descriptor.fset, (cls, value), {}))
+    if id(cls) in m.heap.fresh and (owner is type or not hasattr(type(descriptor), "__set__")):
         forget(m, cls)
         return m.plainly(type.__setattr__, cls, name, value)
     old, members = cls.__dict__.get(name, MISSING), m.heap.members(cls)
@@ -134,8 +161,7 @@ def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
         or members is None
         or members.complete
         or is_trusted_type(cls)
-        or lookup(m, type(cls), "__setattr__")[0] is not type.__dict__["__setattr__"]
-        or lookup(m, type(cls), name)[0] is not MISSING
+        or descriptor is not MISSING
         or name.startswith("__")
         or any(each is MISSING or isinstance(each, FunctionType) for each in (old, value))
         or any(find_on_type(type(each), "__get__") is not None for each in (old, value))
@@ -154,11 +180,16 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     kind = type(obj)
     if name == "grad" and is_tensor(obj):
         return m.gradients.write(obj, None)
-    if id(obj) in m.heap.fresh and isinstance(obj, type):
-        forget(m, obj)
-        return m.plainly(type.__delattr__, obj, name)
-    if isinstance(obj, (torch.Tensor, type)) or kind in PROXIES:
+    if issubclass(type(obj), type):
+        custom, owner = lookup(m, kind, "__delattr__")
+        if isinstance(custom, FunctionType):
+            _refuse_trusted(m, owner, name)
+            return discard(m, m.call(custom, (obj, name), {}))
+        return _delete_from_class(m, obj, name)
+    if issubclass(type(obj), torch.Tensor) or kind in PROXIES:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
+    if kind is Generator:
+        return m.plainly(delattr, fr.SAMPLE, name)  # which raises the error
     custom, _ = lookup(m, kind, "__delattr__")
     if isinstance(custom, FunctionType):
         return discard(m, m.call(custom, (obj, name), {}))
@@ -167,7 +198,18 @@ def delete(m: Any, obj: Any, name: str) -> Any:
     return delete_plainly(m, obj, name)
 
 
+def _delete_from_class(m: Any, cls: type, name: str) -> Any:
+    if id(cls) not in m.heap.fresh:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
+    forget(m, cls)
+    return m.plainly(type.__delattr__, cls, name)
+
+
 def delete_plainly(m: Any, obj: Any, name: str) -> Any:
+    if not isinstance(name, str):
+        return m.plainly(delattr, obj, name)  # which raises the error
+    if issubclass(type(obj), type):
+        return _delete_from_class(m, obj, name)
     if m.region is not None:
         m.region.will_write(obj)
     descriptor, _ = lookup(m, type(obj), name)
@@ -178,9 +220,10 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
         return discard(m, m.call(deleter, (descriptor, obj), {}))
     if type(descriptor) is MemberDescriptorType:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
+    remove = delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__
     if deleter is not None or dict_of(obj) is None:
-        return m.plainly(object.__delattr__, obj, name)
+        return m.plainly(remove, obj, name)
     members = m.heap.members(obj)
     if members is not None and name in dict_of(obj):
         m.heap.will_write_key(members, name, deletes=True)
-    return m.plainly(delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__, obj, name)
+    return m.plainly(remove, obj, name)

@@ -38,15 +38,20 @@ def bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: str
     if value_kind is staticmethod:
         return value.__func__
     if value_kind in C_DESCRIPTORS:
-        return m.plainly(getattr, obj, name)
+        return m.plainly(reader_of(m, kind), obj, name)
     if value_kind is functools.cached_property:
         return m.call(object_polyfills.read_cached_property, (value, obj), {})
     getter = find_on_type(value_kind, "__get__")
     if isinstance(getter, FunctionType):
         return m.call(getter, (value, obj, kind), {})
     if getter is not None:
-        return m.plainly(getattr, obj, name)
+        return m.plainly(reader_of(m, kind), obj, name)
     return class_value(m, value, owner, name)
+
+
+def reader_of(m: Any, kind: type) -> Any:
+    """What reads an attribute natively: not by a ``__getattribute__`` in Python, which has been called by then."""
+    return object.__getattribute__ if isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType) else getattr
 
 
 def is_classmethod(m: Any, kind: type) -> bool:
@@ -79,7 +84,7 @@ def class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
 
 def special_method(m: Any, obj: Any, name: str) -> Any:
     """A special method bound to ``obj``; looked up on the type, as CPython does. MISSING when there is none."""
-    if isinstance(obj, Live):
+    if issubclass(type(obj), Live):
         return MISSING  # its own operators are ours: the caller applies them natively
     kind = type(obj)
     value, owner = lookup(m, kind, name)

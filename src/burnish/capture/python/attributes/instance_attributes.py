@@ -19,7 +19,7 @@ from ...interpreter.frames import MISSING
 from ...interpreter.reads_past_overrides import dict_of
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, lookup
-from .descriptor_binding import bind, class_value
+from .descriptor_binding import bind, class_value, reader_of
 
 OF_DICTS = (dict.get, dict.__getitem__, dict.__setitem__, dict.__delitem__)
 """What classes of dictionaries name as their ``__getattr__`` and so on, to have their keys as attributes."""
@@ -92,6 +92,8 @@ def load_from_instance(m: Any, obj: Any, name: str) -> Any:
         return m.call(object_polyfills.get_attribute, (obj, name), {})
     if kind in PROXIES:
         return m.stop(breaks.OPAQUE_CALL, f".{name} through a weak proxy")
+    if custom is not MISSING and isinstance(getattr(type(custom), "__get__", None), FunctionType):
+        return m.stop(breaks.OPAQUE_CALL, f".{name} by a descriptor that is __getattribute__ of {kind.__qualname__}")
     return load_by_rules(m, obj, kind, name)
 
 
@@ -124,12 +126,12 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         descriptor_kind = type(descriptor)
         if descriptor_kind is property:
             if descriptor.fget is None:
-                return m.plainly(getattr, obj, name)
+                return m.plainly(reader_of(m, kind), obj, name)
             if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
                 return m.call(object_polyfills.read_property, (descriptor.fget, obj, name), {})
             return m.call(descriptor.fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
-            return m.heap.read_field(obj, name, lambda: m.plainly(getattr, obj, name))
+            return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
         if descriptor_kind is GetSetDescriptorType:
             return load_c_field(m, obj, name)
         if hasattr(descriptor_kind, "__set__") or hasattr(descriptor_kind, "__delete__"):
@@ -137,7 +139,7 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
             if isinstance(getter, FunctionType):
                 return m.call(getter, (descriptor, obj, kind), {})
             if getter is not None:
-                return m.plainly(getattr, obj, name)
+                return m.plainly(reader_of(m, kind), obj, name)
     table = dict_of(obj)
     if table is not None:
         members = m.heap.members(obj)
@@ -159,10 +161,10 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
         value = load_from_tables(m, obj, name)
         if value is not MISSING:
             return value
-        return m.plainly(getattr, obj, name)
+        return m.plainly(reader_of(m, kind), obj, name)
     if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
-    return m.plainly(getattr, obj, name)
+    return m.plainly(reader_of(m, kind), obj, name)
 
 
 def load_from_tables(m: Any, obj: Any, name: str) -> Any:

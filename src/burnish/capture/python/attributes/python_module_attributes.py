@@ -5,13 +5,26 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace
+from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
 from ...interpreter.frames import MISSING
+from ...interpreter.reads_past_overrides import dict_of
+from ..polyfills import object_polyfills
+from .class_lookup import lookup
 from .instance_attributes import load_by_rules
 
 
 def load_from_module(m: Any, module: ModuleType, name: str) -> Any:
-    namespace = module.__dict__
+    kind = type(module)
+    if kind is not ModuleType and not is_trusted_type(kind):
+        custom, _ = lookup(m, kind, "__getattribute__")
+        if isinstance(custom, FunctionType):
+            return m.call(object_polyfills.get_attribute, (module, name), {})
+    return load_from_module_plainly(m, module, name)
+
+
+def load_from_module_plainly(m: Any, module: ModuleType, name: str) -> Any:
+    """``ModuleType.__getattribute__``."""
+    namespace = dict_of(module)
     names = m.fixed_names.get(id(namespace))
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
@@ -25,10 +38,10 @@ def load_from_module(m: Any, module: ModuleType, name: str) -> Any:
         if is_trusted_namespace(namespace) and namespace[name] is value:
             m.fixed_names.setdefault(id(namespace), {})[name] = value
         return value
-    value = m.heap.read_key(m.heap.namespace(module.__dict__), name)
+    value = m.heap.read_key(m.heap.namespace(namespace), name)
     if value is not MISSING:
         return value
-    fallback = m.heap.read_key(m.heap.namespace(module.__dict__), "__getattr__")
+    fallback = m.heap.read_key(m.heap.namespace(namespace), "__getattr__")
     if isinstance(fallback, FunctionType):
         return m.call(fallback, (name,), {})
     if type(module) is not ModuleType:

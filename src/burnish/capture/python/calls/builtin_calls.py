@@ -131,7 +131,7 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not MISSING:
             return answer
     owner = function.__objclass__
-    if args and isinstance(args[0], Live):
+    if args and issubclass(type(args[0]), Live):
         args = (args[0].settle(), *args[1:])
     if function.__name__ == "__init__" and issubclass(owner, BaseException):
         return m.plainly(function, *args, **kwargs)

@@ -43,9 +43,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return caller(m, function, args, kwargs)
     if kind in m.module_kinds:
         return call_plain_module(m, function, args, kwargs)
-    if isinstance(function, type):
+    if issubclass(type(function), type):
         return object_creation.construct(m, function, args, kwargs)
-    if isinstance(function, torch.nn.Module):
+    if issubclass(type(function), torch.nn.Module):
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:
         merged = {**function.keywords, **kwargs} if function.keywords else kwargs
@@ -58,7 +58,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_torch(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function) if not args and not kwargs else m.plainly(function, *args, **kwargs)
-    if isinstance(function, (staticmethod,)):
+    if issubclass(type(function), (staticmethod,)):
         return call(m, function.__func__, args, kwargs)
     if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
         return call(m, function.__origin__, args, kwargs)
@@ -66,7 +66,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = numpy_dispatch.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if isinstance(function, torch.jit.ScriptFunction):
+    if issubclass(type(function), torch.jit.ScriptFunction):
         from ...pytorch import scripted_functions  # few programs call any
 
         return scripted_functions.call(m, function, args, kwargs)

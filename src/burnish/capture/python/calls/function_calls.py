@@ -251,7 +251,10 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
             co = code.co
             m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))
-        return m.push(Frame(code, function.__globals__, function.__builtins__, values))  # type: ignore[attr-defined]
+        frame = Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
+        if code.is_generator and (function.__name__, function.__qualname__) != (code.co.co_name, code.co.co_qualname):
+            frame.spare = fr.GeneratorNames(function.__name__, function.__qualname__)
+        return m.push(frame)
     raise Raised(trouble)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 import types
 from types import FunctionType, MethodType
 from typing import Any
@@ -19,11 +20,13 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
+from ..attributes.class_lookup import forget
 from ..operators import prepare_native_reads, value_kinds
 from . import torch_function_protocol
 
@@ -37,6 +40,8 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
     if is_pure_module(function.__globals__.get("__name__")):
+        if function in NAMED_AFTER_CALLERS or "_caller" in function.__code__.co_names:
+            m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__} is named after the module that calls it")
         return pure(m, function, args, kwargs)
     why = torch_switches.why_not_leaf(function)
     if why is not None:
@@ -121,7 +126,12 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             and function.__module__ in ("re", "_functools")
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
-    return native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+    answer = native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+    if m.has_classes:
+        for value in args:
+            if id(value) in m.heap.fresh and issubclass(type(value), type):
+                forget(m, value)  # `abc.update_abstractmethods` changes it
+    return answer
 
 
 CALL_BACK = frozenset((None, "builtins", "_operator", "operator", "json", "json.encoder", "string", "textwrap"))
@@ -141,8 +151,9 @@ def is_user_object(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return value.settle()
     if type(value) is tuple:
-        return tuple(plain(v) for v in value)
+        parts = tuple(plain(v) for v in value)
+        return value if all(map(operator.is_, parts, value)) else parts  # the same, if the program asks
     return value

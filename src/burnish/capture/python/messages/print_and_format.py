@@ -21,6 +21,7 @@ from ...numbers import live_scalars, numpy_types
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
+from .. import text_streams
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
 from ..operators import prepare_native_reads, value_kinds
@@ -51,9 +52,9 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         return m.plainly(convert, value)
     if kind in numpy_types.VALUES:
         return numpy_dispatch.apply(m, convert, value)
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return _text_of_live(m, convert, value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return m.perform(convert, value)
     names = ("__str__", "__repr__") if convert is str else ("__repr__",)
     for name in names:
@@ -65,7 +66,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
             break
     if value_bases.base_of_value(kind) not in (None, frozenset):
         return m.plainly(convert, value)
-    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
+    if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         if not _holds_printable_objects(value):
             prepare_native_reads.settle_all(m, value)
@@ -79,9 +80,9 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         if kind is dict:
             return m.call(text_polyfills.dict_text, (value,), {})
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} that holds an object")
-    if isinstance(value, BaseException):
+    if issubclass(type(value), BaseException):
         return _text_of_exception(m, convert, value)
-    if lookup(m, kind, "__repr__")[1] is object and not isinstance(value, (type, types.ModuleType)):
+    if lookup(m, kind, "__repr__")[1] is object and not issubclass(type(value), (type, types.ModuleType)):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
     if kind in SHOW_OTHERS and _shows_objects(m, value):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
@@ -105,6 +106,9 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     if convert is str and isinstance(value, BaseExceptionGroup):
         args = args[:1]  # and how many there are
     if _holds_printable_objects(args):
+        name = "__str__" if convert is str else "__repr__"
+        if lookup(m, type(value), name)[1] is BaseException:
+            return m.call(text_polyfills.error_text, (type(value).__name__ if convert is repr else "", args), {})
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} that holds an object")
     prepare_native_reads.settle_all(m, args)
     return m.plainly(convert, value)
@@ -127,7 +131,7 @@ def _shows_objects(m: Any, value: Any) -> bool:
 def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any:
     if isinstance(spec, Live):
         spec = spec.settle()
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         if convert is not None:
             value = m.plainly(live_scalars.apply, convert, value)
         return m.plainly(live_scalars.apply, format, value, spec)
@@ -156,7 +160,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             return text_of(m, str, value)
         if name == "__format__" and owner is not object:
             break
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return m.perform(format, value, spec)
     m.check_readable(format, value)
     return m.plainly(format, value, spec) if spec else text_of(m, str, value)
@@ -210,8 +214,9 @@ def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
 
 
 def _print(m: Any, args: tuple, kwargs: dict) -> Any:
-    if kwargs.get("file") not in (None, sys.stdout, sys.stderr):
-        return m.stop(breaks.OPAQUE_CALL, "print() to a file")
+    name, stream = stream_of(m, kwargs.get("file"))
+    if name is None and (why := text_streams.why_not_print_to(stream)) is not None:
+        return m.stop(breaks.OPAQUE_CALL, why)
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
         isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")
     ):
@@ -220,8 +225,10 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         if needs_python_text(m, value):
             return m.call(text_polyfills.print_texts, (args, kwargs), {})
     options = {k: v for k, v in kwargs.items() if k != "file"}
-    stream = "stderr" if kwargs.get("file") is sys.stderr else "stdout"
-    m.effects.append(Effect.of(m, print_to, (stream, options, *args)))
+    if text_streams.is_made_here(m, stream):
+        prepare_native_reads.settle_all(m, (*args, *options.values()))
+    else:
+        m.effects.append(Effect.of(m, print_to, (name or stream, options, *args)))
     m.plainly(
         print_to,
         stream,
@@ -231,8 +238,21 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     return None
 
 
-def print_to(stream: str, options: dict, *args: Any) -> None:
-    print(*[a.plain() if isinstance(a, Live) else a for a in args], file=getattr(sys, stream), **options)
+def stream_of(m: Any, file: Any) -> tuple[str | None, Any]:
+    """Where ``print`` writes to, and its name in ``sys`` if each run looks it up there. If the program has replaced it,
+    as ``contextlib.redirect_stdout`` does, it is the object itself."""
+    origin = m.heap.origins.get(id(sys.__dict__))
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        if file is stream or file is None and name == "stdout":
+            is_replaced = origin is not None and name in origin.written
+            return (None if is_replaced else name), stream
+    return None, file
+
+
+def print_to(stream: Any, options: dict, *args: Any) -> None:
+    file = getattr(sys, stream) if type(stream) is str else stream
+    print(*[a.plain() if isinstance(a, Live) else a for a in args], file=file, **options)
 
 
 def needs_python_text(m: Any, value: Any) -> bool:

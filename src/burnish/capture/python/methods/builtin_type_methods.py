@@ -18,6 +18,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
 from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
+from ...interpreter.versions.behavior import BEHAVIOR
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.class_lookup import lookup
@@ -55,14 +56,10 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     if name == "finditer" and isinstance(owner, re.Pattern):
         found = tuple(native_calls.native(m, method, args, kwargs))
         return m.call(iterator_polyfills.matches, (found, 0), {})
-    if isinstance(owner, BaseException) and name not in (
-        "__init__",
-        "__str__",
-        "__repr__",
-        "with_traceback",
-        "add_note",
-        "__eq__",
-        "__ne__",
+    if (
+        isinstance(owner, BaseException)
+        and name not in ("__init__", "__str__", "__repr__", "with_traceback", "add_note", "__eq__", "__ne__")
+        and not is_split_natively(m, owner, name, args)
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
     if is_trusted_type(type(owner)) or name in OF_ERRORS and isinstance(owner, BaseException):
@@ -70,14 +67,25 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
-OF_ERRORS = ("with_traceback", "add_note")
-"""What ``BaseException`` does for errors of any class, without a look at their own methods."""
+OF_ERRORS = ("with_traceback", "add_note", "split", "subgroup", "derive")
+"""What exceptions of any class do without a look at their own methods."""
+
+
+def is_split_natively(m: Any, owner: Any, name: str, args: tuple) -> bool:
+    """Whether a method of an exception group calls nothing of the user's: by classes, not by a function, and with the
+    groups made by C code."""
+    if not isinstance(owner, BaseExceptionGroup) or len(args) != 1 or value_kinds.python_method(m, owner, "derive"):
+        return False
+    kinds = args[0] if type(args[0]) is tuple else args
+    return name == "derive" or name in OF_ERRORS and all(isinstance(kind, type) for kind in kinds)
 
 
 def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dict) -> Any:
     least, most = {"send": (1, 1), "throw": (1, 3)}.get(name, (0, 0))
     if kwargs or not least <= len(args) <= most:
         return m.plainly(getattr((i for i in ()), name), *args, **kwargs)  # raises the error
+    if name == "throw" and len(args) > 1 and BEHAVIOR.throw_of_class_and_value_warns:
+        return m.call(object_polyfills.throw_of_class_and_value, (owner, *args), {})
     m.take_over(owner)
     if name == "throw" and isinstance(args[0], type) and value_kinds.makes_by_python(m, args[0]):
         return m.call(object_polyfills.throw_made, (owner, *args), {})
@@ -119,6 +127,8 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
         answer = object_builtins.new_of(m, owner, args, kwargs)
         if answer is not MISSING:
             return answer
+    if name == "__init_subclass__":  # object's, which does nothing
+        return m.plainly(method, *args, **kwargs)
     if name == "fromkeys":
         return dict_of_keys(m, owner, args, kwargs, method)
     if name == "__init__" and id(owner) in m.heap.fresh:

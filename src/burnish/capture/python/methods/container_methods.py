@@ -103,7 +103,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         if name == "__setitem__":
             return subscripts.store_key(m, table, key, args[1])
         found = _guard_key(m, origin, key, name) if origin is not None else None
-        if isinstance(found, Live) and name in ("get", "pop", "setdefault"):
+        if issubclass(type(found), Live) and name in ("get", "pop", "setdefault"):
             if name == "pop":
                 m.plainly(method, *args, **kwargs)
             return found

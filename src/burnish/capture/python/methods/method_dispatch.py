@@ -19,6 +19,7 @@ import torch
 from ...engine.object_lifetimes import store_class_fact
 from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
+from .. import locks, text_streams
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
@@ -134,6 +135,8 @@ KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
     (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind is torch.device, call_device),
+    (lambda kind: issubclass(kind, text_streams.KINDS), text_streams.call_method),
+    (lambda kind: kind in locks.KINDS, locks.call_method),
     (lambda kind: kind is types.FrameType, call_frame),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),
     (lambda kind: issubclass(kind, PURE_KINDS) and not issubclass(kind, types.ModuleType), pure_method),

@@ -69,11 +69,11 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return m.perform(operation, left, right)
     if operation is operator.getitem:
         return subscripts.subscript(m, left, right)
-    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+    if issubclass(type(left), torch.Tensor) or issubclass(type(right), torch.Tensor):
         return _of_tensors(m, operation, left, right)
     if left_kind in NUMPY or right_kind in NUMPY:
         return numpy_dispatch.apply(m, operation, left, right)
-    if isinstance(left, Live) or isinstance(right, Live):
+    if issubclass(type(left), Live) or issubclass(type(right), Live):
         return _of_live_scalars(m, operation, left, right)
     return _of_objects(m, operation, left, right)
 
@@ -254,9 +254,9 @@ def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 
 def unary(m: Any, operation: Callable, value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return m.perform(operation, value)
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return m.plainly(operation, value)
     if type(value) in NUMPY:
         return numpy_dispatch.apply(m, operation, value)

@@ -71,7 +71,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
     """Whether iterating ``value``, or reading it as a mapping, runs the user's Python. C code reads an ordered
     dictionary by its own ``keys`` and ``__getitem__``, and any other dictionary past them."""
     kind = type(value)
-    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, torch.Tensor):
+    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), torch.Tensor):
         return False
     if kind is Generator or numpy_dispatch.is_number(m, value):
         return True
@@ -97,12 +97,12 @@ def iterate(m: Any, value: Any) -> Any:
     kind = type(value)
     if kind in ITERATORS or kind is Generator or kind.__module__ == "itertools":
         return value
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.specialize_first(value)
         return m.perform(iter, value)
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return m.plainly(iter, value.settle())
     if kind is numpy_types.ARRAY:
         return m.plainly(iter, numpy_dispatch.elements(m, value))
@@ -166,12 +166,12 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     if type(value) is tuple:
         return value
     has_own = python_method(m, value, "__iter__")
-    if isinstance(value, tuple) and not has_own:
+    if issubclass(type(value), tuple) and not has_own:
         return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
-    if isinstance(value, (list, collections.deque, dict, set, str, range)) and not has_own:
+    if issubclass(type(value), (list, collections.deque, dict, set, str, range)) and not has_own:
         m.heap.expose_items(value)
         return list(iter(value))  # nor is theirs
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.specialize_first(value)
@@ -217,7 +217,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         if not may_have_keys(other):
             raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
-    if isinstance(other, ITERABLE) and not iterates_by_own_rules(m, method, other):
+    if issubclass(type(other), ITERABLE) and not iterates_by_own_rules(m, method, other):
         expose(m, other)
         origin = m.heap.origin_of(target)
         if method == "list_extend":

@@ -40,7 +40,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(operator_polyfills.not_contains if invert else operator_polyfills.contains, (container, item), {})
-    if isinstance(item, Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
+    if issubclass(type(item), Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)

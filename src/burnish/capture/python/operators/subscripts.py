@@ -186,7 +186,7 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
 
 
 def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
-    if isinstance(container, torch.Tensor):
+    if issubclass(type(container), torch.Tensor):
         prepare_native_reads.expose(m, key)
         prepare_native_reads.expose(m, value)
         check_index(m, key)

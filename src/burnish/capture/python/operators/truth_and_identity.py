@@ -28,7 +28,7 @@ from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
 def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
     """The Python method that decides an object's truth, and whether it is __len__."""
     kind = type(value)
-    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or isinstance(value, (torch.Tensor, Live)):
+    if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), (torch.Tensor, Live)):
         return None
     for name in ("__bool__", "__len__"):
         found, _ = lookup(m, kind, name)
@@ -43,12 +43,12 @@ def truth(m: Any, value: Any) -> Any:
     kind = type(value)
     if kind in SIMPLE:
         return bool(value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         if is_constant(m, value):
             return bool(value)
         found = tensor_assertions.settled(m, value)
         return m.perform(bool, value) if found is None else found
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return truth_of_live(value)
     if kind in NUMPY:
         return numpy_dispatch.apply(m, bool, value)
@@ -61,13 +61,13 @@ def truth(m: Any, value: Any) -> Any:
             m.frame.completion = fr.RETRY
         return answer
     origin = m.heap.origin_of(value)
-    if origin is not None and isinstance(value, BUILTIN_CONTAINERS):
+    if origin is not None and issubclass(type(value), BUILTIN_CONTAINERS):
         if not origin.complete and not origin.is_written and not isinstance(value, tuple):
             m.heap.guard("truth", origin.source, bool(value))
         else:
             m.heap.complete(origin)
         return bool(value)
-    if isinstance(value, BUILTIN_CONTAINERS) or is_known(value):
+    if issubclass(type(value), BUILTIN_CONTAINERS) or is_known(value):
         return m.plainly(bool, value)
     if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
         return True
@@ -87,7 +87,7 @@ def same(m: Any, left: Any, right: Any) -> bool:
         m.stop(breaks.DATA_BRANCH, "which of its arguments min() or max() returns")
     if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
         return answer
-    if isinstance(left, Live) or isinstance(right, Live):
+    if issubclass(type(left), Live) or issubclass(type(right), Live):
         if answer or left is None or right is None:
             return answer
         left, right = settled(left), settled(right)

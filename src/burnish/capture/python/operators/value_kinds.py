@@ -91,7 +91,7 @@ def is_known(value: Any) -> bool:
     kind = type(value)
     if is_known_native(kind) or base_of_value(kind) is not None:
         return True
-    return isinstance(value, enum.Enum) and isinstance(value, ENUM_VALUES)
+    return issubclass(type(value), enum.Enum) and issubclass(type(value), ENUM_VALUES)
 
 
 def python_method(m: Any, obj: Any, name: str) -> bool:
@@ -136,7 +136,7 @@ def makes_by_python(m: Any, cls: type) -> bool:
 
 
 def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
-    if isinstance(value, BUILTIN_CONTAINERS) and depth < 10:
+    if issubclass(type(value), BUILTIN_CONTAINERS) and depth < 10:
         parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
         return any(holds_user_equality(m, p, depth + 1) for p in parts)
     return python_method(m, value, "__eq__")

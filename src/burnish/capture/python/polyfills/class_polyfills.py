@@ -5,6 +5,8 @@ class Model(Base): ...        # the body fills a namespace; then the metaclass i
 
 from __future__ import annotations
 
+import sys
+
 
 def run_body(body, namespace):
     """Call ``body`` with ``namespace`` as its local names. Only the tracer calls this."""
@@ -33,3 +35,23 @@ def build_class(body, name, original, bases, kind, namespace, kwargs):
     made = kind(name, bases, namespace, **kwargs)
     check_cell(cell, made)
     return made
+
+
+def finish_class(cls, named, kwargs):
+    """What ``type.__new__`` calls when the class is there."""
+    for name, value in named:
+        try:
+            type(value).__set_name__(value, cls, name)
+        except BaseException as error:
+            explain_set_name(error, value, cls, name)
+            raise
+    if kwargs is not None:
+        super(cls, cls).__init_subclass__(**kwargs)
+    return cls
+
+
+def explain_set_name(error, value, cls, name):
+    text = f"Error calling __set_name__ on '{type(value).__name__}' instance {name!r} in '{cls.__name__}'"
+    if sys.version_info < (3, 12):
+        raise RuntimeError(text) from error
+    error.add_note(text)

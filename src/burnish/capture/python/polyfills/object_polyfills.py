@@ -8,7 +8,9 @@ A few only pass a call on, so that it has a frame in the interpreter.
 from __future__ import annotations
 
 import functools
+import warnings
 
+from ...interpreter.frames import THROW_OF_CLASS_AND_VALUE, made_no_error, thrown
 from .reduction_polyfills import any_
 
 
@@ -21,8 +23,25 @@ def raise_error(error, context):
 
 
 def throw_made(generator, kind, value=None, traceback=None):
-    error = value if isinstance(value, kind) else kind() if value is None else kind(value)
+    try:
+        if isinstance(value, kind):
+            error = value
+        elif isinstance(value, tuple):
+            error = kind(*value)
+        else:
+            error = kind() if value is None else kind(value)
+        if not isinstance(error, BaseException):
+            raise made_no_error(kind, type(error).__name__)
+    except BaseException as raised:
+        error = raised  # it is thrown in place of the other
     return generator.throw(error if traceback is None else error.with_traceback(traceback))
+
+
+def throw_of_class_and_value(generator, kind, value=None, traceback=None):
+    warnings.warn(THROW_OF_CLASS_AND_VALUE, DeprecationWarning)  # noqa: B028  # our frames are not counted
+    if isinstance(kind, type):
+        return throw_made(generator, kind, value, traceback)
+    return generator.throw(thrown(kind, value, traceback))
 
 
 def call_for_effect(function, arguments):
@@ -102,6 +121,17 @@ def call_entry(self, args, kwargs):  # messages name what they find by these: `s
 
 def call_forward(module, args, kwargs):
     return module.forward(*args, **kwargs)
+
+
+def instance_by_class(obj, kinds):
+    """``isinstance`` of an object whose ``__class__`` is computed by Python code."""
+    for kind in kinds:
+        if issubclass(type(obj), kind):
+            return True
+        cls = getattr(obj, "__class__", None)
+        if cls is not type(obj) and isinstance(cls, type) and issubclass(cls, kind):
+            return True
+    return False
 
 
 def instance_check(obj, classes):

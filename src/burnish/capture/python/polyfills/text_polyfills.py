@@ -33,3 +33,8 @@ def print_texts(args, options):
 
 def show(text, thing):
     return text(thing)
+
+
+def error_text(name, args):
+    """``BaseException.__repr__``, and without a name ``BaseException.__str__`` of several arguments."""
+    return f"{name}({args[0]!r})" if name and len(args) == 1 else name + repr(args)

@@ -1,0 +1,44 @@
+"""Locks that the program makes: only it holds them, so taking and releasing them is seen by nobody else.
+
+    lock = threading.Lock()
+    with lock:
+        total += x
+
+A lock that leaves the graph is made again, and taken again if it was. Locks from outside are a graph break.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .. import breaks
+
+KINDS = (type(threading.Lock()), type(threading.RLock()))
+
+
+def make(m: Any, cls: Any, args: tuple, kwargs: dict) -> Any:
+    return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if id(owner) not in m.heap.fresh or m.region is not None:
+        return m.stop(breaks.OPAQUE_CALL, f"call of _thread.{type(owner).__name__}.{name}")
+    return m.plainly(method, *args, **kwargs)
+
+
+def build(to: Any, value: Any) -> str:
+    """In a template: a new lock, in the same state."""
+    name = to.name(value, f"{to.constant(type(value))}()")
+    held = value.locked() if hasattr(value, "locked") else value._recursion_count() if value._is_owned() else 0
+    to.lines.extend([f"{name}.acquire()"] * held)
+    return name
+
+
+BUILTINS = {
+    factory: lambda m, args, kwargs, factory=factory: make(m, factory, args, kwargs)
+    for factory in (threading._allocate_lock, threading._CRLock)  # type: ignore[attr-defined]
+    if not isinstance(factory, type)
+}
+"""Before Python 3.13, locks are made by functions."""

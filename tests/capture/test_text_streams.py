@@ -1,0 +1,99 @@
+"""Text in memory: StringIO and BytesIO objects made in the program, and print() that goes to one."""
+
+import contextlib
+import io
+import sys
+
+import torch
+
+from .harness import program
+
+
+@program(breaks=0)
+def test_text_is_written_and_read_in_the_graph():
+    def fn(x, k):
+        text = io.StringIO()
+        text.write("shape ")
+        print(tuple(x.shape), k, file=text, end="!")
+        data = io.BytesIO(b"abc")
+        data.seek(1)
+        data.write(b"z")
+        return x * 2, text.getvalue(), data.getvalue(), data.tell()
+
+    return fn, lambda i: (torch.ones(2 + i % 2), i)
+
+
+@program(breaks=0)
+def test_a_stream_leaves_the_graph_with_its_text_and_position():
+    def fn(x):
+        text = io.StringIO("one two")
+        text.read(4)
+        return x + 1, text
+
+    def read(x):
+        y, text = fn(x)
+        return y, text.tell(), text.read(), text.getvalue()
+
+    return read, lambda i: (torch.ones(2),)
+
+
+@program(breaks=0)
+def test_redirected_output_goes_to_a_stream_made_here():
+    def fn(x):
+        print("before")
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            print("inside", x.shape[0])
+        print("after")
+        return x * 2, shown.getvalue()
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_redirected_output_goes_to_an_outside_stream():
+    outside = io.StringIO()
+
+    def fn(x):
+        print("before")
+        with contextlib.redirect_stdout(outside):
+            print("inside", x.shape[0])
+        return x * 2
+
+    def read(x):
+        y = fn(x)
+        return y, outside.getvalue()
+
+    return read, lambda i: (torch.ones(2),)
+
+
+@program
+def test_printing_to_a_file_object_of_the_program():
+    class Lines:
+        def __init__(self):
+            self.lines = []
+
+        def write(self, text):
+            self.lines.append(text)
+
+    lines = Lines()
+
+    def fn(x):
+        print("a", "b", file=lines)
+        return x * 2
+
+    return fn, lambda i: (torch.ones(2),), lines
+
+
+@program
+def test_standard_output_is_replaced_across_a_break():
+    def fn(x):
+        kept, sys.stdout = sys.stdout, io.StringIO()
+        try:
+            print("first")
+            y = x * 2 if x.sum() > 0 else x
+            print("second")
+            return y, sys.stdout.getvalue()
+        finally:
+            sys.stdout = kept
+
+    return fn, lambda i: (torch.ones(2),)
