@@ -102,7 +102,6 @@ class Tracer(Machine):
     watched = native_calls.watched
     interpret = callbacks_from_dispatch.interpret
     interpret_purely = callbacks_from_dispatch.interpret_purely
-    # Generators from outside.
     take_over = traced_generators.take_over
     adopt_running_generators = traced_generators.adopt_running_generators
 

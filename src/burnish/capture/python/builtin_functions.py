@@ -11,6 +11,7 @@ import builtins
 import collections
 import copy
 import functools
+import gc
 import heapq
 import importlib
 import importlib.util
@@ -18,6 +19,7 @@ import itertools
 import math
 import operator
 import os
+import pickle
 import re
 import sys
 import time
@@ -58,16 +60,7 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import (
-    class_creation,
-    frame_builtins,
-    garbage_collection,
-    locks,
-    object_builtins,
-    operator_functions,
-    pickling,
-    sequence_builtins,
-)
+from . import class_creation, frame_builtins, locks, object_builtins, operator_functions, sequence_builtins
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -76,7 +69,6 @@ from .methods import builtin_type_methods
 from .operators import prepare_native_reads, value_kinds
 from .polyfills import (
     container_polyfills,
-    heap_polyfills,
     iterator_polyfills,
     itertools_polyfills,
     operator_polyfills,
@@ -212,6 +204,21 @@ def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> A
     return m.call(polyfill, args, kwargs)
 
 
+# Few programs need these modules: they are imported by the first call.
+
+
+def _pickle(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    from . import pickling
+
+    return pickling.HANDLERS[function](m, args, kwargs)
+
+
+def _collect_garbage(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    from . import garbage_collection
+
+    return garbage_collection.HANDLERS[function](m, args, kwargs)
+
+
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
     if kwargs or len(args) != (1 if function in (heapq.heapify, heapq.heappop) else 2) or not isinstance(args[0], list):
         return m.plainly(function, *args, **kwargs)  # which refuses
@@ -220,6 +227,8 @@ def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
     if any(map(sequence_builtins.is_object, (*args[0], *args[1:]))):
         # From this length on, C code makes a heap in another order.
         is_long = function is heapq.heapify and len(args[0]) > 2500
+        from .polyfills import heap_polyfills
+
         return MISSING if is_long else m.call(getattr(heap_polyfills, function.__name__), args, {})
     if m.region is not None:
         m.region.will_write(args[0])
@@ -419,8 +428,8 @@ PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
-BUILTINS.update(pickling.HANDLERS)
-BUILTINS.update(garbage_collection.HANDLERS)
+BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
+BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
 BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
