@@ -1394,3 +1394,20 @@ def test_an_error_in_set_name_is_explained():
             return x * 2, type(error).__name__, str(error), getattr(error, "__notes__", None)
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_annotations_are_not_inherited():
+    class Outside:
+        scale: int = 2
+
+    def fn(x):
+        class Inner(Outside):
+            pass
+
+        class Further(Inner):
+            shift: int = 1
+
+        return x * Outside.scale, Inner.__annotations__, Further.__annotations__, Outside.__annotations__
+
+    return fn, lambda i: (torch.ones(2),)

@@ -32,6 +32,8 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
             members = m.heap.members(cls)
             return value if members is None else members.obj
         return value
+    if name == "__annotations__" and name not in cls.__dict__:
+        m.plainly(getattr, cls, name)  # the class gets a table of its own, whatever its bases have
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
         on_meta, on_meta_owner = lookup(m, meta, name)
