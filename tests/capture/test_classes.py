@@ -2,11 +2,13 @@
 
 import abc
 import sys
+import threading
 import typing
 
 import torch
 
 import burnish
+from burnish.capture.python import class_creation
 
 from .call_sequences import Before, ordinary, swing, swinging
 from .caller_programs import program_with_caller
@@ -1328,6 +1330,21 @@ def test_hooks_of_the_user_run_when_a_class_is_made():
         return x + Base.kinds, Sub.given, Sub.field.name
 
     return fn, ordinary
+
+
+def test_classes_that_other_threads_make_meanwhile_keep_their_hook():
+    made = []
+
+    class Base:
+        def __init_subclass__(cls, **given):
+            made.append((cls.__name__, given))
+
+    Base.__init_subclass__ = class_creation.only_in_other_threads(Base.__dict__["__init_subclass__"])
+    type("Here", (Base,), {}, size=1)
+    thread = threading.Thread(target=lambda: type("There", (Base,), {}, size=2))
+    thread.start()
+    thread.join()
+    assert made == [("There", {"size": 2})]
 
 
 class Registered:

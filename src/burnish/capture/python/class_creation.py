@@ -14,6 +14,7 @@ would call, ``__set_name__`` and ``__init_subclass__``, is interpreted when the 
 from __future__ import annotations
 
 import abc
+import threading
 import types
 from types import FunctionType
 from typing import Any
@@ -112,7 +113,7 @@ def without_hooks(m: Any, new: Any, args: tuple, kwargs: dict, named: list, hook
         args = (*args[:3], {**args[3], **{name: None for name, _ in named}})
     try:
         for base in hooks:
-            type.__setattr__(base, "__init_subclass__", NO_HOOK)
+            type.__setattr__(base, "__init_subclass__", only_in_other_threads(base.__dict__["__init_subclass__"]))
         made = m.plainly(new, *args, **kwargs) if not hooks else m.plainly(new, *args)
     finally:
         for base, hook in zip(hooks, kept, strict=True):
@@ -122,7 +123,15 @@ def without_hooks(m: Any, new: Any, args: tuple, kwargs: dict, named: list, hook
     return made
 
 
-NO_HOOK = classmethod(lambda cls, **kwargs: None)
+def only_in_other_threads(hook: Any) -> Any:
+    """A hook that does nothing in this thread. Classes that others make meanwhile must not miss theirs."""
+    own = threading.get_ident()
+
+    def __init_subclass__(cls: type, **kwargs: Any) -> None:
+        if threading.get_ident() != own:
+            hook.__get__(None, cls)(**kwargs)
+
+    return classmethod(__init_subclass__)
 
 
 def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
