@@ -1,5 +1,7 @@
 """Sizes that depend on data, in one graph (``fullgraph=True``): every call has another number of elements, or none."""
 
+import operator
+
 import pytest
 import torch
 from torch import nn
@@ -254,7 +256,7 @@ def test_the_graph_holds_ordinary_calls_for_a_users_backend():
     seen = []
 
     def backend(gm, example_inputs):
-        seen.append([str(node.target) for node in gm.graph.nodes if node.op == "call_method"])
+        seen.append([node.target for node in gm.graph.nodes if node.op.startswith("call")])
         return gm.forward
 
     def fn(x):
@@ -265,7 +267,7 @@ def test_the_graph_holds_ordinary_calls_for_a_users_backend():
     compiled = burnish.compile(fn, fullgraph=True, backend=backend)
     for (x,) in rows():
         assert torch.equal(compiled(x), fn(x))
-    assert seen == [["gt", "__getitem__", "size", "sum", "mul"]]
+    assert seen == [[operator.gt, operator.getitem, "size", "sum", operator.mul]]
 
 
 def test_a_break_stays_without_fullgraph():
