@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..errors import UserError
-from ..export import entry_points
+from ..export import export_save_load
 
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
 
@@ -37,7 +37,7 @@ class CompiledAhead:
     def save_compiled_function(self, path: Any, external_data: Any = None) -> None:
         """``external_data``: accepted for torch's sake. What the function holds is in the file."""
         args, kwargs = self.example or ((), {})
-        entry_points.save(self.exported, path, args, kwargs)
+        export_save_load.save(self.exported, path, args, kwargs)
 
     def disable_guard_check(self) -> None:
         """Does nothing: inputs of another kind are always refused."""
@@ -48,7 +48,7 @@ def of_function(function: Any, is_whole: bool, example_inputs: Example) -> Compi
     if not is_whole:
         raise UserError("aot_compile makes one graph: use torch.compile(fullgraph=True), which says what prevents it.")
     args, kwargs = example_inputs
-    return CompiledAhead(entry_points.export(function, tuple(args), kwargs), (tuple(args), dict(kwargs)))
+    return CompiledAhead(export_save_load.export(function, tuple(args), kwargs), (tuple(args), dict(kwargs)))
 
 
 def of_module(module: torch.nn.Module, is_whole: bool, example_inputs: Example) -> CompiledAhead:
@@ -78,6 +78,6 @@ def loading(original: Callable[..., Any]) -> Callable[..., Any]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "compiled"
             path.write_bytes(data)
-            return CompiledAhead(entry_points.load(path))
+            return CompiledAhead(export_save_load.load(path))
 
     return load_compiled_function
