@@ -1,6 +1,5 @@
 """Custom autograd functions: what is saved, what backward returns, and arguments that are no tensors."""
 
-import functools
 import itertools
 import types
 
@@ -490,67 +489,3 @@ def test_what_reads_nothing_may_come_after_a_write():
         return Cube.apply(x) + state.calls
 
     return fn, lambda i: (leaf(3),), state
-
-
-class Applied(Function):
-    """Is given the function that it computes, as libraries for checkpoints, quadrature and kernels are."""
-
-    @staticmethod
-    def forward(ctx, function, x, *parameters):
-        ctx.function = function
-        ctx.save_for_backward(x, *parameters)
-        return function(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, *parameters = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            out = ctx.function(x)
-        return None, *torch.autograd.grad(out, (x, *parameters), grad)
-
-
-@program(breaks=0)
-def test_a_function_is_given_a_closure_over_values_of_the_call():
-    layer = nn.Linear(3, 3)
-
-    def fn(x, number):
-        scale = x.detach().abs().mean() * number
-        options = {"power": 2, "shift": scale}
-        out = Applied.apply(lambda t: layer(t) ** options["power"] * scale + options["shift"], x, *layer.parameters())
-        out.sum().backward()
-        return out.detach(), [p.grad.clone() for p in layer.parameters()], x.grad.clone()
-
-    return fn, [(torch.rand(2, 3, requires_grad=True), n) for n in (1.5, 2.5, 1.5, 3.5)], list(layer.parameters())
-
-
-@program(breaks=0)
-def test_a_function_is_given_a_partial_and_a_bound_method():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.rand(3))
-
-        def power(self, exponent, t):
-            return t**exponent * self.weight
-
-        def forward(self, x):
-            first = Applied.apply(functools.partial(self.power, 2), x, self.weight)
-            return Applied.apply(self.forward_once, first, self.weight)
-
-        def forward_once(self, t):
-            return t.sin() * self.weight
-
-    model = Model()
-    return lambda x: backward_of(model, x), [(torch.rand(2, 3, requires_grad=True),) for _ in range(3)]
-
-
-@program
-def test_a_function_given_to_a_function_writes_to_a_list():
-    seen = []
-
-    def fn(x):
-        out = Applied.apply(lambda t: (seen.append(len(seen)), t * 2)[1], x)
-        return out, len(seen)
-
-    return fn, [(torch.rand(3),) for _ in range(4)], seen

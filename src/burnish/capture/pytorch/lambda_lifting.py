@@ -10,22 +10,157 @@ function of the traced run, and the objects it held, are gone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any
+from types import CellType, FunctionType, MethodType
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import breaks
+from ..engine.interpreted_or_native import is_trusted
+from ..engine.value_or_identity import GUARDED_KINDS
+from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_errors import fail
+from ..numbers.live_scalars import Live
 from .cond import Branch
-from .custom_functions.functions_as_arguments import Lifter, NotLifted, made_of
+from .custom_functions.autograd_function_writes import written_by
 from .higher_order import function_transforms
-from .opaque_nodes import OpaqueCall, call_in_graph
+from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
 RETURN_FUNCTIONS = frozenset(("vjp",))
 """Transforms whose result holds tensors of the run: no node can return it, so the graph has their operators."""
 MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
+
+
+class NotLifted(Exception):
+    """The message is the reason."""
+
+
+class Given(NamedTuple):
+    """A tensor, as the index of an argument of the node."""
+
+    number: int
+
+
+class Container(NamedTuple):
+    kind: type
+    keys: tuple | None
+    parts: tuple
+
+
+class Function(NamedTuple):
+    like: FunctionType
+    cells: tuple
+
+
+class Made(NamedTuple):
+    """A bound method or a partial."""
+
+    kind: Callable
+    parts: tuple
+    keywords: Container
+
+
+class Lifter:
+    def __init__(self, m: Any):
+        self.m = m
+        self.tensors: list[torch.Tensor] = []
+        self.under_way: set[int] = set()
+
+    def function(self, function: FunctionType) -> Any:
+        m = self.m
+        if id(function) in m.heap.pinned_functions:
+            return self.checked(function)
+        if id(function) not in m.heap.fresh:
+            origin = m.heap.origin_of(function)
+            if origin is not None and starts_at_something_fixed(origin.source):
+                m.heap.guard("is", origin.source, function)
+                return self.checked(function)
+            if not is_trusted(function.__globals__.get("__name__")):  # e.g. the wrappers of torch.func
+                raise NotLifted(f"{function.__qualname__} is made anew by the code around")
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        if id(function) in self.under_way or not all(
+            isinstance(d, IMMEDIATE) and not isinstance(d, Live) for d in defaults
+        ):
+            raise NotLifted(f"{function.__qualname__} holds what it cannot be given")
+        self.under_way.add(id(function))
+        made = Function(
+            self.checked(function),
+            tuple(self.value(self.held_by(cell), function.__qualname__) for cell in function.__closure__ or ()),
+        )
+        self.under_way.discard(id(function))
+        return made
+
+    def checked(self, function: FunctionType) -> FunctionType:
+        why = written_by(function, set())
+        if why is not None:
+            raise NotLifted(why)
+        return function
+
+    def held_by(self, cell: CellType) -> Any:
+        """The value of a closure cell. A cell from outside is read, and guarded, as if its function read it."""
+        return cell_value(cell) if self.m.heap.origin_of(cell) is None else self.m.load_cell(cell)
+
+    def made(self, value: Any, holder: str) -> Made:
+        """If it comes from outside, the heap has guarded its content."""
+        if type(value) is MethodType:
+            parts, keywords = (value.__func__, value.__self__), {}
+        else:
+            parts, keywords = (value.func, *value.args), value.keywords
+        named = Container(dict, tuple(keywords), tuple(self.value(part, holder) for part in keywords.values()))
+        return Made(type(value), tuple(self.value(part, holder) for part in parts), named)
+
+    def value(self, value: Any, holder: str) -> Any:
+        m, kind = self.m, type(value)
+        if isinstance(value, Live):
+            return value.settle()
+        if isinstance(value, IMMEDIATE) or is_native(value):
+            return value
+        if kind in TENSOR_TYPES and m.knows(value):
+            self.tensors.append(value)
+            return Given(len(self.tensors) - 1)
+        if kind is FunctionType:
+            return self.function(value)
+        if kind is MethodType or kind is functools.partial:
+            return self.made(value, holder)
+        origin = m.heap.origin_of(value)
+        if origin is not None and (isinstance(value, torch.nn.Module) or not isinstance(value, GUARDED_KINDS)):
+            m.heap.guard("is", origin.source, value)
+            return value
+        if kind in (tuple, list, dict) and (origin is None or kind is tuple):
+            parts = value.values() if kind is dict else value
+            return Container(
+                kind, tuple(value) if kind is dict else None, tuple(self.value(part, holder) for part in parts)
+            )
+        what = "nothing yet" if value is UNBOUND else f"a {kind.__qualname__}"
+        raise NotLifted(f"{holder} holds {what}")
+
+
+def starts_at_something_fixed(source: Any) -> bool:
+    while source.base is not None:
+        source = source.base
+    return bool(source.is_pinned)
+
+
+def made_of(part: Any, given: tuple) -> Any:
+    kind = type(part)
+    if kind is Given:
+        return given[part.number]
+    if kind is Container:
+        parts = [made_of(one, given) for one in part.parts]
+        return part.kind(parts) if part.keys is None else dict(zip(part.keys, parts, strict=True))
+    if kind is Made:
+        return part.kind(*[made_of(one, given) for one in part.parts], **made_of(part.keywords, given))
+    if kind is Function:
+        like = part.like
+        cells = tuple([CellType(made_of(cell, given)) for cell in part.cells])
+        made = FunctionType(like.__code__, like.__globals__, like.__name__, like.__defaults__, cells)
+        made.__kwdefaults__ = like.__kwdefaults__
+        made.__qualname__, made.__module__ = like.__qualname__, like.__module__
+        return made
+    return part
 
 
 class LiftedCall(OpaqueCall):

@@ -13,9 +13,7 @@ compiled parts.
 
 from __future__ import annotations
 
-import functools
 import weakref
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -28,18 +26,16 @@ from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_reads import CHANGING, Names, why_not_traceable
 from .autograd_function_writes import what_is_written
-from .functions_as_arguments import Lifter, NotLifted, made_of
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
     names = Names(cls)
     held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}
-    lifter, made = taken_apart(m, cls, {k: value for k, value in enumerate(args) if k not in held})
     if cls in CHANGING:
         why: str | None = "what it reads changes from call to call"
-    elif held or made:
-        why = f"it is given a {type(args[next(iter((*held, *made)))]).__qualname__}"
+    elif held:
+        why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
     else:
         why = why_not_traceable(cls, names, len(args), reads_no_data=not m.options.runs_python)
     written = None if why is None else what_is_written(cls)
@@ -48,9 +44,9 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
     call = CustomCall(cls, why)
-    if held or made:
-        call.function = with_held(cls, held | made, len(lifter.tensors))
-        args = (*lifter.tensors, *[value for k, value in enumerate(args) if k not in held and k not in made])
+    if held:
+        call.function = with_held(cls, held)
+        args = tuple(value for k, value in enumerate(args) if k not in held)
         for value in held.values():
             m.heap.guard("is", m.heap.origin_of(value).source, value)
     if why is None:
@@ -81,28 +77,12 @@ def is_outside_object(m: Any, value: Any) -> bool:
 CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
-FUNCTIONS = (FunctionType, MethodType, functools.partial)
+def with_held(cls: type, held: dict[int, Any]) -> Any:
+    """``cls.apply`` with these of its arguments filled in."""
 
-
-def taken_apart(m: Any, cls: type, args: dict[int, Any]) -> tuple[Lifter, dict[int, Any]]:
-    """Arguments that are functions made by the program, as parts of which each run makes them again."""
-    lifter = Lifter(m)
-    try:
-        return lifter, {
-            k: lifter.value(value, cls.__qualname__) for k, value in args.items() if isinstance(value, FUNCTIONS)
-        }
-    except NotLifted:
-        return Lifter(m), {}
-
-
-def with_held(cls: type, held: dict[int, Any], tensors: int) -> Any:
-    """``cls.apply`` with these of its arguments filled in: objects, and functions that hold the first ``tensors``."""
-
-    def apply_with_held(*given: Any) -> Any:
-        rest = list(given[tensors:])
-        for k in sorted(held):
-            rest.insert(k, made_of(held[k], given))
-        return cls.apply(*rest)  # type: ignore[attr-defined]
+    def apply_with_held(*others: Any) -> Any:
+        rest, count = iter(others), len(held) + len(others)
+        return cls.apply(*[held[k] if k in held else next(rest) for k in range(count)])  # type: ignore[attr-defined]
 
     return apply_with_held
 
