@@ -32,7 +32,6 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from ..segments.effects import Effect
-from .opaque_nodes import is_native
 
 
 class Hook(NamedTuple):
@@ -53,15 +52,6 @@ def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
         return on_leaf(m, torch.Tensor.register_hook, tensor, function)
     if not can_be_watched(m, tensor):
         return MISSING
-    if not m.options.runs_python:
-        from .custom_functions import traceable_hooks  # loaded for other compilers only
-
-        found = traceable_hooks.node_for(m, function)
-        if found is None:
-            return MISSING
-        handle = m.plainly(tensor.register_hook, function)
-        step(m, found[0], m.recorder.tensor(tensor), *found[1])
-        return handle
     node = m.recorder.tensor(tensor)
     handle = m.plainly(tensor.register_hook, function)
     slot = steps.Slot()
@@ -117,9 +107,7 @@ def before_hooks(handler: Callable) -> Callable:
 
 def retain_grad(m: Any, tensor: torch.Tensor) -> Any:
     """``tensor.retain_grad()``."""
-    if not (takes_steps(m, tensor) and m.options.runs_python) or is_outer_leaf(m, tensor):
-        return MISSING
-    if not can_be_watched(m, tensor):
+    if not takes_steps(m, tensor) or is_outer_leaf(m, tensor) or not can_be_watched(m, tensor):
         return MISSING
     node = m.recorder.tensor(tensor)
     m.plainly(tensor.retain_grad)
@@ -206,7 +194,7 @@ def takes_steps(m: Any, tensor: Any) -> bool:
 
 def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
     """Whether its gradient belongs to the call that made it, and not to a later one that wrote to it."""
-    if type(tensor) is not torch.Tensor:
+    if not m.options.runs_python or type(tensor) is not torch.Tensor:
         return False
     made_at = m.recorder.tensor(tensor).call
     return not m.recorder.changes_after(made_at if isinstance(made_at, int) else 0)
@@ -222,7 +210,7 @@ def can_be_hook(m: Any, function: Any) -> bool:
         return can_be_hook(m, function.func) and not any(
             isinstance(value, Live) for value in (*function.args, *function.keywords.values())
         )
-    return type(function) in (FunctionType, MethodType) or is_native(function) or m.heap.origin_of(function) is not None
+    return type(function) in (FunctionType, MethodType) or m.heap.origin_of(function) is not None
 
 
 def layout_of(x: torch.Tensor) -> tuple:

@@ -94,7 +94,6 @@ UNSEEN = frozenset(
 """.split()
 )
 """Attributes that differ, or do something, while a compiler traces."""
-DATA_READS = frozenset(("item", "tolist", "numpy", "is_nonzero", "equal", "allclose"))
 DRAWS = (
     "rand",
     "dropout",
@@ -154,12 +153,10 @@ class NotTraceable(Exception):
     """The message is the reason."""
 
 
-def why_not_traceable(cls: type, names: Names, given: int, reads_no_data: bool = False) -> str | None:
+def why_not_traceable(cls: type, names: Names, given: int) -> str | None:
     """``given``: how many arguments ``forward`` gets."""
-    reader = ClassReader(names, given)
-    reader.reads_no_data = reads_no_data
     try:
-        reader.function_class(cls)
+        ClassReader(names, given).function_class(cls)
     except NotTraceable as why:
         return str(why)
     return None
@@ -171,8 +168,6 @@ class ClassReader:
         self.seen: set[Any] = set()
         self.is_backward = False
         """Whether the code runs in backward, when an attribute may have another value than the guards saw."""
-        self.reads_no_data = False
-        """Whether code is refused that reads the data of tensors, which other compilers cannot trace."""
 
     def function_class(self, cls: type) -> None:
         if (cls, self.is_backward) in self.seen:
@@ -253,8 +248,6 @@ class ClassReader:
                 raise NotTraceable(f"{where} writes to {argument}, which is outside of it")
             elif name in ("STORE_ATTR", "DELETE_ATTR") and (ctx is None or last_loaded(instructions[at - 1]) != ctx):
                 raise NotTraceable(f"{where} writes to the attribute {argument} of something")
-            elif name in ("LOAD_ATTR", "LOAD_METHOD") and self.reads_no_data and argument in DATA_READS:
-                raise NotTraceable(f"{where} reads data by {argument}")
             elif name in ("LOAD_ATTR", "LOAD_METHOD") and argument in UNSEEN:
                 raise NotTraceable(f"{where} looks at {argument}")
             elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL") and any(word in argument for word in DRAWS):
@@ -265,8 +258,6 @@ class ClassReader:
 
     def value(self, value: Any, name: str, attributes: tuple[str, ...]) -> None:
         """Check a value found under a name, with the attributes that are read from it directly."""
-        if self.reads_no_data and value in (bool, int, float):
-            raise NotTraceable(f"{name}() may read data")
         if is_constant(value) or is_pure_builtin(value):
             return
         if isinstance(value, types.ModuleType) and value in PURE_MODULES:

@@ -37,7 +37,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     elif held:
         why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
     else:
-        why = why_not_traceable(cls, names, len(args), reads_no_data=not m.options.runs_python)
+        why = why_not_traceable(cls, names, len(args))
     written = None if why is None else what_is_written(cls)
     if written is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
