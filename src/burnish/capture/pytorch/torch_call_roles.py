@@ -116,8 +116,7 @@ VALUE_CALLS = frozenset(
 SIZED = frozenset(
     """
     zeros ones full empty rand randn arange linspace eye new_zeros new_ones new_full new_empty view reshape expand
-    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril select narrow tile pad topk kthvalue
-    interpolate
+    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril
 """.split()
 )
 
