@@ -225,7 +225,7 @@ def test_assertion_that_fails_leaves_weights_and_gradients_as_eager_does():
         optimizer = torch.optim.Adam(layer.parameters())
 
         def fn(x):
-            loss = torch.distributions.Normal(layer(x), 1.0).log_prob(x).mean()
+            loss = torch.distributions.Normal(layer(x), 1.0, validate_args=True).log_prob(x).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
