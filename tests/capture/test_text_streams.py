@@ -97,3 +97,63 @@ def test_standard_output_is_replaced_across_a_break():
             sys.stdout = kept
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_stream_is_given_the_data_of_an_array():
+    def fn(x):
+        y = x * 2
+        return y, io.BytesIO(y.numpy()).getvalue()
+
+    return fn, lambda i: (torch.ones(2) + i,)
+
+
+@program
+def test_a_stream_is_given_an_outside_buffer():
+    data = bytearray(b"ab")
+
+    def fn(x):
+        stream = io.BytesIO()
+        stream.write(data)
+        return x * 2, stream.getvalue()
+
+    def change(i):
+        data[0] = 99 + i
+        return (torch.ones(2),)
+
+    return fn, (change(i) for i in range(3))
+
+
+@program
+def test_lines_of_an_iterable_of_the_program_are_written():
+    class Lines:
+        count = 0
+
+        def __iter__(self):
+            self.count += 1
+            return iter([str(self.count)])
+
+    lines = Lines()
+
+    def fn(x):
+        stream = io.StringIO()
+        stream.writelines(["a", "b"])
+        stream.writelines(str(k) for k in range(x.shape[0]))
+        stream.writelines(lines)
+        return x * 2, stream.getvalue()
+
+    return fn, lambda i: (torch.ones(2 + i),), lines
+
+
+@program
+def test_data_is_read_into_an_outside_buffer():
+    data = bytearray(2)
+
+    def fn(x):
+        return x * 2, io.BytesIO(b"ab").readinto(data), bytes(data), data.clear()
+
+    def read(x):
+        data[:] = b"00"
+        return fn(x)
+
+    return read, lambda i: (torch.ones(2),), data

@@ -21,20 +21,42 @@ from .operators import prepare_native_reads
 KINDS = (io.StringIO, io.BytesIO)
 
 
+PLAIN = frozenset((str, bytes, int, bool, type(None)))
+"""What streams are given: their methods would run the code of other objects, or read data that is not guarded."""
+
+
 def make(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    given = [prepare_native_reads.settled(value) for value in args]
-    named = {name: prepare_native_reads.settled(value) for name, value in kwargs.items()}
+    given = [plain_argument(m, value) for value in args]
+    named = {name: plain_argument(m, value) for name, value in kwargs.items()}
     return m.made(m.plainly(cls, *given, **named))
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if m.heap.origin_of(owner) is not None or type(owner) not in KINDS:
         return m.stop(breaks.OPAQUE_CALL, f"call of _io.{type(owner).__name__}.{name}")
+    if name != "__exit__":  # which leaves the error alone
+        args = tuple(
+            [plain_argument(m, line) for line in _lines(m, value)] if name == "writelines" else plain_argument(m, value)
+            for value in args
+        )
+        kwargs = {key: plain_argument(m, value) for key, value in kwargs.items()}
     if m.region is not None:
         m.region.will_write(owner)
-    prepare_native_reads.settle_all(m, (*args, *kwargs.values()))
-    m.heap.expose(args)
-    return m.plainly(method, *map(prepare_native_reads.settled, args), **kwargs)
+    return m.plainly(method, *args, **kwargs)
+
+
+def plain_argument(m: Any, value: Any) -> Any:
+    value = prepare_native_reads.settled(value)
+    if type(value) not in PLAIN:
+        m.stop(breaks.OPAQUE_CALL, f"a stream in memory that is given a {type(value).__qualname__}")
+    return value
+
+
+def _lines(m: Any, value: Any) -> list | tuple:
+    if type(value) not in (list, tuple):
+        m.stop(breaks.OPAQUE_CALL, f"writelines() of a {type(value).__qualname__}")
+    m.heap.expose(value)
+    return value
 
 
 def is_made_here(m: Any, stream: Any) -> bool:
