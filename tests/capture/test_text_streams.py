@@ -157,3 +157,27 @@ def test_data_is_read_into_an_outside_buffer():
         return fn(x)
 
     return read, lambda i: (torch.ones(2),), data
+
+
+@program
+def test_a_stream_keeps_its_attributes_across_a_break():
+    def fn(x):
+        stream = io.StringIO("ab")
+        stream.tag, stream.of = [x + 1], stream
+        y = x * 2 if x.sum() > 0 else x
+        return y, stream.tag, stream.of is stream, stream.read()
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_stream_with_a_method_of_the_program():
+    def fn(x):
+        written = []
+        stream = io.StringIO()
+        stream.write = written.append
+        print("a", file=stream)
+        stream.writelines(["b"])
+        return x * 2, len(written), stream.getvalue()
+
+    return fn, lambda i: (torch.ones(2),)

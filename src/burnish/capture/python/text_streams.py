@@ -34,6 +34,8 @@ def make(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if m.heap.origin_of(owner) is not None or type(owner) not in KINDS:
         return m.stop(breaks.OPAQUE_CALL, f"call of _io.{type(owner).__name__}.{name}")
+    if _is_patched(owner):
+        return m.stop(breaks.OPAQUE_CALL, f"a method of a {type(owner).__name__} that has been given another one")
     if name != "__exit__":  # which leaves the error alone
         args = tuple(
             [plain_argument(m, line) for line in _lines(m, value)] if name == "writelines" else plain_argument(m, value)
@@ -43,6 +45,11 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     if m.region is not None:
         m.region.will_write(owner)
     return m.plainly(method, *args, **kwargs)
+
+
+def _is_patched(stream: Any) -> bool:
+    """Whether a method of a stream may call one that the program has put on it."""
+    return any(hasattr(type(stream), name) for name in stream.__dict__)
 
 
 def plain_argument(m: Any, value: Any) -> Any:
@@ -70,11 +77,13 @@ def why_not_print_to(stream: Any) -> str | None:
 
 
 def build(to: Any, value: Any) -> str:
-    """In a template: made again with its text and its position."""
+    """In a template: made again with its text, its position and its attributes."""
     kind, name = type(value), to.name(value, f"{to.constant(type(value))}()")
     if value.closed:
         to.lines.append(f"{name}.close()")
     else:
         text, *rest, _ = value.__getstate__()
         to.lines.append(f"{to.constant(kind.__setstate__)}({name}, ({text!r}, {', '.join(map(repr, rest))}, None))")
+    for key, part in value.__dict__.items():
+        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
     return name
