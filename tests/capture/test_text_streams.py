@@ -6,6 +6,8 @@ import sys
 
 import torch
 
+import burnish
+
 from .harness import program
 
 
@@ -115,13 +117,10 @@ def test_a_stream_is_given_an_outside_buffer():
     def fn(x):
         stream = io.BytesIO()
         stream.write(data)
+        data[0] += 1
         return x * 2, stream.getvalue()
 
-    def change(i):
-        data[0] = 99 + i
-        return (torch.ones(2),)
-
-    return fn, (change(i) for i in range(3))
+    return fn, lambda i: (torch.ones(2),), data
 
 
 @program
@@ -150,13 +149,10 @@ def test_data_is_read_into_an_outside_buffer():
     data = bytearray(2)
 
     def fn(x):
-        return x * 2, io.BytesIO(b"ab").readinto(data), bytes(data), data.clear()
-
-    def read(x):
         data[:] = b"00"
-        return fn(x)
+        return x * 2, io.BytesIO(b"ab").readinto(data), bytes(data)
 
-    return read, lambda i: (torch.ones(2),), data
+    return fn, lambda i: (torch.ones(2),), data
 
 
 @program
@@ -181,3 +177,72 @@ def test_a_stream_with_a_method_of_the_program():
         return x * 2, len(written), stream.getvalue()
 
     return fn, lambda i: (torch.ones(2),)
+
+
+def test_a_global_stream_that_was_the_standard_output():
+    first, second = io.StringIO(), io.StringIO()
+
+    @burnish.compile(backend="eager")
+    def fn(x):
+        print("a", file=first)
+        return x * 2
+
+    for stream in (first, second, second):
+        with contextlib.redirect_stdout(stream):
+            fn(torch.ones(2))
+    assert (first.getvalue(), second.getvalue()) == ("a\na\na\n", "")
+
+
+def test_a_standard_output_of_the_program():
+    class Tee:
+        def __init__(self):
+            self.lines = []
+
+        def write(self, text):
+            self.lines.append(text)
+
+    tee = Tee()
+
+    @burnish.compile(backend="eager")
+    def fn(x):
+        print("a")
+        return x * len(tee.lines)
+
+    for i in range(4):
+        with contextlib.redirect_stdout(tee if i else io.StringIO()):
+            assert fn(torch.ones(2)).tolist() == [2.0 * i] * 2
+
+
+def test_printing_to_a_stream_that_is_closed_later():
+    stream = io.StringIO()
+
+    @burnish.compile(backend="eager")
+    def fn(x):
+        try:
+            print("a", file=stream)
+        except ValueError:
+            return x * 0
+        return x * 2
+
+    for i in range(4):
+        if i == 2:
+            stream.close()
+        assert fn(torch.ones(2)).tolist() == [2.0 if i < 2 else 0.0] * 2
+
+
+def test_a_standard_output_whose_class_is_given_a_write():
+    class Lines(io.StringIO):
+        pass
+
+    lines, written = Lines(), []
+
+    @burnish.compile(backend="eager")
+    def fn(x):
+        print("a")
+        return x * len(written)
+
+    for i in range(4):
+        if i == 2:
+            Lines.write = lambda self, text: written.append(text)
+        with contextlib.redirect_stdout(lines):
+            assert fn(torch.ones(2)).tolist() == [2.0 * max(0, i - 1)] * 2

@@ -4,7 +4,7 @@
         print(x.shape)                      written into the object: no effect outside
     return shown.getvalue()
 
-Those from outside are a graph break, except for what ``print`` writes.
+Those from outside are a graph break, except for what ``print`` writes to ``sys.stdout`` and ``sys.stderr``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from types import MethodDescriptorType
 from typing import Any
 
 from .. import breaks
-from ..engine.interpreted_or_native import find_on_type
+from ..guards.object_sources import Source
+from ..interpreter.reads_past_overrides import dict_of
+from .attributes.class_lookup import lookup
 from .operators import prepare_native_reads
 
 KINDS = (io.StringIO, io.BytesIO)
@@ -70,10 +72,20 @@ def is_made_here(m: Any, stream: Any) -> bool:
     return type(stream) in KINDS and m.heap.fresh.get(id(stream)) is stream
 
 
-def why_not_print_to(stream: Any) -> str | None:
-    """Printing must not run code of the user's."""
-    is_native = isinstance(find_on_type(type(stream), "write"), MethodDescriptorType)
-    return None if is_native else f"print() to a {type(stream).__qualname__}"
+def why_not_print_to(m: Any, stream: Any, source: Source | None) -> str | None:
+    """Printing must not run code of the user's. ``source``: where each run finds a stream of ``sys``."""
+    kind = type(stream)
+    members = dict_of(stream)
+    if source is not None:
+        m.heap.guard("type", source, kind)
+    elif not is_made_here(m, stream):
+        return f"print() to a {kind.__qualname__} from outside, which may fail in another call"
+    for name in ("write", "flush"):
+        if not isinstance(lookup(m, kind, name)[0], MethodDescriptorType) or members is not None and name in members:
+            return f"print() to a {kind.__qualname__}"
+        if source is not None and members is not None:
+            m.heap.guard("absent", source.members, name)
+    return None
 
 
 def build(to: Any, value: Any) -> str:
