@@ -1,6 +1,7 @@
 """Locks that the program makes, and those it is given."""
 
 import threading
+import time
 
 import torch
 
@@ -45,5 +46,27 @@ def test_a_lock_from_outside():
         with lock:
             y = x * 2
         return y + 1, lock.locked()
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_lock_that_is_held_across_a_break():
+    def fn(x):
+        lock, again = threading.Lock(), threading.RLock()
+        with lock, again, again:
+            y = x + 1 if x.sum() > 0 else x - 1
+            held = lock.locked(), lock.acquire(False)
+        return y, held, lock.locked()
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_waiting_for_an_event_takes_its_time():
+    def fn(x):
+        start = time.monotonic()
+        event = threading.Event()
+        return x * 2, event.wait(0.02), time.monotonic() - start >= 0.02
 
     return fn, lambda i: (torch.ones(2),)

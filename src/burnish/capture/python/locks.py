@@ -4,7 +4,8 @@
     with lock:
         total += x
 
-A lock that leaves the graph is made again, and taken again if it was. Locks from outside are a graph break.
+A lock that leaves the graph is made again, and taken again if it was. Locks from outside are a graph break, and so is
+waiting for one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import breaks
+from .operators import prepare_native_reads
 
 KINDS = (type(threading.Lock()), type(threading.RLock()))
+TAKE = frozenset(("acquire", "acquire_lock", "__enter__"))
 
 
 def make(m: Any, cls: Any, args: tuple, kwargs: dict) -> Any:
@@ -25,13 +28,20 @@ def make(m: Any, cls: Any, args: tuple, kwargs: dict) -> Any:
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if id(owner) not in m.heap.fresh or m.region is not None:
         return m.stop(breaks.OPAQUE_CALL, f"call of _thread.{type(owner).__name__}.{name}")
-    return m.plainly(method, *args, **kwargs)
+    given = [prepare_native_reads.settled(value) for value in args]
+    named = {key: prepare_native_reads.settled(value) for key, value in kwargs.items()}
+    if name in TAKE and type(owner) is KINDS[0] and owner.locked():
+        may_wait = given[0] if given else named.get("blocking", True)
+        if type(may_wait) is not bool or may_wait:
+            return m.stop(breaks.OPAQUE_CALL, "waiting for a lock")
+    return m.plainly(method, *given, **named)
 
 
 def build(to: Any, value: Any) -> str:
     """In a template: a new lock, in the same state."""
-    name = to.name(value, f"{to.constant(type(value))}()")
-    held = value.locked() if hasattr(value, "locked") else value._recursion_count() if value._is_owned() else 0
+    is_plain = type(value) is KINDS[0]
+    name = to.name(value, f"{to.constant(threading._allocate_lock if is_plain else type(value))}()")  # type: ignore[attr-defined]
+    held = value.locked() if is_plain else value._recursion_count() if value._is_owned() else 0
     to.lines.extend([f"{name}.acquire()"] * held)
     return name
 

@@ -16,6 +16,7 @@ import torch
 
 from ... import breaks
 from ...guards import value_bases
+from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
 from ...numbers import live_scalars, numpy_types
 from ...numbers.live_scalars import Live
@@ -215,7 +216,7 @@ def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
 
 def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     name, stream = stream_of(m, kwargs.get("file"))
-    if name is None and (why := text_streams.why_not_print_to(stream)) is not None:
+    if (why := text_streams.why_not_print_to(m, stream, _source_in_sys(m, name, stream))) is not None:
         return m.stop(breaks.OPAQUE_CALL, why)
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
         isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")
@@ -241,13 +242,20 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
 def stream_of(m: Any, file: Any) -> tuple[str | None, Any]:
     """Where ``print`` writes to, and its name in ``sys`` if each run looks it up there. If the program has replaced it,
     as ``contextlib.redirect_stdout`` does, it is the object itself."""
+    if file is not None:
+        return None, file
     origin = m.heap.origins.get(id(sys.__dict__))
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name, None)
-        if file is stream or file is None and name == "stdout":
-            is_replaced = origin is not None and name in origin.written
-            return (None if is_replaced else name), stream
-    return None, file
+    is_replaced = origin is not None and "stdout" in origin.written
+    return (None if is_replaced else "stdout"), getattr(sys, "stdout", None)
+
+
+def _source_in_sys(m: Any, name: str | None, stream: Any) -> Source | None:
+    """Of a stream that is looked up in ``sys``, or that the program has read there: that it is this one is guarded."""
+    names = m.heap.sources.pin(sys.__dict__)
+    if name is not None:
+        return names.item(name)
+    read = [names.item(name) for name in ("stdout", "stderr") if (id(sys.__dict__), name) in m.heap.names_seen]
+    return next((s for s in read for g in m.heap.guards if g.source is s and g.expected is stream), None)
 
 
 def print_to(stream: Any, options: dict, *args: Any) -> None:
