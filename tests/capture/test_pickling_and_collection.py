@@ -58,6 +58,23 @@ def test_objects_of_the_user_are_pickled_by_plain_python():
     return fn, ordinary
 
 
+@program
+def test_pickles_tell_shared_parts_and_the_order_of_sets():
+    text = "ab" * 20
+    texts, numbers = [text, text], {0, 8}
+
+    def fn(x, again):
+        if again == 2:
+            texts[1] = "".join(["ab"] * 20)
+            numbers.clear()
+            numbers.update((8, 0))
+        n = x.shape[0]
+        nested = pickle.loads(pickle.dumps({"t": (n, [n])}))
+        return x * n, nested, len(pickle.dumps(texts)), pickle.dumps(numbers)
+
+    return fn, lambda i: (torch.ones(3 + i), i)
+
+
 @program(breaks=0)
 def test_pickle_that_is_cut_raises_its_error():
     def fn(x):
