@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import warnings
 
 import torch
 
@@ -121,3 +122,58 @@ def test_a_class_of_named_tuples_is_made():
         return x * Pair(k).right, repr(Pair(1)), Pair.__module__
 
     return fn, lambda i: (torch.ones(2), i)
+
+
+@program
+def test_globals_of_outside_functions_are_read_in_each_call():
+    outside = {"c": 1, "__name__": "outside"}
+    exec("def g(y):\n    return y * c", outside)
+    g = outside["g"]
+
+    def fn(x):
+        exec("c += 1", g.__globals__)
+        g.__globals__["c"] += 1
+        return g(x), eval("c", g.__globals__)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_builtins_of_outside_tables():
+    table = {"__builtins__": {"len": lambda _: 7}}
+
+    def fn(x, length):
+        if length == 2:
+            table["__builtins__"] = {"len": lambda _: 2}
+        table["__builtins__"]["len"] = lambda _: length
+        exec("r = len('abc')", table)
+        return x * table["r"]
+
+    return fn, lambda i: (torch.ones(2), i)
+
+
+@program
+def test_compilation_warns_in_each_call():
+    def fn(x):
+        names = {}
+        exec("r = 1 is 1", names)
+        return x * names["r"] * eval("2 is 2")
+
+    def noted(x):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            y = fn(x)
+        return y, [str(each.message) for each in found]
+
+    return noted, lambda i: (torch.ones(2),)
+
+
+@program
+def test_compiled_code_that_is_kept_is_another_object_each_time():
+    kept = []
+
+    def fn(x):
+        kept.append(compile("1", "<text>", "eval"))
+        return x * 2, [a is b for a in kept for b in kept]
+
+    return fn, lambda i: (torch.ones(2),)

@@ -9,10 +9,14 @@ class, whose names are in a dictionary.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
+import warnings
 from types import CodeType, FunctionType
 from typing import Any
 
+from .. import breaks
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.decoded_code import Code
 from ..interpreter.frame_introspection import frame_locals, inherited_flags, namespace_of
@@ -29,6 +33,7 @@ def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
         return run_text(m, args, kwargs, "eval")
     if type(args[0]) is not str:
         return MISSING
+    check_warnings(m, args[0].lstrip(" \t"), "<string>", "eval", inherited_flags(m.frame))
     names = names_in(args[0])
     if names is None:
         return MISSING
@@ -38,6 +43,21 @@ def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
     function = FunctionType(code, m.frame.globals)
     m.heap.namespace(m.frame.globals)
     return m.call(function, tuple(values[name] for name in parameters), {})
+
+
+def check_warnings(m: Any, *args: Any) -> None:
+    """Stop where the compiler warns, which it does in each run."""
+    if warns(*args):
+        m.stop(breaks.OPAQUE_CALL, "a text whose compilation gives warnings")
+
+
+@functools.lru_cache(maxsize=1024)
+def warns(text: str, filename: str, mode: str, flags: int) -> bool:
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        with contextlib.suppress(Exception):  # the caller gets it when it compiles the text
+            compile(text, filename, mode, flags, True)
+    return bool(noted)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -64,11 +84,19 @@ def execute(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def compile_text(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``compile(text, filename, mode)``, a pure function."""
+    """``compile(text, filename, mode)``. Each run makes another object, so it must not leave the graph."""
     args = tuple(map(settled, args))
     if len(args) != 3 or kwargs or not all(type(arg) is str for arg in args):
         return MISSING
-    return m.plainly(compile, *args, inherited_flags(m.frame), True)
+    if not m.keeps_classes:
+        return m.stop(breaks.OPAQUE_CALL, "compile(), whose result leaves the graph")
+    flags = inherited_flags(m.frame)
+    check_warnings(m, *args, flags)
+    code = m.plainly(compile, *args, flags, True)
+    if type(code) is CodeType:
+        m.heap.fresh[id(code)] = code
+        m.has_classes = True
+    return code
 
 
 def is_interpreted(code: Code) -> bool:
@@ -87,8 +115,9 @@ def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
     if not given.keys() <= set(names) or len(args) > 3 or m.region is not None or not m.keeps_classes:
         return MISSING
     if type(source) is str:
-        flags = inherited_flags(m.frame)
-        source = m.plainly(compile, source.lstrip(" \t") if mode == "eval" else source, "<string>", mode, flags, True)
+        text = source.lstrip(" \t") if mode == "eval" else source
+        check_warnings(m, text, "<string>", mode, inherited_flags(m.frame))
+        source = m.plainly(compile, text, "<string>", mode, inherited_flags(m.frame), True)
     if type(source) is not CodeType or source.co_freevars:
         return MISSING
     if table is None:
@@ -99,12 +128,27 @@ def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
     is_plain = type(table) is dict and type(names_of_text) is dict
     if not is_plain or not is_interpreted(code):
         return MISSING
-    if m.heap.origin_of(table) is None and table is not m.frame.globals:
-        m.heap.fresh[id(table)] = table
-    if "__builtins__" not in table:
-        m.store_subscript(table, "__builtins__", m.frame.builtins)
+    found = builtins_in(m, table)
     m.has_classes = True  # nor can functions with these globals leave the graph
-    found = table["__builtins__"]
     frame = Frame(code, table, found if type(found) is dict else vars(found), [UNBOUND] * code.n_locals)
     frame.namespace = names_of_text
     return m.push(frame)
+
+
+def builtins_in(m: Any, table: dict) -> Any:
+    """The ``__builtins__`` of globals, which are set where they are missing."""
+    if table is m.frame.globals and id(table) not in m.heap.fresh:
+        m.heap.namespace(table)
+    origin = m.heap.origin_of(table)
+    if origin is None:
+        m.heap.fresh[id(table)] = table
+        found = table.get("__builtins__", MISSING)
+    else:
+        found = m.heap.read_key(origin, "__builtins__")
+    if found is MISSING:
+        m.store_subscript(table, "__builtins__", m.frame.builtins)
+        return m.frame.builtins
+    is_usual = found is builtins or found is vars(builtins)
+    if not is_usual and (origin is not None or type(found) is not dict or m.heap.origin_of(found) is not None):
+        m.stop(breaks.OPAQUE_CALL, "a text that runs with builtins from outside")
+    return found

@@ -29,20 +29,27 @@ NAMES = {
 }
 ALLOWED = frozenset((module, name) for module, names in NAMES.items() for name in names.split())
 DEEPEST = 50
+UNSHARED = frozenset((int, float, bool, type(None)))
+"""Kinds that ``pickle`` writes each time that it meets them."""
 
 
-def is_plain(m: Any, value: Any, depth: int = 0) -> bool:
-    """Whether C code pickles a value by itself."""
+def is_plain(m: Any, value: Any, seen: set, depth: int = 0) -> bool:
+    """Whether C code pickles a value by itself, in a way that only what is guarded decides: neither the order of a set,
+    nor whether equal strings or tuples are one object. ``seen``: those so far."""
     kind = type(value)
-    if kind in value_kinds.SIMPLE:
-        return kind.__module__ != "torch"
-    if isinstance(value, Live):
+    if kind in UNSHARED or isinstance(value, Live):
         return True
-    if depth > DEEPEST:
+    if depth > DEEPEST or kind is slice:
         return False
+    if kind in value_kinds.SIMPLE:
+        return kind.__module__ != "torch" and is_first(value, seen)
     if kind in CONTAINERS:
+        if kind in (set, frozenset) and len(value) > 1:
+            return False
         parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-        return all(is_plain(m, part, depth + 1) for part in parts)
+        if not all(is_plain(m, part, seen, depth + 1) for part in parts):
+            return False
+        return kind not in (tuple, frozenset) or not value or is_first(settled(value, {}), seen)
     if (kind in iteration.ITERATORS or kind is Generator) and m.heap.origin_of(value) is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -52,18 +59,49 @@ def is_plain(m: Any, value: Any, depth: int = 0) -> bool:
                 return False
         function = made[0]
         allowed = (function.__module__, getattr(function, "__name__", "")) in ALLOWED
-        return allowed and is_plain(m, made[1:], depth + 1)
+        return allowed and not holds_live(made[1:]) and is_plain(m, made[1:], seen, depth + 1)
     return False
 
 
+def is_first(value: Any, seen: set) -> bool:
+    key = type(value), repr(value)
+    is_new = key not in seen
+    seen.add(key)
+    return is_new
+
+
+def holds_live(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    return isinstance(value, Live) or type(value) in (CONTAINERS - {bytearray}) and any(map(holds_live, value))
+
+
+def settled(value: Any, made: dict[int, Any]) -> Any:
+    """A copy of plain data with plain numbers for live ones, of the same shape. ``made``: the copies by identity."""
+    kind = type(value)
+    if isinstance(value, Live):
+        return value.settle()
+    if kind not in CONTAINERS or kind is bytearray:
+        return value
+    if id(value) not in made:
+        if isinstance(value, dict):
+            copy = kind((settled(k, made), settled(v, made)) for k, v in value.items())
+        elif kind is collections.deque:
+            copy = kind((settled(part, made) for part in value), value.maxlen)
+        else:
+            copy = kind(settled(part, made) for part in value)
+        made[id(value)] = copy
+    return made[id(value)]
+
+
 def dumps(m: Any, args: tuple, kwargs: dict) -> Any:
-    if not args or not is_plain(m, args[0]):
+    if not args or not is_plain(m, args[0], set()):
         kind = type(args[0]).__qualname__ if args else "nothing"
-        return m.stop(breaks.OPAQUE_CALL, f"pickle.dumps() of a {kind} that is not builtin data")
+        return m.stop(breaks.OPAQUE_CALL, f"pickle.dumps() of a {kind} that is not builtin data, or shares parts")
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
         prepare_native_reads.settle_all(m, value)
-    held = [value.settle() if isinstance(value, Live) else value for value in args]
+    held = [settled(value, {}) if holds_live(value) else value for value in args]
     return m.plainly(pickle.dumps, *held, **kwargs)
 
 

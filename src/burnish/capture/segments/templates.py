@@ -78,6 +78,8 @@ class Rebuilder:
             return f"id({self.build(self.tracer.addresses[value].obj)})"
         if issubclass(type(value), type) and id(value) in self.heap.fresh:
             raise Unrebuildable(value, f"the class {value.__qualname__}, made here, leaves the graph")
+        if type(value) is types.CodeType and id(value) in self.heap.fresh:
+            raise Unrebuildable(value, "a code object that compile() makes leaves the graph")
         return self.writer.constant(value)
 
     def variable(self) -> str:

@@ -10,7 +10,7 @@ from ...interpreter.frames import MISSING
 
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
 
-
+NAMESPACES = frozenset(("__globals__", "__builtins__"))
 TOLD = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
 
 
@@ -21,6 +21,8 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
     if hasattr(FunctionType, name):
         value = m.plainly(getattr, function, name)
         origin = m.heap.origin_of(function)
+        if name in NAMESPACES and id(value) not in m.heap.fresh:
+            m.heap.namespace(value)
         if name in CELLS_AND_DEFAULTS and value is not None and origin is not None:
             return m.heap.admit(value, origin.source.attr(name))
         if name in TOLD and origin is not None and not is_trusted(function.__module__):
