@@ -44,6 +44,27 @@ def test_hooks_inside_such_a_block_raise_on_every_call():
         assert torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() is None
 
 
+@pytest.mark.parametrize("outside", ([False, False, True, True, False], [True, False, True]), ids=("later", "first"))
+def test_switching_off_hooks_of_the_caller_raises_and_changes_nothing(outside):
+    def fn(x):
+        with graph.disable_saved_tensors_hooks("nope"):
+            return x.exp() * x
+
+    def pack(tensor):
+        packed.append(tensor)
+        return tensor
+
+    compiled, packed = burnish.compile(fn, backend="eager"), []
+    for has_hooks in outside:
+        x = torch.ones(3, requires_grad=True)
+        if has_hooks:
+            with graph.saved_tensors_hooks(pack, lambda tensor: tensor), pytest.raises(RuntimeError, match="nope"):
+                compiled(x)
+        else:
+            torch.testing.assert_close(gradient_of(compiled, x), gradient_of(fn, x))
+        assert not packed and torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() is None
+
+
 @program
 def test_a_break_inside_of_the_block():
     seen = []

@@ -206,10 +206,12 @@ def handler_of(function: FunctionType) -> Callable | None:
 #     with torch.autograd.graph.disable_saved_tensors_hooks("not inside of a transform"):
 #         y = x.exp() * x                 # the graph reads no such switch: it is set after the graph, in the same order
 #
-# Entering such hooks is a break. What was set before has happened by then, so that it raises as in eager.
+# Entering such hooks is a break. What was set before has happened by then, so that it raises as in eager. Where hooks
+# are entered already, switching them off raises, and the program's own ``finally`` runs: a break too.
 
 ASK_HOOKS = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
 SWITCH_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+INNERMOST_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -222,6 +224,10 @@ def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
     given = tuple(map(prepare_native_reads.settled, args))
+    if function is SWITCH_HOOKS[0]:
+        if m.plainly(INNERMOST_HOOKS, True) is not None:
+            m.stop(breaks.GLOBAL_SWITCH, "hooks for saved tensors are in use, and torch refuses to switch them off")
+        m.guard_outcome(Expression(operator.is_, (Expression(INNERMOST_HOOKS, (True,)), None)), True)
     m.plainly(function, *given, **kwargs)
     m.effects.append(Effect.of(m, function, given, kwargs))
 
