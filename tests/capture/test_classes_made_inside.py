@@ -169,6 +169,49 @@ def test_a_base_is_no_longer_abstract():
 
 
 @program
+def test_an_attribute_from_outside_becomes_abstract():
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        def k(self): ...
+
+    class Plain:
+        k = 2
+
+    def fn(x):
+        class Made(Plain, Base):
+            pass
+
+        try:
+            return x * Made().k
+        except TypeError:
+            return x * 0
+
+    return fn, before_the_third(lambda: setattr(Plain, "k", Base.k))
+
+
+@program
+def test_abstract_methods_are_inherited_and_defined():
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        def k(self): ...
+
+    def fn(x):
+        class Half(Base):
+            pass
+
+        class Made(Half):
+            def k(self):
+                return 2
+
+        try:
+            Half()
+        except TypeError:
+            return x * Made().k(), sorted(Half.__abstractmethods__)
+
+    return fn, thrice()
+
+
+@program
 def test_an_abstract_descriptor_with_set_name():
     class Field:
         __isabstractmethod__ = True

@@ -117,7 +117,25 @@ def why_not_call(m: Any, new: Any, args: tuple) -> str | None:
     """Why ``type.__new__`` is not called in the trace, with this namespace."""
     if new is abc.ABCMeta.__new__ and any(may_say_abstract(m, value) for value in args[3].values()):
         return "an object with its own __isabstractmethod__"
+    if new is abc.ABCMeta.__new__ and any(may_hide_abstract(m, args, name) for name in names_to_check(args[2])):
+        return "an abstract attribute that is no function"
     return None
+
+
+def names_to_check(bases: tuple) -> set[str]:
+    return {name for base in bases for name in abstract_names(base)}
+
+
+def may_hide_abstract(m: Any, args: tuple, name: str) -> bool:
+    """Whether C code, which reads what the class has under the name of an abstract method, may call code of the user's
+    or see another object in the next call."""
+    kind, _, bases, namespace = args
+    if is_by_user(look_for(m, kind, "__getattribute__")[0]):
+        return True
+    if name in namespace:
+        return is_user_type(type(namespace[name]))
+    found = [type(base.__dict__[name]) for base in parents_of(bases) if name in base.__dict__]
+    return any(is_user_type(each) or not hasattr(each, "__get__") for each in found)
 
 
 def may_say_abstract(m: Any, value: Any) -> bool:
