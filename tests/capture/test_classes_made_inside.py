@@ -2,8 +2,12 @@
 
 import abc
 import functools
+import threading
 
 import torch
+
+import burnish
+from burnish.capture.engine.tracer import Tracer
 
 from .call_sequences import Before
 from .harness import program
@@ -368,3 +372,53 @@ def test_set_name_comes_before_the_error_of_a_keyword():
         return x * 2, list(log)
 
     return fn, thrice()
+
+
+def test_two_threads_trace_classes_of_one_base(monkeypatch):
+    made, x = [], torch.ones(2)
+    is_making, go_on = threading.Event(), threading.Event()
+
+    class Base:
+        def __init_subclass__(cls, **given):
+            made.append(cls.__name__)
+            cls.k = 3
+
+    def one(x):
+        class One(Base):
+            pass
+
+        return x * One.k
+
+    def two(x):
+        class Two(Base):
+            pass
+
+        return x * Two.k
+
+    plainly = Tracer.plainly
+
+    def wait_where_one_is_made(m, function, *args, **kwargs):
+        if function is type.__new__ and args[1] == "One" and not is_making.is_set():
+            is_making.set()
+            go_on.wait(0.5)
+        return plainly(m, function, *args, **kwargs)
+
+    def run_two():
+        is_making.wait(10)
+        found.append(second(x))
+        go_on.set()
+
+    monkeypatch.setattr(Tracer, "plainly", wait_where_one_is_made)
+    first, second = (burnish.compile(fn, backend="eager") for fn in (one, two))
+    hook, found = Base.__dict__["__init_subclass__"], []
+    threads = [threading.Thread(target=run_two), threading.Thread(target=lambda: found.append(first(x)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Base.__dict__["__init_subclass__"] is hook
+    for _ in range(2):
+        assert sorted(made) == ["One", "Two"]
+        assert all(torch.equal(each, x * 3) for each in found)
+        made.clear()
+        found[:] = [second(x), first(x)]
