@@ -21,7 +21,7 @@ from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
 from .. import locks, text_streams
 from ..attributes.attribute_reads import load_plainly
-from ..attributes.attribute_writes import delete_plainly, store_plainly
+from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
 from .builtin_type_methods import (
     call_cached_function,
@@ -74,7 +74,7 @@ def _rule_for(kind: type) -> Callable:
 def _call_unless_of_attributes(
     rule: Callable, m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable
 ) -> Any:
-    if name in ATTRIBUTE_METHODS and len(args) == (2 if name == "__setattr__" else 1) and not kwargs:
+    if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
         return ATTRIBUTE_METHODS[name](m, owner, args)
     return rule(m, owner, name, args, kwargs, method)
 
@@ -102,10 +102,6 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
     return without_result(m, store_plainly(m, owner, *args))
 
 
-def _delattr(m: Any, owner: Any, args: tuple) -> Any:
-    return without_result(m, delete_plainly(m, owner, args[0]))
-
-
 PURE_KINDS = (
     *(
         int,
@@ -125,11 +121,7 @@ PURE_KINDS = (
 NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
 
 
-ATTRIBUTE_METHODS: dict[str, Callable] = {
-    "__getattribute__": _getattribute,
-    "__setattr__": _setattr,
-    "__delattr__": _delattr,
-}
+ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
 CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
     (dict, call_dict),
     ((list, collections.deque), call_list),
