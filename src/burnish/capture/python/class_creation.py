@@ -19,11 +19,14 @@ import types
 from types import FunctionType
 from typing import Any
 
+from ...concurrency import fork_safe_locks
 from .. import breaks
-from ..engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_type
+from ..engine.interpreted_or_native import is_trusted, is_trusted_type, is_user_type
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frame_introspection import module_name
-from ..interpreter.frames import UNBOUND, Frame
+from ..interpreter.frames import MISSING, UNBOUND, Frame
+from ..numbers.live_scalars import Expression
+from .attributes.class_lookup import guard_absent, lookup
 from .calls import free_variables
 from .operators import prepare_native_reads
 from .polyfills import class_polyfills
@@ -38,12 +41,14 @@ def class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
     body, name, *given = args
     original = tuple(given)
     for base in original:
-        if not isinstance(base, type) and is_by_user(getattr(type(base), "__mro_entries__", None)):
+        if not isinstance(base, type) and not is_trusted_type(type(base)):
             return refuse(m, "a base with its own __mro_entries__")
     bases = m.plainly(types.resolve_bases, original)
     kind = kwargs.get("metaclass", type)
     if isinstance(kind, type):
-        kind = m.plainly(types.prepare_class, name, bases, {"metaclass": kind})[0] if has_no_hook(kind, bases) else None
+        kind = (
+            m.plainly(types.prepare_class, name, bases, {"metaclass": kind})[0] if has_no_hook(m, kind, bases) else None
+        )
     if kind is None or not isinstance(kind, type) or type(kind) is not type:
         return refuse(m, "a metaclass with its own rules")
     why = why_not_make(m, kind, bases)
@@ -57,14 +62,32 @@ def refuse(m: Any, why: str) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"a class statement: {why}")
 
 
-def has_no_hook(kind: type, bases: tuple) -> bool:
+def has_no_hook(m: Any, kind: type, bases: tuple) -> bool:
     """Whether the namespace of a class is a plain dictionary."""
-    return all(getattr(find_on_type(k, "__prepare__"), "__objclass__", None) is type for k in (kind, *map(type, bases)))
+    return all(lookup(m, k, "__prepare__")[1] is type for k in (kind, *map(type, bases)))
+
+
+def look_for(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
+    """As ``lookup``, where it is also guarded that a class does not have the name."""
+    found = lookup(m, kind, name)
+    if found[1] is None:
+        guard_absent(m, kind, name)
+    return found
 
 
 def is_by_user(function: Any) -> bool:
-    function = getattr(function, "__func__", function)
     return isinstance(function, FunctionType) and not is_trusted(function.__globals__.get("__name__"))
+
+
+def is_hook_by_user(m: Any, hook: Any, owner: type | None) -> bool:
+    """Whether a hook is interpreted, where C code would call it. Only plain functions are."""
+    if owner is None:
+        return False
+    if is_by_user(hook.__func__ if type(hook) is classmethod else hook):
+        return True
+    if not is_trusted_type(owner):
+        refuse(m, f"{owner.__qualname__} has a hook that is no plain function")
+    return False
 
 
 def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
@@ -78,7 +101,74 @@ def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
             return "a base that is no class"
     if any(is_trusted_type(k) and k not in NATIVE_METACLASSES for k in kind.__mro__[:-1]):
         return f"the metaclass {kind.__qualname__}"
+    if lookup(m, kind, "mro")[1] is not type:
+        return "a metaclass with its own mro()"
     return None
+
+
+def metaclass_of(kind: type, bases: tuple) -> type:
+    """The metaclass that makes a class: the most derived one, of those given and those of the bases."""
+    for each in map(type, bases):
+        kind = each if issubclass(each, kind) else kind
+    return kind
+
+
+def why_not_call(m: Any, new: Any, args: tuple) -> str | None:
+    """Why ``type.__new__`` is not called in the trace, with this namespace."""
+    if new is abc.ABCMeta.__new__ and any(may_say_abstract(m, value) for value in args[3].values()):
+        return "an object with its own __isabstractmethod__"
+    if new is abc.ABCMeta.__new__ and any(may_hide_abstract(m, args, name) for name in names_to_check(args[2])):
+        return "an abstract attribute that is no function"
+    return None
+
+
+def names_to_check(bases: tuple) -> set[str]:
+    return {name for base in bases for name in abstract_names(base)}
+
+
+def may_hide_abstract(m: Any, args: tuple, name: str) -> bool:
+    """Whether C code, which reads what the class has under the name of an abstract method, may call code of the user's
+    or see another object in the next call."""
+    kind, _, bases, namespace = args
+    if is_by_user(look_for(m, kind, "__getattribute__")[0]):
+        return True
+    if name in namespace:
+        return is_user_type(type(namespace[name]))
+    found = [type(base.__dict__[name]) for base in parents_of(bases) if name in base.__dict__]
+    return any(is_user_type(each) or not hasattr(each, "__get__") for each in found)
+
+
+def may_say_abstract(m: Any, value: Any) -> bool:
+    """Whether an object of a class of the user's may answer ``__isabstractmethod__``, which C code asks for."""
+    kind = type(value)
+    if kind in (property, staticmethod, classmethod):
+        parts = (value.fget, value.fset, value.fdel) if kind is property else (value.__func__,)
+        return any(may_say_abstract(m, part) for part in parts)
+    if not is_user_type(kind):
+        return False
+    if any(is_by_user(look_for(m, kind, name)[0]) for name in ("__getattr__", "__getattribute__")):
+        return True
+    if look_for(m, kind, "__isabstractmethod__")[1] is not None:
+        return True
+    return m.plain_attr(value, "__isabstractmethod__") is not MISSING
+
+
+def guard_abstract(m: Any, made: type) -> None:
+    """What is abstract in a class depends on its bases: what they call abstract, and what they have under the name."""
+    for base in made.__bases__:
+        names = abstract_names(base)
+        if id(base) not in m.heap.fresh and not is_trusted_type(base):
+            m.guard_outcome(Expression(has_abstract_names, (base, names)), True)
+        for name in names:
+            lookup(m, made, name)
+
+
+def abstract_names(kind: type) -> frozenset:
+    return frozenset(getattr(kind, "__abstractmethods__", ()))
+
+
+def has_abstract_names(kind: type, names: frozenset) -> bool:
+    return abstract_names(kind) == names
 
 
 def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
@@ -88,17 +178,48 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
     why = why_not_make(m, args[0], args[2])
     if why is not None:
         return refuse(m, why)
-    if "__module__" not in args[3]:
-        args = (*args[:3], {**args[3], "__module__": module_name(m, (0,), {})})
+    kind = metaclass_of(args[0], args[2])
+    if kind is not args[0]:
+        home = lookup(m, kind, "__new__")[1]
+        if home not in NATIVE_METACLASSES or any(lookup(m, kind, name)[1] is not type for name in ("__init__", "mro")):
+            return refuse(m, "the metaclass of a base makes it")
+        new, args = home.__new__, (kind, *args[1:])
     m.heap.expose(args[3])
     prepare_native_reads.settle_all(m, args[3])
-    m.has_classes = True
-    named = [(name, value) for name, value in args[3].items() if is_by_user(find_on_type(type(value), "__set_name__"))]
-    hooks = [base for base in parents_of(args[2]) if is_by_user(base.__dict__.get("__init_subclass__"))]
+    why = why_not_call(m, new, args)
+    if why is not None:
+        return refuse(m, why)
+    if "__module__" not in args[3]:
+        args = (*args[:3], {**args[3], "__module__": module_name(m, (0,), {})})
+    with _one_thread:
+        named = [(name, value) for name, value in args[3].items() if has_set_name(m, type(value))]
+        hooks = [base for base in parents_of(args[2]) if is_own_hook(m, base)]
+        if named and kwargs and not hooks:
+            return refuse(m, "keywords that no hook takes")
+        m.has_classes = True
+        made = m.made(without_hooks(m, new, args, kwargs, named, hooks))
+    if new is abc.ABCMeta.__new__:
+        guard_abstract(m, made)
     if not named and not hooks:
-        return m.made(m.plainly(new, *args, **kwargs))
-    made = m.made(without_hooks(m, new, args, kwargs, named, hooks))
+        return made
     return m.call(class_polyfills.finish_class, (made, named, kwargs if hooks else None), {})
+
+
+_one_thread = fork_safe_locks.rlock()
+"""Held while hooks are looked at and replaced: a thread must not see what another one has put in their place."""
+
+
+def has_set_name(m: Any, kind: type) -> bool:
+    hook, owner = look_for(m, kind, "__set_name__")
+    if type(hook) is classmethod and not is_trusted_type(owner):
+        return refuse(m, "a __set_name__ that is a class method")
+    return is_hook_by_user(m, hook, owner)
+
+
+def is_own_hook(m: Any, base: type) -> bool:
+    """Whether a class has a hook of its own that is called when a class inherits from it."""
+    hook, owner = lookup(m, base, "__init_subclass__")
+    return owner is base and is_hook_by_user(m, hook, owner)
 
 
 def parents_of(bases: tuple) -> list[type]:

@@ -199,7 +199,10 @@ def delete(m: Any, obj: Any, name: str) -> Any:
 
 
 def _delete_from_class(m: Any, cls: type, name: str) -> Any:
-    if id(cls) not in m.heap.fresh:
+    descriptor, owner = lookup(m, type(cls), name)
+    if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
+        return discard(m, m.call(descriptor.fdel, (cls,), {}))
+    if id(cls) not in m.heap.fresh or (owner is not type and hasattr(type(descriptor), "__delete__")):
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
     forget(m, cls)
     return m.plainly(type.__delattr__, cls, name)

@@ -21,11 +21,12 @@ from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
+from ..attributes.attribute_writes import delete_plainly
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
 from ..operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
 from ..polyfills import iterator_polyfills, object_polyfills, operator_polyfills
-from .container_methods import dict_of_keys
+from .container_methods import dict_of_keys, without_result
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
@@ -129,6 +130,8 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
             return answer
     if name == "__init_subclass__":  # object's, which does nothing
         return m.plainly(method, *args, **kwargs)
+    if name == "__delattr__" and len(args) == 1 and not kwargs:
+        return without_result(m, delete_plainly(m, owner, args[0]))
     if name == "fromkeys":
         return dict_of_keys(m, owner, args, kwargs, method)
     if name == "__init__" and id(owner) in m.heap.fresh:

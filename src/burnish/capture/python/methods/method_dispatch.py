@@ -33,7 +33,7 @@ from .builtin_type_methods import (
     call_object,
     pure_method,
 )
-from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text
+from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text, without_result
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:
@@ -99,7 +99,7 @@ def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
 
 
 def _setattr(m: Any, owner: Any, args: tuple) -> Any:
-    return store_plainly(m, owner, *args)
+    return without_result(m, store_plainly(m, owner, *args))
 
 
 PURE_KINDS = (
