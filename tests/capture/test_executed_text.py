@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import operator
 import warnings
 
 import torch
@@ -133,7 +134,7 @@ def test_globals_of_outside_functions_are_read_in_each_call():
     def fn(x):
         exec("c += 1", g.__globals__)
         g.__globals__["c"] += 1
-        return g(x), eval("c", g.__globals__)
+        return g(x), eval("c", g.__globals__), eval("c", operator.attrgetter("__globals__")(g))
 
     return fn, lambda i: (torch.ones(2),)
 

@@ -59,16 +59,17 @@ def test_objects_of_the_user_are_pickled_by_plain_python():
 @program
 def test_pickles_tell_shared_parts_and_the_order_of_sets():
     text = "ab" * 20
-    texts, numbers = [text, text], {0, 8}
+    texts, numbers, data = [text, text], {0, 8}, bytearray(b"ab")
 
     def fn(x, again):
         if again == 2:
             texts[1] = "".join(["ab"] * 20)
+            data[:] = b"cd"
             numbers.clear()
             numbers.update((8, 0))
         n = x.shape[0]
         nested = pickle.loads(pickle.dumps({"t": (n, [n])}))
-        return x * n, nested, len(pickle.dumps(texts)), pickle.dumps(numbers)
+        return x * n, nested, len(pickle.dumps(texts)), pickle.dumps(numbers), pickle.dumps(data)
 
     return fn, lambda i: (torch.ones(3 + i), i)
 

@@ -141,8 +141,10 @@ def builtins_in(m: Any, table: dict) -> Any:
         m.heap.namespace(table)
     origin = m.heap.origin_of(table)
     if origin is None:
-        m.heap.fresh[id(table)] = table
         found = table.get("__builtins__", MISSING)
+        if (found is builtins or found is vars(builtins)) and id(table) not in m.heap.fresh:
+            m.stop(breaks.OPAQUE_CALL, "a text that runs with globals that a function has, found unseen")
+        m.heap.fresh[id(table)] = table
     else:
         found = m.heap.read_key(origin, "__builtins__")
     if found is MISSING:

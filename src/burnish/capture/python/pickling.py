@@ -19,7 +19,7 @@ from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
 from .operators import iteration, prepare_native_reads, value_kinds
 
-CONTAINERS = frozenset((list, tuple, dict, set, frozenset, bytearray, collections.deque, collections.OrderedDict))
+CONTAINERS = frozenset((list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict))
 NAMES = {
     "builtins": "list tuple dict set frozenset bytearray range slice complex iter reversed enumerate zip",
     "collections": "deque OrderedDict",
@@ -73,7 +73,7 @@ def is_first(value: Any, seen: set) -> bool:
 def holds_live(value: Any) -> bool:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
-    return isinstance(value, Live) or type(value) in (CONTAINERS - {bytearray}) and any(map(holds_live, value))
+    return isinstance(value, Live) or type(value) in CONTAINERS and any(map(holds_live, value))
 
 
 def settled(value: Any, made: dict[int, Any]) -> Any:
@@ -81,7 +81,7 @@ def settled(value: Any, made: dict[int, Any]) -> Any:
     kind = type(value)
     if isinstance(value, Live):
         return value.settle()
-    if kind not in CONTAINERS or kind is bytearray:
+    if kind not in CONTAINERS:
         return value
     if id(value) not in made:
         if isinstance(value, dict):

@@ -224,6 +224,7 @@ def _is_object(value: Any) -> bool:
     return sequence_builtins.is_object(value)
 
 
+INDEXING = frozenset(("__getitem__", "__mul__", "__rmul__", "__imul__", "rotate"))
 TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_polyfills.count_of}
 
 
@@ -232,6 +233,9 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
     prepare_native_reads.check_numbers(m, args)
     if name in SEARCHES:
         prepare_native_reads.check_numbers(m, items)
+    if name in INDEXING and isinstance(items, (tuple, list, collections.deque)):
+        for value in args:
+            prepare_native_reads.settle_all(m, value)
     if isinstance(items, tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
         return m.call(TUPLE_SEARCHES[name], (items, *args), kwargs)
     answer = m.perform(method, *map(native_calls.plain, args), **kwargs)

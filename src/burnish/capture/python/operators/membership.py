@@ -44,7 +44,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
-    settle_all(m, item, converts=False)
+    settle_all(m, item, converts=isinstance(container, (bytes, bytearray)))  # which ask for a number
     origin = m.heap.origin_of(container)
     if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
         if not origin.complete and item not in origin.known and item not in origin.written:

@@ -7,16 +7,33 @@ They serve iterables written by the user, and elements with ``__eq__`` in Python
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections import deque
 
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 
 
-def index_of_key(key):
+NOT_INT = (
+    "__index__ returned non-int (type {}).  The ability to return an instance of a strict subclass of int is "
+    "deprecated, and may be removed in a future version of Python."
+)
+
+
+def index_of_key(container, key, is_write=False):
     """A key of a sequence as an integer, or a slice of integers."""
-    if type(key) is slice:
-        return slice(*[index_of_part(part) for part in (key.start, key.stop, key.step)])
-    return index_of_part(key)
+    if type(key) is not slice:
+        value = index_of_part(key)
+        return value if isinstance(container, range) else place_of(key, value, IndexError)
+    if is_write and not hasattr(type(container), "__setitem__"):
+        return 0  # which it refuses
+    if isinstance(container, deque):
+        raise TypeError("sequence index must be integer, not 'slice'")
+    step = index_of_part(key.step)  # asked in this order
+    if step == 0:
+        return slice(None, None, 0)
+    start = index_of_part(key.start)
+    return slice(start, index_of_part(key.stop), step)
 
 
 def index_of_part(part):
@@ -26,7 +43,15 @@ def index_of_part(part):
     value = method(part)
     if not isinstance(value, int):
         raise TypeError(f"__index__ returned non-int (type {type(value).__name__})")
+    if type(value) is not int:
+        warnings.warn(NOT_INT.format(type(value).__name__), DeprecationWarning)  # noqa: B028  # without our frames
     return int.__index__(value)
+
+
+def place_of(part, value, error):
+    if isinstance(value, int) and not -sys.maxsize <= value + 1 <= sys.maxsize + 1:
+        raise error(f"cannot fit '{type(part).__name__}' into an index-sized integer")
+    return value
 
 
 def range_of(*args):
@@ -35,24 +60,26 @@ def range_of(*args):
 
 def repeat(left, right):
     """A sequence, multiplied by an object with its own ``__index__``."""
-    return left * index_of_part(right) if isinstance(left, SEQUENCES) else index_of_part(left) * right
+    if isinstance(left, SEQUENCES):
+        return left * place_of(right, index_of_part(right), OverflowError)
+    return place_of(left, index_of_part(left), OverflowError) * right
 
 
 def repeat_in_place(left, right):
-    left *= index_of_part(right)
+    left *= place_of(right, index_of_part(right), OverflowError)
     return left
 
 
 def get_by_index(container, key):
-    return container[index_of_key(key)]
+    return container[index_of_key(container, key)]
 
 
 def set_by_index(container, key, value):
-    container[index_of_key(key)] = value
+    container[index_of_key(container, key, True)] = value
 
 
 def delete_by_index(container, key):
-    del container[index_of_key(key)]
+    del container[index_of_key(container, key, True)]
 
 
 def default_item(table, key, factory):
