@@ -108,7 +108,7 @@ def test_gradient_of_a_tangent():
     return fn, lambda i: (torch.randn(3, requires_grad=True), torch.randn(3))
 
 
-@program(breaks=0)
+@program
 def test_vmap_inside_a_level():
     def fn(x, t):
         with forward_ad.dual_level():
@@ -205,6 +205,127 @@ def test_write_to_an_argument_inside_a_level():
             return forward_ad.unpack_dual(d * 2)
 
     return fn, two
+
+
+@program
+def test_write_to_a_dual_of_an_argument():
+    def fn(x, t):
+        with forward_ad.dual_level():
+            d = forward_ad.make_dual(x, t)
+            d.mul_(3)
+            return forward_ad.unpack_dual(d).tangent * 1, x * 1
+
+    return fn, two
+
+
+@program
+def test_write_to_a_dual_of_a_new_tensor():
+    def fn(x, t):
+        y = x * 1
+        with forward_ad.dual_level():
+            d = forward_ad.make_dual(y, t)
+            d += 1
+            return forward_ad.unpack_dual(d).tangent * 1, y * 1
+
+    return fn, two
+
+
+@program
+def test_write_to_a_list_of_duals():
+    def fn(x, t):
+        with forward_ad.dual_level():
+            d = forward_ad.make_dual(x, t)
+            torch._foreach_mul_([d], 2.0)
+            return forward_ad.unpack_dual(d).tangent * 1, x * 1
+
+    return fn, two
+
+
+@program
+def test_write_by_vmap_inside_a_level():
+    def fn(x, t):
+        with forward_ad.dual_level():
+            d = torch.vmap(lambda y: (y * 2).mul_(3))(forward_ad.make_dual(x, t))
+            return forward_ad.unpack_dual(d).tangent * 1
+
+    return fn, two
+
+
+@program
+def test_random_numbers_inside_a_level():
+    def fn(x, t):
+        with forward_ad.dual_level():
+            d = torch.nn.functional.dropout(forward_ad.make_dual(x, t)) + torch.rand(2)
+            return forward_ad.unpack_dual(d)
+
+    return fn, two
+
+
+def test_one_seed_draws_the_same_numbers_inside_a_level():
+    def fn(x):
+        with forward_ad.dual_level():
+            return torch.rand(3) + x
+
+    compiled, found = burnish.compile(fn), []
+    for _ in range(6):
+        torch.manual_seed(3)
+        found.append(compiled(torch.ones(3)))
+    assert all(torch.equal(value, found[0]) for value in found)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_whether_tangents_are_on_is_guarded(first):
+    def fn(x, t):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, t).sin()).tangent
+
+    def ask(x):
+        return x + 1 if torch._C._is_fwd_grad_enabled() else x + 2
+
+    x, t = two(0)
+    compiled, asked = burnish.compile(fn), burnish.compile(ask)
+    for on in (first, first, not first, first, not first):
+        with forward_ad._set_fwd_grad_enabled(on):
+            assert (compiled(x, t) is None) == (not on)
+            torch.testing.assert_close(asked(x), ask(x))
+
+
+@program
+def test_tangents_are_switched_off_inside_a_level():
+    def fn(x, t):
+        try:
+            with forward_ad.dual_level():
+                torch._C._set_fwd_grad_enabled(False)
+                d = forward_ad.make_dual(x, t).sin()
+            return d * 2, torch._C._is_fwd_grad_enabled()
+        finally:
+            torch._C._set_fwd_grad_enabled(True)
+
+    return fn, two
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", ["jvp", "vmap", "vjp", "grad"])
+def test_transforms_write_to_views_of_arguments(name, backend):
+    def write(y):
+        y.detach()[0].mul_(2)
+        print(end="")
+        return y.sin()
+
+    def fn(x, t):
+        if name == "jvp":
+            return torch.func.jvp(lambda y: (y.mul_(2), y.sin())[1], (x,), (t,))
+        if name == "vmap":
+            return torch.vmap(write)(x)
+        if name == "vjp":
+            return torch.func.vjp(write, x)[1](t)
+        return torch.func.grad(lambda y: write(y).sum())(x)
+
+    compiled, (x, t) = burnish.compile(fn, backend=backend), two(0)
+    given, expected = (x.clone(), t.clone()), (x.clone(), t.clone())
+    for _ in range(4):
+        torch.testing.assert_close(compiled(*given), fn(*expected))
+        torch.testing.assert_close(given, expected)
 
 
 def test_error_of_fullgraph_leaves_no_level():

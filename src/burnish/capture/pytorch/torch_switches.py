@@ -38,7 +38,6 @@ QUESTIONS = frozenset(
     _is_torch_function_mode_enabled _functorch_is_batched is_storage _is_torch_function_all_disabled _is_tracing
     _has_torch_function_unary _has_torch_function_variadic has_torch_function has_torch_function_variadic
     _should_allow_numbers_as_tensors _is_key_in_tls _dispatch_tls_is_dispatch_key_excluded _is_any_autocast_enabled
-    _is_fwd_grad_enabled
 """.split()
 )
 
@@ -232,8 +231,17 @@ def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
     m.effects.append(Effect.of(m, function, given, kwargs))
 
 
+def ask_for_tangents(m: Any, args: tuple = (), kwargs: Any = None) -> bool:
+    """Whether forward-mode differentiation is on; guarded unless the program has set it itself."""
+    answer = m.plainly(torch._C._is_fwd_grad_enabled, *args, **(kwargs or {}))
+    if not any(call.target is torch._C._set_fwd_grad_enabled for call in m.recorder.calls):
+        m.guard_outcome(Expression(operator.eq, (Expression(torch._C._is_fwd_grad_enabled, ()), answer)), True)
+    return answer
+
+
 BUILTINS: dict[Any, Callable] = {
     ASK_HOOKS: ask_hooks,
+    torch._C._is_fwd_grad_enabled: ask_for_tangents,
     **{function: functools.partial(switch_hooks, function) for function in SWITCH_HOOKS},
 }
 

@@ -9,6 +9,9 @@ As in a function transform, a dispatch mode below autograd records the operators
 the interpreter has recorded are forgotten. A level is entered and left by two calls of the program, so there is no call
 to return to. If the trace ends in between, plain Python goes on inside the level, and the segment is not kept. The next
 trace breaks where the level is entered (``Program.enters_modes``).
+
+What breaks inside a level is called again, by plain Python. So no call may have drawn random numbers, or changed a
+tensor that it has not made itself: such a call breaks before it starts.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ... import breaks
 from ...engine.break_signals import Stop
+from ..torch_switches import ask_for_tangents
 from .function_transforms import Transform, is_wrapped
 
 
@@ -30,6 +35,8 @@ class DualLevel(Transform):
     def __init__(self, m: Any, level: int):
         super().__init__(m, "dual_level", [])
         self.level = level
+        self.lowered.repeats_calls = True
+        self.has_tangents = ask_for_tangents(m)
         self.lowered.__enter__()
 
     def will_write(self, target: Any) -> None:
@@ -39,7 +46,7 @@ class DualLevel(Transform):
         """The program has left the level."""
         m, recorder, start = self.m, self.m.recorder, self.start.calls
         self.lowered.__exit__(None, None, None)
-        if self.start.has_switched():
+        if self.start.has_switched() or m.plainly(torch._C._is_fwd_grad_enabled) != self.has_tangents:
             self.refuse("a change of a global switch between the start and the end of a dual level")
         made = [entry[0]() for entry in recorder.known.values() if is_after(entry[1], start)]
         self.forget()

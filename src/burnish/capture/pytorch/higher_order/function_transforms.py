@@ -53,6 +53,8 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """Call a transform (one of `DIRECT`), or a transformed function."""
     name = function.__code__.co_name if not is_transformed(function) else function.__qualname__.partition(".")[0]
     if isinstance(m.region, Transform):
+        if m.region.lowered.repeats_calls:  # a dual level
+            m.region.refuse(f"torch.func's {name} inside a dual level")
         return m.region.call_native(function, args, kwargs)
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse(f"torch.func's {name}")
@@ -102,7 +104,7 @@ class Transform:
         """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
         ``x**n``, torch computes others."""
         prepare_native_reads.settle_all(self.m, (args, kwargs))
-        self.lowered.current = function, args, kwargs
+        self.lowered.begin((function, args, kwargs))
 
     # ---- native code
 

@@ -73,6 +73,10 @@ class LoweredCalls(TorchDispatchMode):
         """The tensors made here, which it keeps alive, by id."""
         self.memory: set[int] = set()
         """The storages made here."""
+        self.foreign: set[int] = set()
+        """The storages of tensors from outside, which their views share."""
+        self.repeats_calls = False
+        """Whether the program's call runs again after a refusal, on the same tensors."""
         self.current: tuple[Any, tuple, dict] | None = None
         """The torch call that the program is making."""
         self.reads_data: str | None = None
@@ -91,6 +95,8 @@ class LoweredCalls(TorchDispatchMode):
         given = self.argument((args, kwargs))
         if self.outer is not None:
             self.outer.will_call(func, args, kwargs)
+        if self.repeats_calls and torch.Tag.nondeterministic_seeded in func.tags:
+            self.refuse("random numbers")
         for target in written_by(func, args, kwargs):
             if target.untyped_storage()._cdata not in self.memory:
                 self.refuse("a change of a tensor from outside")
@@ -100,6 +106,13 @@ class LoweredCalls(TorchDispatchMode):
 
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
+
+    def begin(self, call: tuple[Any, tuple, dict]) -> None:
+        """The program makes a torch call. If it may run again, it must not write what an earlier one has made."""
+        self.current = call
+        if self.repeats_calls:
+            self.foreign |= self.memory
+            self.memory.clear()
 
     # ---- recording
 
@@ -132,7 +145,9 @@ class LoweredCalls(TorchDispatchMode):
             if id(made) not in self.table and self.outside(made) is None:
                 handles.append(Handle(call, path))
                 self.table[id(made)] = made, handles[-1]
-                self.memory.add(made.untyped_storage()._cdata)
+                storage = made.untyped_storage()._cdata
+                if storage not in self.foreign:
+                    self.memory.add(storage)
         elif isinstance(made, (tuple, list)):
             for k, part in enumerate(made):
                 self.register(part, call, (*path, k), handles)
@@ -167,6 +182,7 @@ class LoweredCalls(TorchDispatchMode):
             return None
         if value.layout is not torch.strided:
             self.refuse("a tensor that is not strided")
+        self.foreign.add(value.untyped_storage()._cdata)
         return handle or self.recorder.tensor(value)
 
     def constant(self, value: torch.Tensor) -> Handle:
