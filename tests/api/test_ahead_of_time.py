@@ -91,13 +91,15 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_module_in_another_state_is_refused(name):
+def test_a_module_in_another_state_is_refused(name, tmp_path):
     x = torch.randn(3, 4)
     model = Scaled()
     compiled = torch.compile(model, fullgraph=True).forward.aot_compile(((x,), {}))
     torch.testing.assert_close(compiled(model, x), model(x))
-    other = Scaled()
-    torch.testing.assert_close(compiled(other, x), other(x))
-    CHANGES[name](other)
-    with pytest.raises(burnish.UserError, match=name):
-        compiled(other, x)
+    loaded = saved_and_loaded(compiled, tmp_path / "model.pt")
+    for made in (compiled, loaded):
+        other = Scaled()
+        torch.testing.assert_close(made(other, x), other(x))
+        CHANGES[name](other)
+        with pytest.raises(burnish.UserError, match=name):
+            made(other, x)

@@ -32,7 +32,7 @@ PLAIN = (int, float, bool, str, type(None))
 class CompiledAhead:
     """What ``aot_compile`` returns. Globals, closures and other objects are those of the export.
 
-    ``state``: what ``state_of`` gave for the module at the export. A file does not hold it: there it is None.
+    ``state``: what ``state_of`` gave for the module at the export. None for what a file holds, which has it as inputs.
     """
 
     def __init__(self, exported: Any, example: Example | None = None, state: dict[str, Any] | None = None):
@@ -62,7 +62,7 @@ def of_function(function: Any, is_whole: bool, example_inputs: Example) -> Compi
 
 
 def of_module(module: torch.nn.Module, is_whole: bool, example_inputs: Example) -> CompiledAhead:
-    def forward(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+    def forward(state: dict[str, torch.Tensor], plain: dict[str, str], args: Any, kwargs: Any) -> Any:
         return torch.func.functional_call(module, state, tuple(args), dict(kwargs))
 
     forward.__qualname__ = f"{type(module).__qualname__}.forward"
@@ -79,7 +79,7 @@ def state_of(module: torch.nn.Module) -> dict[str, Any]:
         f"{path}.{name}" if path else name: value
         for path, part in module.named_modules(remove_duplicate=False)
         for name, value in (("", type(part)), *vars(part).items())
-        if name in ("", "training") or type(value) in PLAIN
+        if name in ("", "training") or type(value) in PLAIN and name != "_compiled_call_impl"
     }
 
 
@@ -94,11 +94,13 @@ def refuse_changes(before: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def graph_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A module as the first argument stands for its parameters and buffers."""
+    """A module as the first argument stands for its parameters and buffers, and plain attributes as text: a graph is
+    only called with the strings that it was made with."""
     if not args or not isinstance(args[0], torch.nn.Module):
         return args, dict(kwargs)
     state = {**dict(args[0].named_parameters()), **dict(args[0].named_buffers())}
-    return (state, args[1:], dict(kwargs)), {}
+    plain = {name: repr(value) for name, value in state_of(args[0]).items() if type(value) in PLAIN}
+    return (state, plain, args[1:], dict(kwargs)), {}
 
 
 def loading(original: Callable[..., Any]) -> Callable[..., Any]:
