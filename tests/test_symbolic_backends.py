@@ -171,3 +171,56 @@ def test_backend_that_keeps_a_number_gets_the_next_one():
     compiled = burnish.compile(lambda x, n: x * n, backend=backend)
     for n in (1, 2, 2, 3, 4, 3, 2):
         assert torch.equal(compiled(torch.ones(3), n), torch.full((3,), float(n)))
+
+
+SIZES_THAT_MAY_NOT_FIT = {
+    "select": lambda x, i: x.select(1, i),
+    "narrow": lambda x, i: x.narrow(1, 1, i),
+    "reflect": lambda x, i: F.pad(x, (i, i), "reflect"),
+    "topk": lambda x, i: x.topk(i)[0],
+    "kthvalue": lambda x, i: x.kthvalue(i)[0],
+    "written": lambda x, i: x.add_(1).select(1, i),
+}
+
+
+@pytest.mark.parametrize("name", SIZES_THAT_MAY_NOT_FIT)
+def test_number_that_does_not_fit_raises_the_error_of_the_program(name):
+    fn = SIZES_THAT_MAY_NOT_FIT[name]
+    compiled = burnish.compile(fn, backend="aot_eager")
+    for i in (1, 1, 2, 3, 7, 1, 9, 2):
+        x, expected = numbered(5, 4), numbered(5, 4)
+        try:
+            result = fn(expected, i)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)) as caught:
+                compiled(x, i)
+            assert str(caught.value) == str(error)
+        else:
+            assert torch.equal(compiled(x, i), result)
+        assert torch.equal(x, expected)
+
+
+def test_error_that_only_the_backend_has_changes_no_input():
+    def backend(gm, example_inputs):
+        if 3 in example_inputs[1:]:
+            raise ValueError("no more")
+        return gm.forward
+
+    compiled = burnish.compile(lambda x, n: x.add_(n).sin(), backend=backend)
+    x = torch.zeros(3)
+    compiled(x, 1)
+    compiled(x, 2)
+    with pytest.raises(BackendError, match="no more"):
+        compiled(x, 3)
+    assert torch.equal(x, torch.full((3,), 3.0))
+
+
+def test_backward_of_symbolic_code_may_keep_the_graph():
+    compiled = burnish.compile(lambda x, i: x.topk(i)[0].sum(-1) / i, backend="aot_eager")
+    for i in (1, 2, 3, 4, 2):
+        x = numbered(5, 4).requires_grad_()
+        result = compiled(x, i).sum()
+        result.backward(retain_graph=True)
+        result.backward()
+        expected = torch.autograd.grad((x.topk(i)[0].sum(-1) / i).sum(), x)[0]
+        torch.testing.assert_close(x.grad, 2 * expected)

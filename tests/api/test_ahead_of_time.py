@@ -69,3 +69,37 @@ def test_other_files_go_to_torch(tmp_path):
     with open(path, "rb") as file, pytest.raises(Exception) as caught:
         torch.compiler.load_compiled_function(file)
     assert not isinstance(caught.value, burnish.BurnishError)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = 2
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+        self.eval()
+
+    def forward(self, x):
+        return self.inner(x) * self.factor
+
+
+CHANGES = {
+    "factor": lambda model: setattr(model, "factor", 3),
+    "training": lambda model: model.train(),
+    "inner.1.training": lambda model: model.inner[1].train(),
+    "inner.1.p": lambda model: setattr(model.inner[1], "p", 0.1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_module_in_another_state_is_refused(name, tmp_path):
+    x = torch.randn(3, 4)
+    model = Scaled()
+    compiled = torch.compile(model, fullgraph=True).forward.aot_compile(((x,), {}))
+    torch.testing.assert_close(compiled(model, x), model(x))
+    loaded = saved_and_loaded(compiled, tmp_path / "model.pt")
+    for made in (compiled, loaded):
+        other = Scaled()
+        torch.testing.assert_close(made(other, x), other(x))
+        CHANGES[name](other)
+        with pytest.raises(burnish.UserError, match=name):
+            made(other, x)

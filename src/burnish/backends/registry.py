@@ -73,12 +73,16 @@ class Backend:
         """Compile a graph. `gm` is not changed, unless the backend runs it directly."""
         if self.runs_python:
             return self._compile(gm, example_inputs)
-        from .symbolic_compile import compile_symbolic, has_symbols  # other backends than ours, when they compile
+        from .symbolic_compile import (
+            compile_symbolic,
+            has_symbols,
+            with_own_errors,
+        )  # other backends than ours, when they compile
 
         if has_symbols(gm, example_inputs):
             return compile_symbolic(self._compile, gm, example_inputs)
         if has_numbers(example_inputs):
-            return compile_per_number(self._compile, gm, example_inputs)
+            return with_own_errors(gm, compile_per_number(self._compile, gm, example_inputs))
         return self._compile(own_copy(gm), list(example_inputs))
 
     def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:

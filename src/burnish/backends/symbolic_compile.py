@@ -7,7 +7,8 @@ The backend gets the contract that `torch.compile` has for symbols. Each symboli
 the others. The example inputs are real tensors, a `SymInt` for each size and whole number, and a `SymFloat` for each
 float. Compilers built on AOTAutograd find the symbols of the tensors' sizes in a tracing context. What a compiler asks
 about a symbol, such as `size == 4`, becomes a condition of its code: values that do not meet it are compiled again. A
-backend that raises an error for symbols gets constants.
+backend that raises an error for symbols gets constants. Where it raises for these too, and so does the graph when it
+runs eagerly, the error is the program's own: `x.select(0, 5)` of a shorter tensor.
 """
 
 from __future__ import annotations
@@ -141,7 +142,31 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
         return variant.compiled(*inputs) if variant.is_checked else check(variant, inputs)
 
     find_or_compile(example_inputs)
-    return run
+    return with_own_errors(gm, run)
+
+
+def with_own_errors(gm: GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+    """For code that is compiled when it is called: a backend's error gives way to the graph's own."""
+    written = request_of(gm).written_inputs
+    is_repeatable = not any(is_random(node) for node in gm.graph.nodes if node.op.startswith("call_"))
+
+    def run_with_own_errors(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except BackendError as error:
+            if not is_repeatable or error.__cause__ is None:  # else it raised while it compiled: nothing has run
+                raise
+            kept: BackendError | None = error
+        try:
+            with torch.no_grad():
+                gm.forward(*[value.clone() if at in written else value for at, value in enumerate(inputs)])
+        except Exception:
+            kept = None
+        if kept is not None:
+            raise kept
+        return gm.forward(*inputs)  # raises, after the same writes as the program
+
+    return run_with_own_errors
 
 
 def compile_with_symbols(
@@ -150,6 +175,7 @@ def compile_with_symbols(
     """The condition for other numbers, and the code."""
     # These imports are slow.
     from torch._dynamo.source import ConstantSource
+    from torch._functorch import config
     from torch._guards import TracingContext, tracing
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatefulSymbolicContext
@@ -159,7 +185,7 @@ def compile_with_symbols(
     context = TracingContext(mode)
     examples, shown, of_places = list(inputs), {}, {}
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-    with tracing(context):
+    with tracing(context), config.patch(donated_buffer=False):  # backward may be called with retain_graph=True
         for at, (value, name) in enumerate(zip(inputs, names, strict=True)):
             source = ConstantSource(name)
             if is_symbolic_number(value):
@@ -186,6 +212,8 @@ def compile_with_symbols(
         for node, at in zip(graph.graph.find_nodes(op="placeholder")[len(sizes) :], range(len(inputs)), strict=True):
             node.meta["example_value"] = shown.get(at, inputs[at])
         compiled = compile_graph(graph, given)
+    if getattr(context.fw_metadata, "bw_donated_idxs", ()) is None:
+        context.fw_metadata.bw_donated_idxs = []  # None counts as "some" in backward
     first = [place for place, _ in sizes.values()]
     if not first:
         return condition_of(environment, symbols), compiled
