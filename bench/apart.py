@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,11 @@ def paths() -> str:
     return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
-    environment = {**os.environ, **caches.variables(Path(folder)), "PYTHONPATH": paths()}
+def run_family(command: Sequence[str], environment: Mapping[str, str], limit: float) -> tuple[int | None, list[str]]:
+    """The exit status, None if it was not done in time, and the lines that it and what it started have printed."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            command,
             env=environment,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -47,13 +47,18 @@ def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[A
             start_new_session=True,
         )
         try:
-            status = process.wait(limit)
+            status: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             status = None
         finally:
             kill_family(process)
         said.seek(0)
-        lines = said.read().decode("utf-8", "replace").splitlines()
+        return status, said.read().decode("utf-8", "replace").splitlines()
+
+
+def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
+    environment = {**os.environ, **caches.variables(Path(folder)), "PYTHONPATH": paths()}
+    status, lines = run_family([sys.executable, *arguments], environment, limit)
     for line in reversed(lines):
         if line.startswith(MARK):
             return json.loads(line.removeprefix(MARK)), None

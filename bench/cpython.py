@@ -24,7 +24,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from . import caches
-from .apart import ROOT, kill_family, paths
+from .apart import paths, run_family
 from .table import NONE, Table, as_text
 
 DEFAULT, FULLGRAPH, RIVAL = WAYS = ("default", "fullgraph", "torch.compile")
@@ -182,27 +181,10 @@ def run_apart(name: str, way: str, options: argparse.Namespace, arguments: Seque
         command = [sys.executable, "-m", "bench.cpython", *arguments, "--worker", name, way, "--record", str(record)]
         while True:
             known = len(read_record(record))
-            with tempfile.TemporaryFile() as said:
-                process = subprocess.Popen(
-                    command,
-                    env=variables,
-                    cwd=ROOT,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-                try:
-                    status: int | None = process.wait(options.module_limit)
-                except subprocess.TimeoutExpired:
-                    status = None
-                finally:
-                    kill_family(process)
-                said.seek(0)
-                last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+            status, lines = run_family(command, variables, options.module_limit)
             found = read_record(record)
             if status == 0 or status is None or len(found) == known:
-                why = "" if status == 0 else "not done in time" if status is None else " ".join(last)
+                why = "" if status == 0 else "not done in time" if status is None else " ".join(lines[-1:])
                 return {test: told for test, told in found.items() if told[0] != LEFT_OUT}, why
 
 

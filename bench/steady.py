@@ -66,7 +66,7 @@ def take_turns(
 
 @contextlib.contextmanager
 def frozen_objects() -> Iterator[None]:
-    """What was compiled stays: going through it again in every collection is nobody's time. Objects that were frozen
+    """What was compiled stays: no collection needs to go through it again. Objects that were frozen
     before stay so."""
     gc.collect()
     is_outermost = gc.get_freeze_count() == 0

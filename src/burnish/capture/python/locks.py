@@ -1,4 +1,4 @@
-"""Locks that the program makes: only it holds them, so taking and releasing them is seen by nobody else.
+"""Locks that the program makes: only it holds them, so no other code sees them taken or released.
 
     lock = threading.Lock()
     with lock:
