@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..tensors.tensor_types import NumberType
-from .indexing.index_types import SCATTERS
+from .indexing.index_shape_rules import SCATTERS
 from .operator_record import record, wrapped_dim
 
 

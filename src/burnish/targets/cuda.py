@@ -19,7 +19,7 @@ from ..codegen.triton.math_functions import why_not_printable
 from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
 from ..concurrency.compute_once import once
 from ..ops import random_numbers
-from ..ops.library import nll_loss_in_loops
+from ..ops.library import nll_loss_decomposition
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..schedule.library.gpu_matmul_spec import Maker
@@ -142,4 +142,4 @@ def are_offered() -> bool:
 
 
 random_numbers.DEVICES["cuda"] = are_offered
-nll_loss_in_loops.DEVICES["cuda"] = are_offered
+nll_loss_decomposition.DEVICES["cuda"] = are_offered

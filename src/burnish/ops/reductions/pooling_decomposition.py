@@ -14,8 +14,8 @@ from typing import Any
 
 from ...tensors.type_promotion import compute_dtype
 from ...tensors.views.view_maps import Slice
-from ..library.convolution_types import each
-from ..library.pooling_resizing_types import pooled_size
+from ..library.convolution_shape_rules import each
+from ..library.pooling_resizing_shape_rules import pooled_size
 from ..operator_record import NoRule, decomposition, value_decomposition
 
 LARGEST = 32

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ....ops.library.recurrent_types import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
+from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
 from ..aten_tracer import AtenTracer
 
 KINDS = {

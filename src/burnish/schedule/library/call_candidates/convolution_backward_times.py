@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ....ops.library.convolution_types import convolution_backward
+from ....ops.library.convolution_shape_rules import convolution_backward
 from ....ops.operator_record import NoRule
 from ....tensors.tensor_types import TensorType, contiguous_stride
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last

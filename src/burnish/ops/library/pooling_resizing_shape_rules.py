@@ -14,7 +14,7 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ..memory_format import CONTIGUOUS, formatted, suggested
 from ..operator_record import NoRule, fresh, shape
-from .convolution_types import each
+from .convolution_shape_rules import each
 
 
 def pooled_size(n: int, window: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
