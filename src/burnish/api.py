@@ -31,7 +31,7 @@ from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, keep_track, live_segments
 from .integrations import lightning_logging as lightning_logging
-from .report.listener_toggle import while_wanted
+from .report.subscribe_while_enabled import while_wanted
 
 if TYPE_CHECKING:
     from .report.profile_segments import Profile

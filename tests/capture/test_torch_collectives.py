@@ -8,7 +8,7 @@ from torch import distributed
 
 import burnish
 from burnish.capture.breaks import CATALOG
-from burnish.compiler.delay_collective_waits import delay_waits
+from burnish.compiler.sink_collective_waits import delay_waits
 from burnish.errors import Unsupported
 
 if not distributed.is_available():

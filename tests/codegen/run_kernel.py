@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, native
-from burnish.codegen.llvm.target_machine import preset, why_not_runnable
+from burnish.codegen.llvm.target_cpu import preset, why_not_runnable
 from burnish.schedule.loops.loop_ir import Kernel
 from burnish.tensors.dtypes import FLOATS
 

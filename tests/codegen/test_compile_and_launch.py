@@ -18,7 +18,7 @@ from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, compile
 from burnish.codegen.llvm.functions import openmp_parallel_for
 from burnish.codegen.llvm.kernel_module import PARALLEL, SYMBOL, print_module
 from burnish.codegen.llvm.kernel_sequence import compile_sequence
-from burnish.codegen.llvm.target_machine import host
+from burnish.codegen.llvm.target_cpu import host
 from burnish.errors import InternalError
 from burnish.ops.scalar_ir import Access, load
 from burnish.runtime.linking import torch_thread_pool

@@ -7,7 +7,7 @@ import pytest
 from burnish.codegen.llvm.compile_to_machine_code import assembly
 from burnish.codegen.llvm.functions import matmul
 from burnish.codegen.llvm.functions.gemm_microkernel import print_tile
-from burnish.codegen.llvm.target_machine import host, initialize, preset
+from burnish.codegen.llvm.target_cpu import host, initialize, preset
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Tile
 
 TILES = [

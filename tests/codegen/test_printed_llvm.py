@@ -6,7 +6,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from burnish.codegen.llvm.kernel_module import print_ir
-from burnish.codegen.llvm.target_machine import PRESETS, host, preset
+from burnish.codegen.llvm.target_cpu import PRESETS, host, preset
 from burnish.ops.scalar_ir import Access, load
 
 from . import example_kernels as examples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.llvm.target_cpu import preset
 from burnish.codegen.llvm.vectorization_and_tiling import choose, pieces
 from burnish.codegen.loops.coalesce_loops import simplify
 from burnish.codegen.math.expand_operations import expand

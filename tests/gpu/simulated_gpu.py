@@ -21,7 +21,7 @@ from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
 from burnish.ops.library import nll_loss_decomposition
 from burnish.runtime.linking import cuda_module_loader
-from burnish.schedule import target_machines
+from burnish.schedule import device_facts
 from burnish.targets import cuda, kernel_compilers
 
 from ..codegen.triton_interpreter import Interpreted
@@ -158,7 +158,7 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     cuda_module_loader.run_on_other_gpu = elsewhere
     nll_loss_decomposition.DEVICES["cpu"] = lambda: True
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
-    with target_machines.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
+    with device_facts.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 import burnish
 from burnish import events
 from burnish.ir.parse_graph import parse_graph
-from burnish.schedule import target_machines
+from burnish.schedule import device_facts
 from burnish.schedule.layouts import pad_matmul_operands
 
 from .simulated_gpu import MACHINE, interpreted
@@ -31,7 +31,7 @@ def tf32():
 
 
 def padded(text):
-    with target_machines.substitute_target("cpu", MACHINE):
+    with device_facts.substitute_target("cpu", MACHINE):
         return str(pad_matmul_operands.pad_matmul_operands(parse_graph(text)))
 
 

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from burnish.codegen.llvm.compile_to_machine_code import object_code
-from burnish.codegen.llvm.target_machine import host
+from burnish.codegen.llvm.target_cpu import host
 from burnish.runtime.linking import elf_linker, llvm_linker
 
 pytestmark = pytest.mark.skipif(not elf_linker.is_supported(), reason="LLVM's linker is used here")

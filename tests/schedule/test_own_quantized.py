@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.codegen.llvm import target_machine
+from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
-from burnish.codegen.llvm.functions.quantized import integer_product, quantized_fixed_point, quantized_product
-from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.llvm.functions.quantized import integer_product, quantized_fixed_point, quantized_product_code
+from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import candidates, choose
 from burnish.schedule.library.call_specs import IntegerSpec, QuantizedSpec
@@ -225,16 +225,16 @@ def test_which_products_are_computed_as_integers():
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_machines_have_the_same_kernels(machine, dtype, monkeypatch):
-    if target_machine.why_not_runnable(machine) is not None:
+    if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
 
     def function(form):
-        text = quantized_product.print_quantized(form, there)
+        text = quantized_product_code.print_quantized(form, there)
         return load(emitted(text, there), "quantized", symbols())
 
-    monkeypatch.setattr(quantized_product, "host", lambda: there)
-    monkeypatch.setattr(quantized_product, "function", function)
+    monkeypatch.setattr(quantized_product_code, "host", lambda: there)
+    monkeypatch.setattr(quantized_product_code, "function", function)
     for m, bits in itertools.product([1, 6], [8, 4]):
         check(quantized(m, 35, 74, dtype, bits, bias=True, offset=8))
         check(quantized(m, 35, 256, dtype, bits, 64, BF16, F32, offset=8))
@@ -307,7 +307,7 @@ def test_the_largest_integers_do_not_saturate():
 
 @pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_products_of_integers_on_machines_without_the_instruction(machine, monkeypatch):
-    if target_machine.why_not_runnable(machine) is not None:
+    if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
 

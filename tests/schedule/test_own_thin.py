@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import burnish
-from burnish.codegen.llvm import target_machine
+from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions import thin_product
 from burnish.codegen.llvm.functions.thin_product_code import Form
-from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
 from burnish.schedule.library.call_specs import Activation, LinearSpec
@@ -114,7 +114,7 @@ def test_long_sums_round_no_more_than_in_eager():
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
 def test_other_machines_have_the_same_kernels(rows, dtype, loads, machine, monkeypatch):
     """With vectors of 256 bits, and of 512 without an instruction for pairs of bf16."""
-    if target_machine.why_not_runnable(machine) is not None:
+    if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
     text = thin_product.print_thin(Form(rows, dtype, True, loads), there)

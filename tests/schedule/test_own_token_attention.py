@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from burnish.codegen.llvm import target_machine
+from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions import token_attention
 from burnish.codegen.llvm.functions.token_attention import TokenForm, print_token_attention
-from burnish.codegen.llvm.target_machine import preset
+from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.call_specs import AttentionSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
@@ -128,7 +128,7 @@ def test_other_attention_is_refused(queries, keys, depth, causal):
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
 def test_other_machines_have_the_same_kernel(machine, dtype, monkeypatch):
-    if target_machine.why_not_runnable(machine) is not None:
+    if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from burnish.ir.parse_graph import parse_graph
+from burnish.schedule.device_facts import CPU
 from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
 from burnish.schedule.fusion.split_reductions import split_reductions
 from burnish.schedule.loops.build_kernel import Launch
@@ -10,7 +11,6 @@ from burnish.schedule.memory.concat_in_place import concat_in_place
 from burnish.schedule.memory.liveness import concat_buffers_in
 from burnish.schedule.pipeline import make_plan
 from burnish.schedule.plan_steps import MakeView
-from burnish.schedule.target_machines import CPU
 
 GROWN = """
 graph(x: f32[64, 16], y: f32[64, 16])

@@ -98,7 +98,7 @@ def check_llvm() -> str:
     """Compile a function to machine code and call it."""
     from llvmlite import binding
 
-    from ..codegen.llvm.target_machine import host
+    from ..codegen.llvm.target_cpu import host
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

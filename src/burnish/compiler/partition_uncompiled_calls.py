@@ -29,7 +29,7 @@ from ..tensors.lazy_graph_module import graph_module
 from ..tensors.node_arguments import arguments_of
 from . import CompiledFn
 from .adapters.eager_with_compiled_rng import draws_as_eager, may_draw, run_eagerly_with_compiled_rng, with_compiled_rng
-from .delay_collective_waits import delay_waits
+from .sink_collective_waits import delay_waits
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
 NUMBERS = (torch.Tensor, int, float, complex)

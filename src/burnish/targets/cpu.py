@@ -1,6 +1,6 @@
 """The target for CPUs: kernels by LLVM. Importing it registers our own kernels of library calls with the scheduler.
 
-`schedule.target_machines` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
+`schedule.device_facts` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..codegen.llvm.functions import (
     token_attention,
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, integer_product, quantized_fixed_point
-from ..codegen.llvm.target_machine import host
+from ..codegen.llvm.target_cpu import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
 
 register_maker(

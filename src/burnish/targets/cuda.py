@@ -22,11 +22,11 @@ from ..ops import random_numbers
 from ..ops.library import nll_loss_decomposition
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel
+from ..schedule.device_facts import Target, register_target
 from ..schedule.library.gpu_matmul_spec import Maker
 from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.loops.loop_ir import Kernel
-from ..schedule.target_machines import Target, register_target
 from ..tensors.fit_size_formulas import Space
 from .kernel_compilers import COMPILERS, SYMBOLIC_COMPILERS
 

@@ -14,8 +14,8 @@ import torch
 
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
+from ..schedule.device_facts import CPU, target_of
 from ..schedule.loops.build_kernel import Launch
-from ..schedule.target_machines import CPU, target_of
 from ..tensors.fit_size_formulas import Space
 
 Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]

@@ -34,7 +34,7 @@ from ...schedule.loops.loop_ir import Kernel
 from ..loops.print_kernel import listing
 from .functions import openmp_parallel_for
 from .kernel_module import PARALLEL, SYMBOL, print_module
-from .target_machine import Host, host, initialize
+from .target_cpu import Host, host, initialize
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
 

@@ -20,7 +20,7 @@ from ..loops.print_kernel import listing
 from . import vectorization_and_tiling as plans
 from .cache_rows_between_stages import store_in_scratch_rows
 from .loop_printer import LoopPrinter
-from .target_machine import Host, host
+from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan
 
 SYMBOL = "kernel"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ...concurrency.compute_once import once
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence, Operand, load
 from .compile_to_machine_code import object_code
-from .target_machine import host
+from .target_cpu import host
 
 # For the form of a program see `NativeSequence`.
 RUNNER = """

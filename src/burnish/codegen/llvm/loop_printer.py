@@ -23,7 +23,7 @@ from .loop_invariant_scopes import Code
 from .reductions import Accumulator
 from .runtime_sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
 from .scalar_operations import Operations
-from .target_machine import Host
+from .target_cpu import Host
 from .vector_and_tail_loops import Run, lane_runs
 from .vectorization_and_tiling import VectorPlan, is_across
 

@@ -32,7 +32,7 @@ from .kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .loop_invariant_scopes import Code
 from .loop_printer import LoopPrinter
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
-from .target_machine import Host, host
+from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .loop_invariant_scopes import Code
 from .runtime_sizes import Size, most
-from .target_machine import Host
+from .target_cpu import Host
 from .vectorization_and_tiling import VectorPlan
 
 

@@ -18,7 +18,7 @@ from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.loops.loop_ir import Stage
 from ...tensors.dtypes import BITS, FLOATS
 from ..loops.coalesce_loops import Box, accesses, expressions, part
-from .target_machine import Host
+from .target_cpu import Host
 
 Kind = Literal["elements", "tiles", "inner", "rows"]
 

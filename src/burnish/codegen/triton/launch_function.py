@@ -12,7 +12,7 @@ from ...concurrency.compute_once import once
 from ...runtime.linking import cuda_module_loader as loader
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, load
 from ..llvm.compile_to_machine_code import object_code
-from ..llvm.target_machine import host
+from ..llvm.target_cpu import host
 from .compilation.cubin_cache import ALIGNED
 
 CYCLES = 6000.0

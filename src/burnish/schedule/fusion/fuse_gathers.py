@@ -29,8 +29,8 @@ from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule
 from ...tensors.dtypes import NAMES
+from ..device_facts import target_of
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import target_of
 
 INTEGERS = (torch.int64, torch.int32)
 

@@ -21,9 +21,9 @@ from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import VIEW
 from ...tensors.views.affine_indices import Index
 from ...tensors.views.view_maps import view_type
+from ..device_facts import target_of
 from ..loops.build_expressions import NotAffine, sources
 from ..partition.loop_or_library_call import Classes, expression_cost, is_computed
-from ..target_machines import target_of
 from .fusion_groups import (
     Group,
     align,

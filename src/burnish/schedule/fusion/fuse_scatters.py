@@ -21,9 +21,9 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import ADD_AT, FETCH, ORDER_AFTER, RESTRIDE
 from ...ops.operator_record import Pointwise, wrapped_dim
+from ..device_facts import target_of
 from ..memory.in_place_library_calls import is_own
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import target_of
 
 ADDABLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 

@@ -20,9 +20,9 @@ from ... import fuel
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ASSEMBLED
 from ...ops.scalar_ir import Access, Scalar, make
+from ..device_facts import target_of
 from ..loops.build_kernel import Launch
 from ..loops.loop_ir import Kernel, Loop, mapped_stages, print_kernel
-from ..target_machines import target_of
 
 MOST_LOOPS = 8
 """Loops of one kernel. Each adds code, and a kernel with many loops rarely equals another one in the kernel cache."""

@@ -27,13 +27,13 @@ from ...tensors.dtypes import NAMES
 from ...tensors.float32_precision import precision_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity
+from ..device_facts import target_of
 from ..library.autotune_gpu_matmul import PRODUCT, RESULT, Work
 from ..library.call_specs import LinearSpec, MatmulSpec
 from ..library.gpu_matmul_spec import KernelSpec
 from ..loops.build_expressions import ExpressionWriter, NotAffine
 from ..loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import target_of
 from .epilogue_fusion import is_reshape
 
 BATCHED = "aten.bmm.default"

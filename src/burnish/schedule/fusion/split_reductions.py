@@ -21,7 +21,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import REDUCTION_OF
 from ...tensors.fit_size_formulas import Space
 from ...tensors.views.view_maps import Reshape
-from ..target_machines import CPU, target_of
+from ..device_facts import CPU, target_of
 from .fusion_groups import goes_along
 
 LONG = 1 << 16

@@ -23,6 +23,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
 from ...tensors.tensor_types import TensorType, contiguous_stride
+from ..device_facts import CPU, target_of
 from ..library.autotune_candidates import Choice
 from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
 from ..library.call_candidates.convolution_backward_times import ConvBackwardSpec
@@ -30,7 +31,6 @@ from ..library.call_candidates.convolution_backward_times import seconds_of as g
 from ..library.call_specs import ConvSpec, LinearSpec
 from ..library.gpu_convolution_times import seconds_of as seconds_on_gpu
 from ..library.measure_candidates import Clock
-from ..target_machines import CPU, target_of
 from .channels_last_strides import channels_last_stride, is_channels_last
 from .propagate_channels_last import BACKWARD, SecondsByLayout, choose_layouts, links_of
 

@@ -26,7 +26,7 @@ from ...ops.burnish_primitives import LINEAR, VIEW
 from ...tensors.float32_precision import multiplies_in_tensor_cores
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Permute, Slice
-from ..target_machines import target_of
+from ..device_facts import target_of
 
 BATCHED = "aten.bmm.default"
 

@@ -16,8 +16,8 @@ from ... import events, fuel
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
+from ..device_facts import target_of
 from ..fusion.matmul_prologue_epilogue import FusedWork, ValueReaders, find_fused_work, why_not_matrix
-from ..target_machines import target_of
 from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate
 

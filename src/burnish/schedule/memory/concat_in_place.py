@@ -19,8 +19,8 @@ from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
 from ...tensors.tensor_types import TensorType
+from ..device_facts import target_of
 from ..partition.loop_or_library_call import why_not_loop
-from ..target_machines import target_of
 
 FEWEST = 3
 """Fewest concatenated values for one buffer: it costs a copy of parts that a loop could read where they are."""

@@ -21,8 +21,8 @@ from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.eager_strides import is_dense
+from ..device_facts import target_of
 from ..loops.build_kernel import Launch
-from ..target_machines import target_of
 from .store_inputs_in_place import with_one_buffer_each
 
 WORTH = 1 << 12

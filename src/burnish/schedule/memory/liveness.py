@@ -18,9 +18,9 @@ from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.fit_size_formulas import ALIGNMENT
+from ..device_facts import target_of
 from ..loops.build_kernel import Launch
 from ..plan_steps import Call, MakeView, Plan, Step
-from ..target_machines import target_of
 from .output_buffer_reuse import reuse_output_buffers
 from .plan_arena import Span, UnwrittenOutput, with_rooms
 

@@ -14,8 +14,8 @@ from collections.abc import Container, Sequence
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Node, Value, values_in
 from ...ops.burnish_primitives import RUN
+from ..device_facts import target_of
 from ..fusion.fuse_loops import Fusion, Unit
-from ..target_machines import target_of
 from .elementwise_buffer_reuse import PRODUCTS
 
 

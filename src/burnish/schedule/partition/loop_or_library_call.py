@@ -25,11 +25,11 @@ from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import Expand
+from ..device_facts import target_of
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains
 from ..loops.build_expressions import index_function_fails, rule_fails, why_not_dtypes
-from ..target_machines import target_of
 
 CHEAP = 2
 """An element-wise operator of at most this cost is recomputed instead of stored, if it reads one tensor and otherwise

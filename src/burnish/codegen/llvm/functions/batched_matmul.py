@@ -13,7 +13,7 @@ from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, Step
 from ..compile_to_machine_code import compile_function
-from ..target_machine import host
+from ..target_cpu import host
 from .argument_tables import load_offsets, load_pointers, load_words, words
 from .function_printer import FunctionPrinter
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..loop_invariant_scopes import Code
-from ..target_machine import Host
+from ..target_cpu import Host
 
 
 class FunctionPrinter:

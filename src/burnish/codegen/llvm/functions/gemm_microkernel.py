@@ -18,7 +18,7 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Tile
 from ...math.expand_operations import expand
 from ..loop_invariant_scopes import Code, Scope
 from ..scalar_operations import Operations, evaluate
-from ..target_machine import Host
+from ..target_cpu import Host
 
 WORDS = ("x_step", "out_step", "residual_step", "runs", "valid")
 """The beginning of the table: strides in bytes from a pixel to the next, the number of runs, and the valid outputs of

@@ -32,7 +32,7 @@ from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction
 from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code
-from ..target_machine import host
+from ..target_cpu import host
 
 # The tuples are allocated before any comparison: allocation may run a garbage collection, and that any code. From the
 # first comparison to the last reference taken, no code runs that could change what is compared.

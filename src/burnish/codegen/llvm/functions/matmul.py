@@ -22,7 +22,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Wor
 from ....schedule.library.own_kernels import matmul_tiling_and_packing
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Product, Shape, Step, Sum, Tile
 from ..compile_to_machine_code import compile_function
-from ..target_machine import host, initialize
+from ..target_cpu import host, initialize
 from .argument_tables import load_offsets, load_pointers, load_words, words
 from .function_printer import FunctionPrinter
 from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile

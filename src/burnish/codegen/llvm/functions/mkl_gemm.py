@@ -19,7 +19,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
-from ..target_machine import host
+from ..target_cpu import host
 from .argument_tables import load_pointers, load_words, words
 
 GRAIN_BYTES = 64 << 10

@@ -24,7 +24,7 @@ from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
 from ..llvm_types import register
 from ..scalar_operations import Operations
-from ..target_machine import Host, host
+from ..target_cpu import Host, host
 from .argument_tables import words
 from .matmul import SERIAL
 from .thin_product_code import TABLE, Form, ThinCode, load_elements

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..llvm_types import register, size
-from ..target_machine import Host
+from ..target_cpu import Host
 from .function_printer import FunctionPrinter
 
 PAIRS = 4

@@ -13,7 +13,7 @@ from ....schedule.library.own_kernels.thin_product import ThinProduct
 from ....tensors.dtypes import NAMES
 from ..llvm_types import register
 from ..scalar_operations import Operations
-from ..target_machine import Host
+from ..target_cpu import Host
 from .thin_product_code import TABLE, Form, ThinCode, load_elements
 
 LONGEST_CHAIN = 64

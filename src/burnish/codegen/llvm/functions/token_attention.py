@@ -23,7 +23,7 @@ from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
 from ..llvm_types import memory, size
 from ..scalar_operations import Operations, evaluate
-from ..target_machine import Host, host
+from ..target_cpu import Host, host
 from .function_printer import FunctionPrinter
 from .matmul import SERIAL
 

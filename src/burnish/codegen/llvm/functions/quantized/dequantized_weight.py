@@ -15,10 +15,10 @@ from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, register
 from ...scalar_operations import Operations
-from ...target_machine import Host, host
+from ...target_cpu import Host, host
 from ..argument_tables import words
 from ..thin_product import BYTES_PER_CYCLE
-from .quantized_product import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
+from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 
 def make_dequantized(product: QuantizedProduct) -> Step:

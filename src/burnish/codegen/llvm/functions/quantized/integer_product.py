@@ -17,10 +17,10 @@ from .....runtime.program.native_kernels import NativeFunction, NativeKernel
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
-from ...target_machine import Host, host
+from ...target_cpu import Host, host
 from ..argument_tables import words
 from ..thin_product import BYTES_PER_CYCLE
-from .quantized_product import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
+from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 FOUR_PAIRS = {512: "llvm.x86.avx512.vpdpbusd.512", 256: "llvm.x86.avx512.vpdpbusd.256"}
 TWO_PAIRS = {512: "llvm.x86.avx512.pmaddw.d.512", 256: "llvm.x86.avx2.pmadd.wd"}

@@ -18,10 +18,10 @@ from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from .....tensors.dtypes import NAMES
 from ...compile_to_machine_code import compile_function
-from ...target_machine import Host, host
-from . import quantized_product
+from ...target_cpu import Host, host
+from . import quantized_product_code
 from .integer_product import FOUR_PAIRS, multiplies_bytes
-from .quantized_product import PLAN, Form, QuantizedPrinter, form_of, plan_of, step_of
+from .quantized_product_code import PLAN, Form, QuantizedPrinter, form_of, plan_of, step_of
 
 CHUNK = 128
 """Numbers in one vector of 512 bits."""
@@ -45,7 +45,7 @@ def why_not_fixed_point(product: QuantizedProduct, machine: Host) -> str | None:
 def make_quantized(product: QuantizedProduct) -> Step:
     machine = host()
     if why_not_fixed_point(product, machine) is not None:
-        return quantized_product.make_quantized(product)
+        return quantized_product_code.make_quantized(product)
     form = form_of(product)
     chunks = product.depth // CHUNK
     changed = {"units": chunks, "rest": 0, "blocks": product.groups if form.group else chunks // BLOCK_CHUNKS}

@@ -5,7 +5,7 @@ import inspect
 import llvmlite.binding as llvm
 import pytest
 
-from burnish.codegen.llvm.target_machine import REQUIRED, host, preset, why_not_runnable
+from burnish.codegen.llvm.target_cpu import REQUIRED, host, preset, why_not_runnable
 from burnish.compiler.graph_cache_key import compiler_identity
 from burnish.errors import UserError
 from burnish.settings import CpuLevel, patch
