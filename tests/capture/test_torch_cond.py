@@ -241,7 +241,7 @@ def test_objects_made_in_a_branch_may_change():
 
 
 def test_partitions_around_a_cond_are_compiled():
-    from burnish.compiler.partition_uncompiled_calls import Pieces
+    from burnish.compiler.partition_uncompiled_calls import SubgraphSequence
 
     seen = []
     compiled = burnish.compile(
@@ -251,13 +251,13 @@ def test_partitions_around_a_cond_are_compiled():
         compiled(X * (-1) ** k)
     for point in (compiled.__burnish_program__.entry,):
         seen += [segment.graph for segment in point.segments]
-    assert [type(graph) for graph in seen] == [Pieces] and [step.is_piece for step in seen[0].steps] == [
+    assert [type(graph) for graph in seen] == [SubgraphSequence] and [step.is_subgraph for step in seen[0].steps] == [
         True,
         False,
         False,
         True,
     ]
-    assert all(step.function.compiled is not None for step in seen[0].steps if step.is_piece)
+    assert all(step.function.compiled is not None for step in seen[0].steps if step.is_subgraph)
 
 
 def test_the_operator_behind_it_is_captured_as_well():

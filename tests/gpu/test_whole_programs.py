@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 import burnish
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.kernel_function import print_kernel
-from burnish.runtime.eager.random_numbers import random_bits
+from burnish.runtime.eager.eager_philox import random_bits
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule.loops.parse_loops import parse_kernel
 

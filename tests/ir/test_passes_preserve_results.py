@@ -13,7 +13,7 @@ from burnish.ir.graph_interpreter import interpret
 from burnish.ir.parse_graph import parse_graph
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
-from burnish.runtime.eager.burnish_primitives import FUNCTIONS
+from burnish.runtime.eager.eager_primitives import FUNCTIONS
 from burnish.schedule.library.choose_calls import choose_calls
 from burnish.schedule.partition.fold_constants import fold_constants
 

@@ -7,7 +7,7 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime.eager.burnish_primitives import view
+from burnish.runtime.eager.eager_primitives import view
 from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType
 from burnish.tensors.views.as_strided_views import Strided, line_of

@@ -12,7 +12,7 @@ from burnish import events
 from burnish.ir.alias_analysis import storage_of
 from burnish.ir.parse_graph import parse_graph
 from burnish.lower.passes.drop_recompute_barriers import drop_recompute_barriers
-from burnish.runtime.eager import checkpoint_recompute
+from burnish.runtime.eager import eager_activation_checkpointing
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
@@ -358,7 +358,9 @@ def test_only_recomputed_values_wait_for_backward():
     assert [value.node.op.name for value in held.args] == ["aten.sin.default", "linear"]
 
 
-@pytest.mark.parametrize("save", [checkpoint_recompute.SavedByNode, checkpoint_recompute.saved_tensor])
+@pytest.mark.parametrize(
+    "save", [eager_activation_checkpointing.SavedByNode, eager_activation_checkpointing.saved_tensor]
+)
 def test_a_tensor_is_saved_as_autograd_saves_it(save):
     """By torch, or where it (2.11, say) has no function for that, by a node of ours."""
     leaf = torch.randn(3, requires_grad=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.lower.trace.aliased_gradients import taken_from_heap
+from burnish.lower.trace.find_aliased_gradients import taken_from_heap
 from burnish.settings import patch
 
 from .gradient_programs import made, observed

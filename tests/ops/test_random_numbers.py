@@ -11,7 +11,7 @@ from burnish.compiler.adapters.eager_with_compiled_rng import bits_of, call_with
 from burnish.ops.operator_record import NoRule, record
 from burnish.ops.random_numbers import OPERATORS
 from burnish.ops.scalar_ir import Access, load, random_bits, walk
-from burnish.runtime.eager import random_numbers as plain
+from burnish.runtime.eager import eager_philox as plain
 from burnish.settings import patch
 from tests.ops.scalar_ir_evaluator import evaluated
 

@@ -35,7 +35,7 @@ from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers,
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
 from .load_or_compile import recipe_of, symbolic_recipe_of
-from .partition_uncompiled_calls import has_steps, in_pieces
+from .partition_uncompiled_calls import has_steps, in_subgraphs
 
 
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
@@ -52,7 +52,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if has_steps(gm):
         for why in why_native(gm):
             events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
-        return restoring(gm, in_pieces(gm, as_asked(for_each_size if has_symbols else burnish)))
+        return restoring(gm, in_subgraphs(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
         return DeferredCompile(gm, _compile_for_sizes, waits or (1 if has_symbols else 2))
@@ -189,7 +189,7 @@ class CompilePerSize:
 
 
 def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Compiles a piece of a graph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
+    """Compiles a subgraph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
     return CompilePerSize(
         gm,
         [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)],
@@ -294,7 +294,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
     if cause == "refused" and let_functions_stand_alone(gm):
         events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
-        return restoring(gm, in_pieces(gm, as_asked(burnish)))
+        return restoring(gm, in_subgraphs(gm, as_asked(burnish)))
     request_of(gm).is_refused = True
     rules = request_of(gm).native_rules
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")

@@ -32,7 +32,7 @@ from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import GradientLayout
-from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
+from ..runtime.program.several_autograd_nodes import OutputLayout, PieceLayout
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls

@@ -18,12 +18,12 @@ from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
 from ..ir.untraceable_graph import Untraceable
-from ..runtime.program.aliased_gradients import Shown, TangentGradient
 from ..runtime.program.autograd_function import GradientLayout
-from ..runtime.program.differentiate_pieces import OutputLayout, PieceLayout
+from ..runtime.program.rebuild_aliased_gradients import Shown, TangentGradient
+from ..runtime.program.several_autograd_nodes import OutputLayout, PieceLayout
 from ..schedule.memory.liveness import lies_in_arena
 from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
-from ..schedule.partition.partition_pieces import PieceBackward, partition_pieces
+from ..schedule.partition.partition_per_autograd_node import PieceBackward, partition_pieces
 from ..settings import current
 from ..tensors.tensor_types import NumberType
 from ..tensors.views.view_maps import view_offset

@@ -1,14 +1,14 @@
-"""Partitions a graph at calls that are not compiled: they run eagerly, and the pieces between them are compiled.
+"""Partitions a graph at calls that are not compiled: they run eagerly, and the subgraphs between them are compiled.
 
-    gt = x.sum() > 0                     the piece before, compiled
+    gt = x.sum() > 0                     the subgraph before, compiled
     cond = cond(gt, x)                   a step of its own, whose two branches are compiled
-    add = cond[0] + 1                    the piece after, compiled
+    add = cond[0] + 1                    the subgraph after, compiled
 
 ``torch.cond`` stands alone. So do changes of tensor objects, and calls that make leaves
-(``runtime/eager/tensor_object_state.py``). A piece is compiled when it first runs, because its inputs are known then; a
-branch of a ``cond`` that never runs is not compiled. Autograd connects the pieces as it connects any two compiled
-functions. A call of ``torch.autograd.grad`` is part of a piece that contains the whole path back, and runs eagerly
-otherwise.
+(``runtime/eager/tensor_object_state.py``). A subgraph is compiled when it first runs, because its inputs are known
+then; a branch of a ``cond`` that never runs is not compiled. Autograd connects the subgraphs as it connects any two
+compiled functions. A call of ``torch.autograd.grad`` is part of a subgraph that contains the whole path back, and
+runs eagerly otherwise.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ def differentiated_by(node: Node) -> list[Node]:
     return list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
 
 
-def gradients_in_pieces(gm: GraphModule) -> set[Node]:
+def gradients_in_subgraphs(gm: GraphModule) -> set[Node]:
     """The calls of ``torch.autograd.grad`` whose whole path back has no call in it that stands alone."""
     if any(node.target in WATCHING or UNBACKED in node.meta for node in gm.graph.nodes):
         return set()  # more cuts, whose places depend on these calls
     whole = {node for node in gm.graph.nodes if node.target is torch.autograd.grad}
     while True:
-        number, piece_of_node = 0, {}
+        number, subgraph_of_node = 0, {}
         watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
         for node in gm.graph.nodes:
             is_cut = stands_alone(node) or node.target is torch.autograd.grad and node not in whole
             number += is_cut
-            piece_of_node[node] = number
+            subgraph_of_node[node] = number
             number += is_cut or node in watched
         cut = {
             node
             for node in whole
-            if any(piece_of_node[each] != piece_of_node[node] for each in between(differentiated_by(node), node))
+            if any(subgraph_of_node[each] != subgraph_of_node[node] for each in between(differentiated_by(node), node))
         }
         if not cut:
             return whole
@@ -100,7 +100,7 @@ def has_unknown_size(node: Node) -> bool:
     return UNBACKED in node.meta or any(UNBACKED in given.meta for given in node.all_input_nodes)
 
 
-def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
+def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     """The graph as steps: each call that stands alone, and each stretch of nodes between two of them."""
     delay_waits(gm.graph)
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -108,13 +108,13 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     steps: list[Step] = []
     stretch: list[Node] = []
     taken: set[Node] = set()
-    whole = gradients_in_pieces(gm)
+    whole = gradients_in_subgraphs(gm)
     watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
 
     def end_stretch() -> None:
         if stretch:
             compiles = run_by_eager if has_unknown_size(stretch[0]) else compile_graph
-            steps.append(piece_of(gm, list(stretch), compiles))
+            steps.append(subgraph_of(gm, list(stretch), compiles))
             stretch.clear()
 
     if any(UNBACKED in node.meta for node in gm.graph.nodes):
@@ -135,16 +135,16 @@ def in_pieces(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
                 ends_here = False
                 end_stretch()
     end_stretch()
-    return Pieces(inputs, steps, outputs)
+    return SubgraphSequence(inputs, steps, outputs)
 
 
 def run_by_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """A piece that computes with sizes that depend on data."""
+    """A subgraph that computes with sizes that depend on data."""
     return run_eagerly_with_compiled_rng(gm)
 
 
 def is_item_of_same(node: Node, other: Node) -> bool:
-    """Whether both take a tensor out of the same list. No cut is between them: a piece returns tensors, not lists."""
+    """Whether both take a tensor out of one list. No cut is between them: a subgraph returns tensors, not lists."""
     return node.target is other.target is operator.getitem and node.args[0] is other.args[0]
 
 
@@ -161,16 +161,16 @@ class Step:
     function: Callable[..., Any]
     reads: list[Node]
     makes: list[Node]
-    """The results of a piece, which is a tuple. A call that stands alone has its own result."""
-    is_piece: bool
+    """The results of a subgraph, which is a tuple. A call that stands alone has its own result."""
+    is_subgraph: bool
 
 
 def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
-    if hasattr(target, "in_pieces"):
-        target = target.in_pieces(lambda graph: Piece(graph, compile_graph))
+    if hasattr(target, "in_subgraphs"):
+        target = target.in_subgraphs(lambda graph: Subgraph(graph, compile_graph))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
         return Step(target, reads, [node], False)
@@ -183,7 +183,7 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     return Step(call, reads, [node], False)
 
 
-def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:
+def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:
     inside = set(stretch)
     graph, copies = Graph(), {}
     reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
@@ -194,15 +194,15 @@ def piece_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> St
     for node in stretch:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in makes))
-    piece = graph_module(gm, graph)
+    subgraph = graph_module(gm, graph)
     request = request_of(gm)
-    piece.meta[REQUEST] = CompileRequest(
+    subgraph.meta[REQUEST] = CompileRequest(
         request.calls_before_compiling, guards_number_types=True, draws_as_eager=draws_as_eager(gm)
     )
-    return Step(Piece(piece, compile_graph), reads, makes, True)
+    return Step(Subgraph(subgraph, compile_graph), reads, makes, True)
 
 
-class Piece:
+class Subgraph:
     """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands."""
 
     def __init__(self, gm: GraphModule, compile_graph: Compile):
@@ -224,7 +224,7 @@ class Piece:
         return self.compiled(*inputs)
 
 
-class Pieces:
+class SubgraphSequence:
     """The steps as the source of a function, which drops each value after the step that last reads it."""
 
     def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
@@ -232,7 +232,7 @@ class Pieces:
         names = {node: f"v{k}" for k, node in enumerate(dict.fromkeys((*inputs, *last)))}
         lines = [f"def run({', '.join(names[node] for node in inputs)}):"]
         for k, step in enumerate(steps):
-            makes = "".join(f"{names[node]}, " for node in step.makes) if step.is_piece else names[step.makes[0]]
+            makes = "".join(f"{names[node]}, " for node in step.makes) if step.is_subgraph else names[step.makes[0]]
             call = f"step{k}({', '.join(names[node] for node in step.reads)})"
             lines.append(f"{makes.rstrip()} = {call}" if makes else call)
             spent = [names[node] for node, one in last.items() if one is step and node not in outputs]
@@ -242,7 +242,7 @@ class Pieces:
         self.source = "\n    ".join(lines)
         self.steps = steps
         namespace: dict[str, Any] = {f"step{k}": step.function for k, step in enumerate(steps)}
-        exec(compile(self.source, "<burnish pieces>", "exec"), namespace)
+        exec(compile(self.source, "<burnish subgraphs>", "exec"), namespace)
         self.run: Callable[..., tuple[Any, ...]] = namespace["run"]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

@@ -21,16 +21,16 @@ from ..runtime.program.autograd_function import (
     WithoutGradientFlow,
     with_gradients_instead,
 )
-from ..runtime.program.differentiate_pieces import (
+from ..runtime.program.frozen_prologue import FrozenProgram
+from ..runtime.program.input_alias_check import AliasCheckedProgram
+from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
+from ..runtime.program.program import LinkedProgram
+from ..runtime.program.several_autograd_nodes import (
     DifferentiableInPieces,
     OutputLayout,
     PieceLayout,
     SymbolicDifferentiableInPieces,
 )
-from ..runtime.program.frozen_prologue import FrozenProgram
-from ..runtime.program.input_alias_check import AliasCheckedProgram
-from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
-from ..runtime.program.program import LinkedProgram
 from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
 from ..tensors.fit_size_formulas import Formula, Point

@@ -91,7 +91,7 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True)
 class GradientPiece:
-    """One of several nodes of autograd: see `tensors.autograd_pieces`."""
+    """One of several nodes of autograd: see `tensors.graph_autograd_nodes`."""
 
     makes: tuple[int, ...]
     """The ports whose gradients it takes."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...runtime.eager.checkpoint_recompute import RandomState
+from ...runtime.eager.eager_activation_checkpointing import RandomState
 from ..guards.restore_torch_state import restore_state
 from ..guards.tensor_metadata import global_state
 

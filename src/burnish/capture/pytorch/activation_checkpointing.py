@@ -28,7 +28,7 @@ from torch.utils import checkpoint as torch_checkpoint
 
 from ... import settings
 from ...runtime.argument_trees import mapped, tensors_in
-from ...runtime.eager import checkpoint_recompute
+from ...runtime.eager import eager_activation_checkpointing
 from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
 from ..engine.break_signals import Stop
@@ -245,9 +245,9 @@ class CapturedRegion:
         steps = self.steps(draws, {id(handle) for handle in given})
         self.leave()
         self.recomputation.again = (
-            with_settings(checkpoint_recompute.again_of(*steps, self.start.random))
+            with_settings(eager_activation_checkpointing.again_of(*steps, self.start.random))
             if draws
-            else checkpoint_recompute.again_of(*steps)
+            else eager_activation_checkpointing.again_of(*steps)
         )
         saved = set() if self.policy is None or draws else self.policy.saved
         recorder.regions += [
@@ -258,16 +258,16 @@ class CapturedRegion:
         recorder, origin = self.m.recorder, self.m.heap.origin_of(x)
         return recorder.handle_of(x) or origin and recorder.input_of.get(id(origin.source))
 
-    def steps(self, draws: bool, given: set[int]) -> tuple[checkpoint_recompute.Steps, list[Any]]:
+    def steps(self, draws: bool, given: set[int]) -> tuple[eager_activation_checkpointing.Steps, list[Any]]:
         """The recorded calls, and their inputs."""
         recorder, start = self.m.recorder, self.start.calls
         inputs: list[Any] = []
         saves: list[bool] = []
         places: dict[int, int] = {}
 
-        def place(handle: Handle) -> checkpoint_recompute.StepValue:
+        def place(handle: Handle) -> eager_activation_checkpointing.StepValue:
             if isinstance(handle.call, int) and handle.call >= start:
-                return checkpoint_recompute.StepValue(handle.call, handle.path)
+                return eager_activation_checkpointing.StepValue(handle.call, handle.path)
             at = places.get(id(handle))
             if at is None:
                 if handle.call is None:
@@ -279,7 +279,7 @@ class CapturedRegion:
                 at = places[id(handle)] = -1 - len(inputs)
                 inputs.append(value)
                 saves.append(id(handle) in given)
-            return checkpoint_recompute.StepValue(at)
+            return eager_activation_checkpointing.StepValue(at)
 
         calls = [
             (function_of(call.target, recorder.perform), mapped((call.args, call.kwargs), Handle, place))
@@ -287,13 +287,15 @@ class CapturedRegion:
         ]
         count = len(inputs)
 
-        def moved(found: checkpoint_recompute.StepValue) -> checkpoint_recompute.StepValue:
-            return checkpoint_recompute.StepValue(
+        def moved(found: eager_activation_checkpointing.StepValue) -> eager_activation_checkpointing.StepValue:
+            return eager_activation_checkpointing.StepValue(
                 -1 - found.at if found.at < 0 else found.at - start + count, found.path
             )
 
-        made = [(function, *mapped(given, checkpoint_recompute.StepValue, moved)) for function, given in calls]
-        return checkpoint_recompute.steps_of(count, made, draws, tuple(saves)), inputs
+        made = [
+            (function, *mapped(given, eager_activation_checkpointing.StepValue, moved)) for function, given in calls
+        ]
+        return eager_activation_checkpointing.steps_of(count, made, draws, tuple(saves)), inputs
 
     def leave_policy(self) -> None:
         if self.policy is not None and not self.has_left:

@@ -33,7 +33,7 @@ import torch
 from ... import events
 from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
-from ...runtime.eager.burnish_primitives import FUNCTIONS
+from ...runtime.eager.eager_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls

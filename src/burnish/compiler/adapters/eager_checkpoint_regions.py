@@ -5,7 +5,7 @@
     add = gelu + x                                            add = getitem + x
 
 Capture marks calls inside `torch.utils.checkpoint.checkpoint` (`capture/pytorch/activation_checkpointing.py`).
-`runtime/eager/checkpoint_recompute.py` computes a region again in backward.
+`runtime/eager/eager_activation_checkpointing.py` computes a region again in backward.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from ...runtime.eager.checkpoint_recompute import Steps, StepValue, checkpointed, steps_of
+from ...runtime.eager.eager_activation_checkpointing import Steps, StepValue, checkpointed, steps_of
 from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
 from ...tensors.lazy_graph_module import graph_module
 from .. import CompiledFn

@@ -23,7 +23,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
-from ...runtime.eager.random_numbers import FUNCTIONS
+from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import RULED_PARTS, restoring
 from ...settings import current, patch

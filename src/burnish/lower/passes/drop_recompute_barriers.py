@@ -8,10 +8,10 @@
     x1 = again x, h                 =>    x1 = held x, g
     y1 = aten.sin.default x1              y1 = aten.sin.default x1
 
-`again` keeps equal nodes from being merged (`lower.trace.checkpoint_recompute`). After this pass, no pass may merge
-them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of forward's kernels.
-So the value exists twice, each time briefly, instead of once throughout. It waits for a library call, whose result is
-in memory anyway.
+`again` keeps equal nodes from being merged (`lower.trace.trace_activation_checkpointing`). After this pass, no pass
+may merge them. Where forward and backward are one program, `held` remains: it keeps the recomputation out of
+forward's kernels. So the value exists twice, each time briefly, instead of once throughout. It waits for a library
+call, whose result is in memory anyway.
 """
 
 from __future__ import annotations

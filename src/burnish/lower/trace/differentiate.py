@@ -20,10 +20,10 @@ import torch
 
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.autograd_pieces import find_pieces, saves_anything
-from .aliased_gradients import LeafRecord, bases_of, views_of_tangents
+from ...tensors.graph_autograd_nodes import find_pieces, saves_anything
 from .aten_tracer import AtenTracer
-from .differentiate_pieces import add_pieces
+from .backward_per_autograd_node import add_pieces
+from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .run_autograd import Closed, derivatives
 
 

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from ..program.autograd_function import Differentiable, autograd_is_watched, is_last_backward
-from ..program.differentiate_pieces import DifferentiableInPieces
+from ..program.several_autograd_nodes import DifferentiableInPieces
 from .cuda_graph_memory import copies_of, copy, place_of
 from .cuda_graph_recording import Engine, Refused
 from .cuda_graph_replay import Graphs, Recorded, first_of, overlap_check_of, recorded

@@ -29,7 +29,7 @@ class Branches:
         self.__name__ = self.__qualname__ = "cond"
         self.__module__ = __name__
 
-    def in_pieces(self, compile_graph: Callable[[Any], Side]) -> Branches:
+    def in_subgraphs(self, compile_graph: Callable[[Any], Side]) -> Branches:
         """The same with compiled branches."""
         return Branches(compile_graph(self.on_true), compile_graph(self.on_false))
 

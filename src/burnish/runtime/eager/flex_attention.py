@@ -37,7 +37,7 @@ class FlexAttention:
         self.__name__ = self.__qualname__ = "flex_attention"
         self.__module__ = __name__
 
-    def in_pieces(self, compile_graph: Compile) -> FlexAttention:
+    def in_subgraphs(self, compile_graph: Compile) -> FlexAttention:
         """The same with compiled work on tiles."""
         return FlexAttention(self.tiles.with_compiler(compile_graph))
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
-from .aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
 from .program import is_laid_out, restrided
+from .rebuild_aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
 from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 

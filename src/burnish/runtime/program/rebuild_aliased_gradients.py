@@ -2,7 +2,7 @@
 
     y = p.view(-1) + q        backward returns (tangent, tangent); `with_views` makes (tangent.as_strided(…), tangent)
 
-`lower.trace.aliased_gradients` finds these gradients in the trace.
+`lower.trace.find_aliased_gradients` finds these gradients in the trace.
 """
 
 from __future__ import annotations

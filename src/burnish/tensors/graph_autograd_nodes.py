@@ -8,7 +8,7 @@ A compiled graph is one node of autograd unless
 - an output is computed from another one (a *cut*): the gradient of the latter includes what comes through the former;
 - two outputs share no node that saves tensors: eager frees those nodes separately, so backward may run from each.
 
-The compiler looks for pieces in its trace. `runtime.program.differentiate_pieces` looks for the same ones in a graph
+The compiler looks for pieces in its trace. `runtime.program.several_autograd_nodes` looks for the same ones in a graph
 that eager has made. A *port* is a tensor between pieces: an output, an intermediate result of which only the gradient
 is passed on (`inner`), or an output that is a view of an input or of another output (`alias`).
 """

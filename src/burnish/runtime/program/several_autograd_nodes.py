@@ -6,7 +6,7 @@
 
 One forward program computes everything. Then each piece is applied, from inputs to outputs: it takes the inputs and
 ports that gradients leave it for, and returns results that are there already. Its backward is a program of its own.
-`tensors.autograd_pieces` describes pieces and ports.
+`tensors.graph_autograd_nodes` describes pieces and ports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
-from ...tensors.autograd_pieces import Edge, Pieces, edge_of, find_pieces
-from .aliased_gradients import Shown
+from ...tensors.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .rebuild_aliased_gradients import Shown
 from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 

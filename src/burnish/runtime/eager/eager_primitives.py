@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...tensors.quantized_weights import quantized_linear
-from . import random_numbers, recurrent_layers
+from . import eager_philox, recurrent_layers
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -197,5 +197,5 @@ FUNCTIONS = {
     "held": held,
     "quantized_linear": quantized_linear,
     **recurrent_layers.FUNCTIONS,
-    **random_numbers.FUNCTIONS,
+    **eager_philox.FUNCTIONS,
 }

@@ -1,4 +1,4 @@
-"""Adds backward to the trace in pieces, where autograd gets several nodes (`tensors.autograd_pieces`).
+"""Adds backward to the trace in pieces, where autograd gets several nodes (`tensors.graph_autograd_nodes`).
 
     h = aten.tanh.default x            h   = aten.tanh.default x
     l = aten.exp.default h             l   = aten.exp.default h
@@ -22,10 +22,10 @@ import torch
 
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.autograd_pieces import Edge, Piece, Pieces, Target, edge_of, ports_reaching
+from ...tensors.graph_autograd_nodes import Edge, Piece, Pieces, Target, edge_of, ports_reaching
 from ...tensors.tensor_types import TensorType
-from .aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .aten_tracer import AtenTracer
+from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .run_autograd import derivatives
 from .trace_tensor import TraceTensor, gradient_type
 
