@@ -19,7 +19,7 @@ import burnish
 from burnish.codegen.triton.compile_kernels import Loaded, symbolic_words
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
-from burnish.ops.library import nll_loss_decomposition
+from burnish.ops.library import classification_losses
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule import device_facts
 from burnish.targets import cuda, kernel_compilers
@@ -156,13 +156,13 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     )
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
     cuda_module_loader.run_on_other_gpu = elsewhere
-    nll_loss_decomposition.DEVICES["cpu"] = lambda: True
+    classification_losses.DEVICES["cpu"] = lambda: True
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
     with device_facts.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
-            del nll_loss_decomposition.DEVICES["cpu"]
+            del classification_losses.DEVICES["cpu"]
             del kernel_compilers.COMPILERS[MACHINE.name], kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
             (
                 cuda_module_loader.current_device,

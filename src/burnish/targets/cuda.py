@@ -19,7 +19,7 @@ from ..codegen.triton.math_functions import why_not_printable
 from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
 from ..concurrency.compute_once import once
 from ..ops import random_numbers
-from ..ops.library import nll_loss_decomposition
+from ..ops.library import classification_losses
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..schedule.device_facts import Target, register_target
@@ -142,4 +142,4 @@ def are_offered() -> bool:
 
 
 random_numbers.DEVICES["cuda"] = are_offered
-nll_loss_decomposition.DEVICES["cuda"] = are_offered
+classification_losses.DEVICES["cuda"] = are_offered

@@ -1,4 +1,4 @@
-"""Decompositions of cumulative operators (cumsum, cumprod, cummax, cummin) into scans.
+"""Cumulative operators (cumsum, cumprod, cummax, cummin), decomposed into scans.
 
     cumsum(f32[64, 512], 1)     running_sum in f64, rounded once: eager's accumulator
 
@@ -11,8 +11,31 @@ from typing import Any
 
 import torch
 
+from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype, kind
-from ..operator_record import NoRule, decomposition, wrapped_dim
+from ..operator_record import NoRule, decomposition, fresh, shape, wrapped_dim
+from .reduced_dims import summed_dtype
+
+# -- shape rules -------------------------------------------------------------------------------------------------------
+
+
+@shape("aten.cumsum.default", "aten.cumprod.default")
+def cumsum_shape(x: TensorType, dim: int, *, dtype: torch.dtype | None = None) -> TensorType:
+    return fresh(x, x.shape, summed_dtype(x, dtype))
+
+
+@shape("aten.logcumsumexp.default")
+def logcumsumexp_shape(x: TensorType, dim: int) -> TensorType:
+    return fresh(x, x.shape)
+
+
+@shape("aten.cummax.default", "aten.cummin.default")
+def cummax_shape(x: TensorType, dim: int) -> tuple[TensorType, TensorType]:
+    return fresh(x, x.shape), fresh(x, x.shape, torch.int64)
+
+
+# -- decompositions ----------------------------------------------------------------------------------------------------
+
 
 WHOLE, FLOATING = (0, 1), 2
 """Kinds of dtype."""

@@ -1,4 +1,9 @@
-"""The negative log likelihood in loops, on devices whose kernels check indices as they load: GPUs.
+"""Classification losses (nll_loss, binary_cross_entropy): shape rules, and the negative log likelihood in loops.
+
+    nll_loss_forward(f32[4, 10], i64[4], None, 1, -100)     f32[], f32[]
+
+`reduction` is 0 for none, 1 for the mean, 2 for the sum. In loops, on devices whose kernels check indices as they load
+(GPUs):
 
     y = log_softmax(x)                  m, s = max(x), sum(exp(x - m))
     l = nll_loss_forward(y, t)    =>    l = mean(-(x[k, t[k]] - m - log(s)))         y is stored nowhere
@@ -17,14 +22,52 @@ from typing import Any
 
 import torch
 
+from ...tensors.tensor_types import TensorType
 from ..burnish_primitives import RESTRIDE, VIEW
-from ..operator_record import NoRule, Pointwise, decomposition
-from ..reductions.softmax_norm_decomposition import floats, widened
+from ..memory_format import copied
+from ..operator_record import NoRule, Pointwise, decomposition, fresh, shape
+from ..reductions.reduced_dims import floats, widened
+
+# -- shape rules -------------------------------------------------------------------------------------------------------
+
+
+@shape("aten.nll_loss_forward.default")
+def nll_loss_forward_shape(
+    x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore_index: int
+) -> tuple[TensorType, TensorType]:
+    one_each = reduction == 0 and x.ndim == 2
+    return fresh(x, x.shape[:1] if one_each else ()), fresh(x, ())
+
+
+@shape("aten.nll_loss2d_forward.default")
+def nll_loss2d_forward_shape(
+    x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore_index: int
+) -> tuple[TensorType, TensorType]:
+    return fresh(x, (x.shape[0], *x.shape[2:]) if reduction == 0 else ()), fresh(x, ())
+
+
+@shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
+def nll_loss_backward_shape(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
+    return fresh(x, x.shape)
+
+
+@shape("aten.binary_cross_entropy.default")
+def binary_cross_entropy_shape(
+    x: TensorType, target: TensorType, weight: TensorType | None = None, reduction: int = 1
+) -> TensorType:
+    return copied(x) if reduction == 0 else fresh(x, ())
+
+
+# -- decompositions ----------------------------------------------------------------------------------------------------
+
 
 DEVICES: dict[str, Callable[[], bool]] = {}
 """Device types whose kernels check indices as they load elements, and whether kernels can be compiled for them."""
 
+
 MEAN = 1
+
+
 DEEPEST = 16
 """Through so many operators the element of a row is followed."""
 
@@ -127,3 +170,12 @@ def through_view(g: Any, node: Any) -> Any:
         return None
     args = tuple(g.view(arg, *steps) if is_tensor(arg) else arg for arg in made.args)
     return g.apply(made.op, args, dict(made.kwargs))
+
+
+@decomposition("aten.nll_loss2d_backward.default")
+def nll_loss2d_backward(g: Any, grad_output: Any, x: Any, *rest: Any) -> Any:
+    """torch gives the gradient the strides of `x`, and raises if they are not contiguous. In eager they always are: `x`
+    comes from torch's log_softmax. Here it comes from loops that keep the strides of their operands."""
+    if x.type.is_contiguous:
+        raise NoRule("it lies as torch wants it")
+    return g("nll_loss2d_backward", grad_output, g("clone", x, memory_format=torch.contiguous_format), *rest)

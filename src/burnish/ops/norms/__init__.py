@@ -1,0 +1,1 @@
+"""Normalization operators: shape rules, decompositions and gradients of each in one file."""

@@ -1,0 +1,130 @@
+"""Layer norm and RMS norm: shape rules, decompositions, gradients.
+
+native_layer_norm(f32[2, 3, 8], [8], f32[8], f32[8], 1e-5)     f32[2, 3, 8], f32[2, 3, 1], f32[2, 3, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...tensors.tensor_types import TensorType
+from ..operator_record import NoRule, decomposition, fresh, shape
+from ..reductions.reduced_dims import count, floats, widened
+from .shared_formulas import Mask, affine, corrected_deviations, parameters_of_affine, statistics_dtype, through_norm
+
+# -- shape rules -------------------------------------------------------------------------------------------------------
+
+
+@shape("aten.native_layer_norm.default")
+def layer_norm_shape(
+    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, bias: TensorType | None, eps: float
+) -> tuple[TensorType, ...]:
+    kept = x.ndim - len(normalized_shape)
+    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight, bias))
+    return fresh(x, x.shape), rows, rows
+
+
+@shape("aten._fused_rms_norm.default")
+def rms_norm_shape(
+    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, eps: float | None
+) -> tuple[TensorType, ...]:
+    kept = x.ndim - len(normalized_shape)
+    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight))
+    return fresh(x, x.shape), rows
+
+
+@shape("aten.native_layer_norm_backward.default")
+def layer_norm_backward_shape(
+    grad_out: TensorType,
+    x: TensorType,
+    normalized_shape: Sequence[int],
+    mean: TensorType,
+    rstd: TensorType,
+    weight: TensorType | None,
+    bias: TensorType | None,
+    output_mask: Sequence[bool],
+) -> tuple[TensorType | None, ...]:
+    parameter = fresh(x if weight is None else weight, normalized_shape)
+    found = fresh(x, x.shape), parameter, parameter
+    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+
+
+# -- decompositions ----------------------------------------------------------------------------------------------------
+
+
+@decomposition("aten.native_layer_norm.default")
+def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+    floats(x)
+    result = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    if not dims:
+        raise NoRule("no dimension")
+    x = widened(g, x)
+    apart, mean, variance = corrected_deviations(g, x, dims)
+    rstd = g("rsqrt", g("add.Scalar", variance, eps))
+    y = g("mul.Tensor", apart, rstd)
+    return g.convert(affine(g, y, weight, bias), result), mean, rstd
+
+
+@decomposition("aten._fused_rms_norm.default")
+def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: float | None) -> Any:
+    floats(x)
+    result = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    if not dims:
+        raise NoRule("no dimension")
+    eps = torch.finfo(result).eps if eps is None else eps
+    x = widened(g, x)
+    square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", x, x), dims), float(count(x, dims)))
+    rstd = g("rsqrt", g("add.Scalar", square, eps))
+    return g.convert(affine(g, g("mul.Tensor", x, rstd), weight, None), result), rstd
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@decomposition("aten.native_layer_norm_backward.default")
+def layer_norm_backward(
+    g: Any,
+    grad: Any,
+    x: Any,
+    normalized_shape: Sequence[int],
+    average: Any,
+    rstd: Any,
+    weight: Any,
+    bias: Any,
+    output_mask: Mask,
+) -> Any:
+    floats(x)
+    dtype = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    outer = tuple(range(x.ndim - len(normalized_shape)))
+    if not dims or not outer:
+        raise NoRule("one row")
+    grad, average, rstd = (widened(g, part) for part in (grad, average, rstd))
+    normed = g("mul.Tensor", g("sub.Tensor", widened(g, x), average), rstd)
+    u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))
+    found = [through_norm(g, u, normed, rstd, dims) if output_mask[0] else None]
+    found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), output_mask[1:])
+    return tuple(part if part is None else g.convert(part, dtype) for part in found)
+
+
+@decomposition("aten._fused_rms_norm_backward.default")
+def rms_norm_backward(
+    g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], rstd: Any, weight: Any, output_mask: Mask
+) -> Any:
+    floats(x)
+    dtype = x.dtype
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    outer = tuple(range(x.ndim - len(normalized_shape)))
+    if not dims or not outer:
+        raise NoRule("one row")
+    grad, rstd = widened(g, grad), widened(g, rstd)
+    normed = g("mul.Tensor", widened(g, x), rstd)
+    u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))
+    found = [through_norm(g, u, normed, rstd, dims, centre=False) if output_mask[0] else None]
+    found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), (output_mask[1], False))[:1]
+    return tuple(part if part is None else g.convert(part, dtype) for part in found)
