@@ -34,6 +34,5 @@ from .reductions import sums_and_extremes as sums_and_extremes
 from .reductions import variance_and_vector_norm as variance_and_vector_norm
 from .shapes import concat_and_pad as concat_and_pad
 from .shapes import creation as creation
-from .shapes import random_creation as random_creation
 from .shapes import range_creation as range_creation
 from .shapes import views as views

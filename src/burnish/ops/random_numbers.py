@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -33,8 +33,10 @@ from ..settings import current
 from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
 from ..tensors.tensor_types import CPU, TensorType
 from .elementwise.elementwise_record import holds
-from .operator_record import NoRule, Op, decomposition, pointwise, record, shape
+from .memory_format import copied
+from .operator_record import NoRule, Op, broadcast_shape, decomposition, fresh, pointwise, record, shape
 from .scalar_ir import Scalar, binary, cast, const, fma
+from .shapes.creation import Options, empty_like, made, zeros
 
 SEED: Op = record("random_seed")
 SEEDS: Op = record("random_seeds")
@@ -57,7 +59,7 @@ SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828
 Size = Sequence[int]
 
 
-# -- types -------------------------------------------------------------------------------------------------------------
+# -- shape rules -------------------------------------------------------------------------------------------------------
 
 
 @shape("random_seed")
@@ -77,6 +79,92 @@ def bits_type(seed: TensorType, size: Size) -> TensorType:
 
 def typed(bits: TensorType, dtype: torch.dtype) -> TensorType:
     return TensorType.contiguous(bits.shape, dtype, bits.device)
+
+
+@shape("aten.rand.default", "aten.randn.default", "aten.rand.generator", "aten.randn.generator")
+def rand_shape(size: Sequence[int], *, generator: object = None, **options: Any) -> TensorType:
+    return zeros(size, **options)
+
+
+@shape("aten.rand_like.default", "aten.randn_like.default")
+def rand_like_shape(x: TensorType, *, generator: object = None, **options: Any) -> TensorType:
+    return empty_like(x, **options)
+
+
+@shape("aten.randint_like.default")
+def randint_like_shape(x: TensorType, high: int, *, generator: object = None, **options: Any) -> TensorType:
+    return empty_like(x, **options)
+
+
+@shape("aten.randint.default", "aten.randint.generator")
+def randint_shape(
+    high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]
+) -> TensorType:
+    return made(size, torch.int64, **options)
+
+
+@shape("aten.randint.low", "aten.randint.low_generator")
+def randint_from_shape(
+    low: int, high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]
+) -> TensorType:
+    return made(size, torch.int64, **options)
+
+
+@shape("aten.randperm.default", "aten.randperm.generator")
+def randperm_shape(n: int, *, generator: object = None, **options: Unpack[Options]) -> TensorType:
+    return made((n,), torch.int64, **options)
+
+
+@shape("aten.randint_like.low_dtype")
+def randint_like_from_shape(
+    x: TensorType, low: int, high: int, *, generator: object = None, **options: Any
+) -> TensorType:
+    return empty_like(x, **options)
+
+
+@shape("aten.bernoulli.default", "aten.bernoulli.p")
+def bernoulli_shape(x: TensorType, p: float = 0.5, *, generator: object = None) -> TensorType:
+    return fresh(x, x.shape)
+
+
+@shape("aten.native_dropout.default")
+def native_dropout_shape(x: TensorType, p: float, train: bool | None) -> tuple[TensorType, TensorType]:
+    return copied(x), copied(x, torch.bool)
+
+
+@shape("aten.multinomial.default")
+def multinomial_shape(
+    x: TensorType, num_samples: int, replacement: bool = False, *, generator: object = None
+) -> TensorType:
+    return fresh(x, (*x.shape[:-1], num_samples), torch.int64)
+
+
+@shape("aten.normal.Tensor_float")
+def normal_around_shape(mean: TensorType, std: float = 1.0, *, generator: object = None) -> TensorType:
+    return fresh(mean, mean.shape)
+
+
+@shape("aten.normal.float_Tensor")
+def normal_with_shape(mean: float, std: TensorType, *, generator: object = None) -> TensorType:
+    return fresh(std, std.shape)
+
+
+@shape("aten.normal.Tensor_Tensor")
+def normal_shape(mean: TensorType, std: TensorType, *, generator: object = None) -> TensorType:
+    return fresh(mean, broadcast_shape([mean.shape, std.shape]))
+
+
+RANDOM = (
+    "aten.rand.default aten.rand.generator aten.randn.default aten.randn.generator aten.randint.default "
+    "aten.randint.generator aten.randint.low aten.randint.low_generator aten.randperm.default aten.randperm.generator "
+    "aten.rand_like.default aten.randn_like.default aten.randint_like.default aten.randint_like.low_dtype "
+    "aten.bernoulli.default aten.bernoulli.p aten.native_dropout.default aten.multinomial.default "
+    "aten.normal.Tensor_float aten.normal.float_Tensor aten.normal.Tensor_Tensor"
+)
+"""They draw from a generator: their order matters, and equal calls return different results."""
+
+for name in RANDOM.split():
+    record(name).notes["random"] = True
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
