@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from burnish import events
-from burnish.codegen.llvm.kernel_module import print_ir
+from burnish.codegen.llvm.print_kernel_module import print_ir
 from burnish.ir.graph import Value
 from burnish.report.dump_stages import function_text
 from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving, NativeCalls

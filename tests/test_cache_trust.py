@@ -12,7 +12,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.cli import cache_archive, command_line
-from burnish.compiler import program_cache
+from burnish.compiler import program_serialization
 from burnish.errors import UserError
 from burnish.export import precompile
 from burnish.runtime.disk import disk_cache, file_trust
@@ -52,7 +52,11 @@ def run(function, happened):
 
 
 def programs_of(shelf):
-    return [shelf.path_of(entry.name) for _, entry in cache_archive.read_all(shelf) if entry.kind == program_cache.KIND]
+    return [
+        shelf.path_of(entry.name)
+        for _, entry in cache_archive.read_all(shelf)
+        if entry.kind == program_serialization.KIND
+    ]
 
 
 # ---- under their own keys

@@ -33,7 +33,7 @@ from .integrations.torch_compile import install, uninstall
 if TYPE_CHECKING:
     from .export.exported_program import Exported
     from .frontend.explain_call import explain
-    from .frontend.quantized_modules import QuantizedLinear, quantize_
+    from .frontend.quantize_linear_layers import QuantizedLinear, quantize_
     from .integrations.regional_compilation import compile_regions
     from .report.explain_report import ExplainOutput
     from .report.profile_segments import Profile, SegmentProfile
@@ -84,11 +84,11 @@ ON_FIRST_USE = {
     "ExplainOutput": "burnish.report.explain_report",
     "Exported": "burnish.export.exported_program",
     "Profile": "burnish.report.profile_segments",
-    "QuantizedLinear": "burnish.frontend.quantized_modules",
+    "QuantizedLinear": "burnish.frontend.quantize_linear_layers",
     "SegmentProfile": "burnish.report.profile_segments",
     "compile_regions": "burnish.integrations.regional_compilation",
     "explain": "burnish.frontend.explain_call",
-    "quantize_": "burnish.frontend.quantized_modules",
+    "quantize_": "burnish.frontend.quantize_linear_layers",
 }
 """Names whose modules most programs never need, and so are imported when the name is first read."""
 

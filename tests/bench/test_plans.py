@@ -66,7 +66,7 @@ def test_changed_plan_is_reported_at_its_stage(tmp_path, monkeypatch):
 
 
 def test_changed_kernel_is_reported_with_its_code(tmp_path, monkeypatch):
-    from burnish.codegen.llvm import kernel_module as printing
+    from burnish.codegen.llvm import print_kernel_module as printing
 
     before, after = tmp_path / "before", tmp_path / "after"
     recorded(before)
@@ -82,7 +82,7 @@ def test_renamed_pass_changes_nothing(tmp_path, monkeypatch):
     recorded(before)
 
     def other_name(graph):
-        return planning.order_error_checks(graph)
+        return planning.hoist_error_checks(graph)
 
     monkeypatch.setattr(planning, "STEPS", (other_name, *planning.STEPS[1:]))
     recorded(after)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import burnish
-from burnish.compiler.guard_watch_function import new_watch
+from burnish.compiler.provide_guard_watch import new_watch
 from burnish.settings import patch
 
 pytestmark = pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")

@@ -2,7 +2,7 @@
 
 import re
 
-from burnish.codegen.llvm.kernel_module import alias_scopes
+from burnish.codegen.llvm.print_kernel_module import alias_scopes
 
 
 def lists(buffers, stored):

@@ -16,8 +16,8 @@ from burnish import events
 from burnish.codegen.llvm import compile_to_machine_code as compiling
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels, object_code
 from burnish.codegen.llvm.functions import openmp_parallel_for
-from burnish.codegen.llvm.kernel_module import PARALLEL, SYMBOL, print_module
 from burnish.codegen.llvm.kernel_sequence import compile_sequence
+from burnish.codegen.llvm.print_kernel_module import PARALLEL, SYMBOL, print_module
 from burnish.codegen.llvm.target_cpu import host
 from burnish.errors import InternalError
 from burnish.ops.scalar_ir import Access, load

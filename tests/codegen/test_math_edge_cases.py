@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, native
-from burnish.codegen.llvm.kernel_module import print_module
+from burnish.codegen.llvm.print_kernel_module import print_module
 from burnish.codegen.llvm.target_cpu import host, preset
 from burnish.codegen.math.expand_operations import EXPANSIONS, INTEGER_DIVISION, expand, why_not_expandable
 from burnish.ops.scalar_ir import Access, binary, const, load, unary, walk

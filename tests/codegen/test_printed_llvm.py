@@ -5,7 +5,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from burnish.codegen.llvm.kernel_module import print_ir
+from burnish.codegen.llvm.print_kernel_module import print_ir
 from burnish.codegen.llvm.target_cpu import PRESETS, host, preset
 from burnish.ops.scalar_ir import Access, load
 

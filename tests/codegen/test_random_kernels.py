@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from burnish.codegen.triton.math_functions import why_not_printable
+from burnish.codegen.triton.print_math_expansions import why_not_printable
 
 from .random_kernels import elementwise, reducing
 from .run_kernel import MACHINES, check

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 import burnish
-from burnish.codegen.triton.analysis.half_precision import approximate_results
+from burnish.codegen.triton.analysis.find_approximable_results import approximate_results
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.ops.scalar_ir import Access, cast, load
 from burnish.schedule.loops.parse_loops import parse_kernel

@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 from burnish import events
-from burnish.compiler.adapters.pipeline import ADAPTERS
+from burnish.compiler.adapters.adapter_order import ADAPTERS
 from burnish.settings import patch
 
 from .compare_training import alike

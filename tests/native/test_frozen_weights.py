@@ -8,7 +8,7 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.compiler.guard_watch_function import new_watch
+from burnish.compiler.provide_guard_watch import new_watch
 from burnish.runtime.program import frozen_prologue
 from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from burnish.lower.trace.overlapping_operands import share_elements
+from burnish.lower.trace.detect_overlapping_writes import share_elements
 from burnish.tensors.tensor_types import TensorType
 
 from .compare_calls import equal_calls

@@ -10,7 +10,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.capture.segments import whole_call_contest
-from burnish.runtime.contest import warmup_counter
+from burnish.runtime.contest import compile_activity_counter
 from burnish.runtime.contest.whole_call_contest import (
     EAGER_STAYS,
     LARGE_ORDER,
@@ -134,7 +134,7 @@ def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
     seconds = iter([1.0] * 50)
 
     def unsettled(n):
-        warmup_counter.count_step()
+        compile_activity_counter.count_step()
         return next(seconds)
 
     match.seconds["compiled"] = unsettled

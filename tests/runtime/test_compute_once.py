@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.compiler import guard_watch_function
+from burnish.compiler import provide_guard_watch
 from burnish.concurrency.compute_once import once
 from burnish.runtime.linking import elf_linker
 from burnish.runtime.program import native_kernels
@@ -20,7 +20,7 @@ SOURCE = Path(native_watch.__file__).parents[2]
 HOLD_NATIVE_CODE = ("runtime", "codegen", "backends", "compiler", "schedule")
 
 needs_watches = pytest.mark.skipif(
-    guard_watch_function.new_watch() is None, reason="this Python keeps its objects in another way"
+    provide_guard_watch.new_watch() is None, reason="this Python keeps its objects in another way"
 )
 
 
@@ -85,7 +85,7 @@ def test_first_checks_of_two_threads_refer_to_one_method(monkeypatch):
     The methods of earlier checks stay: the garbage collector reads them through functions that are still alive."""
     monkeypatch.setattr(native_watch, "_method", once(inspect.unwrap(native_watch._method)))
     both_inside(monkeypatch, native_watch, "_Method")
-    address = guard_watch_function.watchers()[0]
+    address = provide_guard_watch.watchers()[0]
     one, other = at_once(*[functools.partial(native_watch._method, address, native_watch.FLAGS[0])] * 2)
     assert one is other is native_watch._method(address, native_watch.FLAGS[0])
 
@@ -93,7 +93,7 @@ def test_first_checks_of_two_threads_refer_to_one_method(monkeypatch):
 @needs_watches
 def test_native_code_that_two_threads_load_at_once_is_loaded_once(monkeypatch):
     """Watches know it by its address."""
-    code = guard_watch_function.compiled()[0].object_code
+    code = provide_guard_watch.compiled()[0].object_code
     native_kernels._recent.clear()
     both_inside(monkeypatch, elf_linker, "link")
     load = functools.partial(

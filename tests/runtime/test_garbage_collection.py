@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.runtime.contest import pause_garbage_collection
+from burnish.concurrency import pause_garbage_collection
 
 X = torch.ones(4)
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from burnish.compiler import background_imports, guard_watch_function
+from burnish.compiler import background_imports, provide_guard_watch
 from burnish.concurrency import loaded_modules as module
 from burnish.concurrency.loaded_modules import loaded
 
@@ -51,8 +51,8 @@ def test_watches_wait_for_the_key_of_graphs_to_be_imported(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "burnish.compiler.graph_cache_key", sys.modules[name])
     monkeypatch.setenv("BURNISH_CACHE_DIR", str(tmp_path))
     try:
-        assert guard_watch_function.place() is None
-        guard_watch_function.is_at_hand()
+        assert provide_guard_watch.place() is None
+        provide_guard_watch.is_at_hand()
     finally:
         go_on()
         sys.modules.pop(name)

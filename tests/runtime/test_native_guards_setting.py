@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.compiler import guard_watch_function
+from burnish.compiler import provide_guard_watch
 from burnish.runtime.state_watch import native_watch, tensor_guard_layout, tensor_mutation_watch
 from burnish.settings import patch
 
@@ -68,7 +68,7 @@ def test_modules_with_packed_weights_see_their_changes(with_gradients, nothing_i
 
 def test_with_the_setting_on_memory_is_read(monkeypatch):
     """Or the tests above could not fail."""
-    if guard_watch_function.new_watch() is None:
+    if provide_guard_watch.new_watch() is None:
         pytest.skip("this Python keeps its objects in another way")
     made, begin = [], native_watch.Watch.__init__
     monkeypatch.setattr(native_watch.Watch, "__init__", lambda self, *args: (made.append(1), begin(self, *args))[1])

@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 
-from burnish.compiler.guard_watch_function import new_watch
+from burnish.compiler.provide_guard_watch import new_watch
 from burnish.runtime.state_watch.native_watch import (
     Unwatchable,
     argument,

@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 
-from burnish.compiler.guard_watch_function import new_watch
+from burnish.compiler.provide_guard_watch import new_watch
 from burnish.runtime.program.frozen_prologue import sampled_places
 from burnish.runtime.state_watch import tensor_mutation_watch as module
 from burnish.runtime.state_watch.tensor_mutation_watch import state_layout, state_watch, words_around

@@ -8,7 +8,7 @@ import torch
 
 from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
-from burnish.codegen.llvm.functions.quantized import integer_product, quantized_fixed_point, quantized_product_code
+from burnish.codegen.llvm.functions.quantized import int4_fixed_point_product, integer_product, quantized_product_code
 from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import candidates, choose
@@ -26,7 +26,7 @@ from burnish.schedule.library.own_kernels.quantized_product import (
     why_not_integers,
     why_not_quantized,
 )
-from burnish.tensors.quantized_weights import dequantized
+from burnish.tensors.quantized_linear_reference import dequantized
 from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, typical
@@ -218,8 +218,8 @@ def test_which_products_are_computed_as_integers():
     ]
     for spec, is_wanted in wanted:
         product = product_of(spec, 1)
-        assert (quantized_fixed_point.why_not_fixed_point(product, machine) is None) is is_wanted
-        assert quantized_fixed_point.why_not_fixed_point(product, preset("x86-64-v3")) is not None
+        assert (int4_fixed_point_product.why_not_fixed_point(product, machine) is None) is is_wanted
+        assert int4_fixed_point_product.why_not_fixed_point(product, preset("x86-64-v3")) is not None
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])

@@ -29,7 +29,7 @@ LOWERING = [
     "drop_recompute_barriers",
     "unalias_outputs",
 ]
-PLANNING = ["order_error_checks", "concat_in_place", "split_reductions", "fuse_gathers", "fuse_scatters"]
+PLANNING = ["hoist_error_checks", "concat_in_place", "split_reductions", "fuse_gathers", "fuse_scatters"]
 
 
 class Small(nn.Module):

@@ -1,4 +1,4 @@
-"""What the nodes of a graph tell a custom backend, as they do in graphs of `torch.compile`.
+"""Fills in the node metadata that custom backends expect from graphs of `torch.compile`.
 
 x + y                            call_function operator.add, not the method "add"
 node.meta["example_value"]       a tensor without data, of the result's size, dtype and strides

@@ -1,4 +1,4 @@
-"""The context of torch's own in which a compiler built on AOTAutograd runs, where it needs symbols.
+"""Sets up torch's TracingContext for a backend built on AOTAutograd, where the graph's sizes need symbols.
 
     with tracing_context(gm, example_inputs):       nothing, unless sizes of the graph need symbols
         compiled = compile_graph(gm, example_inputs)

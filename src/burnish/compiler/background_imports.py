@@ -17,7 +17,7 @@ from ..concurrency.compute_once import once
 from ..concurrency.loaded_modules import loaded
 from ..runtime.disk.disk_cache import disk_cache
 
-TO_READ = ("llvmlite.binding", "burnish.compiler.program_cache", "burnish.compiler.graph_cache_key")
+TO_READ = ("llvmlite.binding", "burnish.compiler.program_serialization", "burnish.compiler.graph_cache_key")
 TO_COMPILE = (
     "burnish.codegen.llvm",
     "burnish.lower.pipeline",

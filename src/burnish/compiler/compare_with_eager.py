@@ -28,7 +28,7 @@ from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
 from . import CompiledFn
-from .observe_gradients import GradientsOfCall, has_history
+from .record_backward_for_check import GradientsOfCall, has_history
 
 CALLS = 2
 """So many are compared: the first makes what is computed once, the second uses it."""

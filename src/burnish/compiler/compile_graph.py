@@ -37,10 +37,10 @@ from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
 from .describe_for_autograd import divided, donated_inputs, halved
 from .graph_cache_key import compiler_identity
-from .guard_watch_function import KIND as WATCHER_KIND
-from .guard_watch_function import watch_at_hand
-from .program_cache import KIND
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
+from .program_serialization import KIND
+from .provide_guard_watch import KIND as WATCHER_KIND
+from .provide_guard_watch import watch_at_hand
 
 
 def compile_graph(

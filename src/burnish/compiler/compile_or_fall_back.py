@@ -14,10 +14,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
-from ..concurrency import fork_safe_locks
+from ..concurrency import fork_safe_locks, pause_garbage_collection
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
-from ..runtime.contest import pause_garbage_collection, warmup_counter
+from ..runtime.contest import compile_activity_counter
 from ..runtime.eager.tensor_object_state import let_functions_stand_alone, let_leaves_stand_alone, why_native
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking import cuda_module_loader
@@ -27,10 +27,10 @@ from ..settings import current, patch
 from ..tensors.compile_request import request_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
+from .adapters.adapter_order import Surroundings, adapted
 from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import switches_left
-from .adapters.pipeline import Surroundings, adapted
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
@@ -228,7 +228,7 @@ class DeferredCompile:
             return self.compiled(*inputs)
         if autograd_is_watched():
             return self.eager(*inputs)
-        warmup_counter.count_step()
+        compile_activity_counter.count_step()
         with self.lock:
             self.runs += 1
             if self.runs >= self.times and self.compiled is None:

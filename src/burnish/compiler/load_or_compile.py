@@ -67,14 +67,14 @@ def found_or_made(
     settings = current()
     key, programs = None, request_of(gm).programs
     if settings.fuel is None and (settings.cache or programs is not None or settings.check):
-        from . import program_cache
+        from . import program_serialization
 
         key = key_of()
         # A user who wants to see the compiler's stages needs the compiler to run.
         if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
-            found = program_cache.get(key, programs)
+            found = program_serialization.get(key, programs)
             if found is not None:
-                request_of(gm).digest = program_cache.digest_of(key)
+                request_of(gm).digest = program_serialization.digest_of(key)
                 events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
                 return found
     from .compile_graph import tools
@@ -83,11 +83,11 @@ def found_or_made(
         recipe = compiled()
     except (Untraceable, NoFormula) as why:
         if key is not None:
-            program_cache.put_refusal(key, why)
+            program_serialization.put_refusal(key, why)
         raise
     if key is not None:
-        program_cache.put(key, recipe, tools(), programs)
-        request_of(gm).digest = program_cache.digest_of(key)
+        program_serialization.put(key, recipe, tools(), programs)
+        request_of(gm).digest = program_serialization.digest_of(key)
         if settings.check:  # a program from disk must behave the same, so run the reloaded one
-            return program_cache.written_and_read(key, recipe, tools())
+            return program_serialization.written_and_read(key, recipe, tools())
     return recipe, tools()

@@ -2,8 +2,8 @@
 
     run = ready(content, digest, eager)     None if it must be looked up, or compiled, from the graph
 
-`content` comes from `program_cache.packed`, for the key with that digest. It was compiled by `driver._compile` with no
-adapter around the program, for the present settings and inputs; the caller has checked both.
+`content` comes from `program_serialization.packed`, for the key with that digest. It was compiled with no adapter
+around the program, for the present settings and inputs; the caller has checked both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..runtime.contest.inference_contest import Contest
 from ..runtime.contest.training_contest import TrainingContest
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..settings import current
-from . import CompiledFn, program_cache
+from . import CompiledFn, program_serialization
 from .load_or_compile import COMPILED_STAGES
 
 
@@ -30,7 +30,7 @@ def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn 
         or autograd_is_watched()
     ):
         return None
-    found = program_cache.read(content, digest)
+    found = program_serialization.read(content, digest)
     if found is None:
         return None
     recipe, tools = found

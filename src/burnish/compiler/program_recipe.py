@@ -3,7 +3,7 @@
     recipe = Recipe(Frozen(main, prologue, state=(1, 2)))
     compiled = recipe.assembled(tools, eager)
 
-The compiler returns a recipe, and so does the cache on disk (`program_cache`); from here on both take the same path.
+The compiler returns a recipe, and so does the cache on disk (`program_serialization`). From here on both take one path.
 Recipes and their parts are named tuples. A process that reads a program must create their classes first, which takes a
 data class fifteen times as long.
 """

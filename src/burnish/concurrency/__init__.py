@@ -1,1 +1,1 @@
-"""Threads, forks and imports: values made once per process, locks that survive a fork, modules already loaded."""
+"""Threads, forks and imports: values made once per process, locks that survive a fork, the garbage collector."""

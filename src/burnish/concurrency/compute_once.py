@@ -1,4 +1,4 @@
-"""Make a value once per process, and return the same value to every thread.
+"""Computes a value once per process, and returns the same value to every thread.
 
     @once
     def kernel() -> NativeKernel: ...

@@ -1,4 +1,4 @@
-"""Find modules that are loaded already, without importing them.
+"""Finds modules that are loaded already, without importing them.
 
     graph_key = loaded("burnish.compiler.graph_cache_key")        None where it is not loaded, or not completely
 

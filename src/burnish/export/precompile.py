@@ -30,7 +30,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from ..backends.registry import lookup
 from ..compiler.graph_cache_key import NoKey, compiler_identity, input_facts, switches
-from ..compiler.guard_watch_function import is_at_hand, new_watch
+from ..compiler.provide_guard_watch import is_at_hand, new_watch
 from ..concurrency import fork_safe_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted

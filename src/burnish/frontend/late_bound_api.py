@@ -1,7 +1,7 @@
 """``burnish.compile`` and ``burnish.explain`` for modules that these import themselves.
 
-compile_entry.compile(function, **kwargs)       registered by the API
-compile_entry.explain(function)                 imported when it is called
+late_bound_api.compile(function, **kwargs)       registered by the API
+late_bound_api.explain(function)                 imported when it is called
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Something to do once a module is imported, or at once if it is loaded already. Nothing is imported here.
+"""Runs a callback once a module is imported, or at once if it is loaded already. Nothing is imported here.
 
 after_import("accelerate.utils.dataclasses", add_member)     # add_member(module), when another one imports it
 """

@@ -1,4 +1,4 @@
-"""What PyTorch Lightning's steps log with, and what reads it: for capture, which records such calls as side effects.
+"""Lightning's logging methods, which capture records as side effects, and the attributes that they read.
 
 Nothing is imported here: the definitions are looked up once Lightning is loaded.
 """

@@ -9,7 +9,7 @@
         framework.train(model)
 
 With `default=True`, functions of the user's as backends and "eager" and "aot_eager" get graphs that Burnish captured,
-and `installed_readers` answers what programs ask torch about its compiler.
+and `dynamo_api_stand_ins` answers what programs ask torch about its compiler.
 
 The replacement of `torch.compile` looks at the backend and forwards calls that are not for Burnish. Other libraries
 replace it as well (Lightning does on import). Each forwards its calls, so the order does not matter. If another

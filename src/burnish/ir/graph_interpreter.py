@@ -1,6 +1,6 @@
 """Graph interpreter: runs a graph node by node with eager kernels. It defines a graph's meaning, which passes preserve.
 
-    outputs = interpret(graph, [x, w], runtime.prims.FUNCTIONS)
+    outputs = interpret(graph, [x, w], eager_primitives.FUNCTIONS)
 
 It is slow and simple on purpose. It runs a fresh trace (in-place operators, aliasing views) as well as the graph after
 any pass. It performs the graph's writes to inputs. `functions` maps names of our own operators to torch functions.

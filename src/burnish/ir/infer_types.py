@@ -14,7 +14,7 @@ import torch
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
-from ..tensors.observed_results import types_of_result
+from ..tensors.observed_library_results import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
 from .graph import map_values, types_of, values_in
 from .untraceable_graph import Untraceable

@@ -8,7 +8,7 @@
     running_sum, …_prod, …_max, …_min, …_argmax, …_argmin   x, dim     scan along `dim`
 
     linear   x, weight, bias, residual, activation     activation(x @ weight.T + bias + residual), x of two dimensions
-    quantized_linear  x, weight, scales, shifts, bias, bits, group, offset   see tensors.quantized_weights
+    quantized_linear  x, weight, scales, shifts, bias, bits, group, offset   see tensors.quantized_linear_reference
     conv     x, weight, bias, residual, activation, stride, padding, dilation, transposed, output_padding, groups
     prepare  candidate, weight, bias                   the packed weights of a library call, computed once
     run      candidate, operands                       the library call chosen for a linear or a conv

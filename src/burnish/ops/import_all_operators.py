@@ -4,7 +4,7 @@
 >>> len(operator_record.RECORDS)
 """
 
-from . import data_dependent_errors as data_dependent_errors
+from . import error_conditions as error_conditions
 from . import random_numbers as random_numbers
 from .elementwise import activation_gradients as activation_gradients
 from .elementwise import activations as activations

@@ -90,7 +90,7 @@ class Op:
     decompose_value: Callable | None = None
     """A decomposition for uses that read only the first of several results: the maximum, not its index."""
     check: Callable | None = None
-    """The conditions under which the operator does not raise: see `ops.data_dependent_errors`."""
+    """The conditions under which the operator does not raise: see `ops.error_conditions`."""
     notes: dict[str, Any] = field(default_factory=dict)
     """Facts for single passes: `library`, for example, is the kind of library call."""
 

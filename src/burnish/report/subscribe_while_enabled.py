@@ -1,6 +1,6 @@
-"""Start an event listener when a setting first asks for it, and stop it when no thread wants it any more.
+"""Starts an event listener when a setting first asks for it, and stops it when no thread wants it any more.
 
-    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show.start(lambda: settings.current().show))
+    while_wanted(settings.on_change, lambda s: bool(s.show), lambda: show_stages.start(lambda: settings.current().show))
 
 Events cost more with a subscriber, so there is none until a setting asks for it.
 """

@@ -31,13 +31,13 @@ from .memory.in_place_library_calls import run_library_calls_in_place
 from .memory.liveness import place_in_arena
 from .memory.order_products import order_products
 from .memory.store_inputs_in_place import store_in_place
+from .partition.hoist_error_checks import hoist_error_checks, last_that_may_fail
 from .partition.loop_or_library_call import Classes, classify_nodes
-from .partition.order_error_checks import last_that_may_fail, order_error_checks
 from .partition.rematerialize_whole_step import memory_peak
 from .plan_steps import Call, MakeView, Plan, Step
 
 STEPS = (
-    order_error_checks,  # a run that raises must not have written its inputs
+    hoist_error_checks,  # a run that raises must not have written its inputs
     concat_in_place,
     split_reductions,
     fuse_gathers,

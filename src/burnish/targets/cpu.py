@@ -16,7 +16,7 @@ from ..codegen.llvm.functions import (
     thin_product,
     token_attention,
 )
-from ..codegen.llvm.functions.quantized import dequantized_weight, integer_product, quantized_fixed_point
+from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
 from ..codegen.llvm.target_cpu import host
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
 
@@ -29,7 +29,7 @@ register_maker(
         token_attention=token_attention.make_token_attention,
         recurrence=recurrent_layer.make_recurrent,
         thin=thin_product.make_thin,
-        quantized=quantized_fixed_point.make_quantized,
+        quantized=int4_fixed_point_product.make_quantized,
         dequantized=dequantized_weight.make_dequantized,
         integers=integer_product.make_integers,
         gemm=mkl_gemm.make_gemm,

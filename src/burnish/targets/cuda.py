@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import events
-from ..codegen.triton.math_functions import why_not_printable
+from ..codegen.triton.print_math_expansions import why_not_printable
 from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
 from ..concurrency.compute_once import once
 from ..ops import random_numbers

@@ -1,4 +1,4 @@
-"""Where a torch call was made: the text that our graphs hold for each node, with what graphs of `torch.compile` add."""
+"""Source location and module stack of a torch call, as nodes of captured graphs record them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract between capture and the compiler: facts about a graph that the graph itself does not hold.
+"""Facts about a captured graph that travel in its `meta`, from capture to the compiler.
 
     request_of(gm).written_inputs          positions of the inputs that the graph writes to
     facts_of_input(placeholder).is_module_state

@@ -1,11 +1,11 @@
-"""Torch's switches: what they are now, and to set them back.
+"""Snapshots torch's global state and restores it.
 
     before = TorchState.now()
     with torch.no_grad(): ...         a trace, a replay or a failed run may leave them changed
     before.restore()
 
 Guards compare ``capture.guards.tensor_metadata.global_state``. Settings of kernels, such as TF32, are in
-``runtime.eager.torch_settings``.
+``runtime.eager.setting_change_nodes``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 A weight is [outputs, depth]. It is split into *panels* of `width` outputs. For each step of the reduction, a panel
 stores its outputs contiguously. If the reduction is split into parts, the panels of one part follow those of the other.
 The layout is plain data, so that a graph loaded from disk packs weights without choosing a library call again
-(`compiler.program_cache`).
+(`compiler.program_serialization`).
 """
 
 from __future__ import annotations

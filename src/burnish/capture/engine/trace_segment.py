@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import events, settings
+from ...concurrency import pause_garbage_collection
 from ...errors import BackendError, BurnishError, InternalError
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
-from ...runtime.contest import pause_garbage_collection, warmup_counter
+from ...runtime.contest import compile_activity_counter
 from ...runtime.segments import Continuation
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
@@ -52,7 +53,7 @@ MOST_CHANGES = 3
 def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
     """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
     ``has_traced``: the continuations traced in this call."""
-    warmup_counter.count_step()
+    compile_activity_counter.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
     flag = marks_of_dynamo.breaks_are_errors()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ...runtime.eager import torch_settings
+from ...runtime.eager import setting_change_nodes
 from .. import breaks
 from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
@@ -102,7 +102,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         at_start = answer if m.settings_at_start is None else m.settings_at_start.get(" ".join(place), answer)
         m.guard_outcome(Expression(operator.eq, (Expression(function, place), at_start)), True)
         return answer
-    if name in torch_settings.SETTERS:
+    if name in setting_change_nodes.SETTERS:
         return change_setting(m, function, args, kwargs)
     if name.startswith(ASKS) and name not in QUESTIONS and not kwargs and all(type(a) in PLAIN for a in args):
         return ask(m, function, args)
@@ -156,11 +156,11 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()):
         prepare_native_reads.settle_all(m, value)
     if m.settings_at_start is None:
-        m.settings_at_start = torch_settings.values()
+        m.settings_at_start = setting_change_nodes.values()
     args = tuple(map(prepare_native_reads.settled, args))
     kwargs = {name: prepare_native_reads.settled(value) for name, value in kwargs.items()}
     value = m.plainly(function, *args, **kwargs)
-    call = m.recorder.new_call(torch_settings.ChangeSetting(function), args, m.user_line())
+    call = m.recorder.new_call(setting_change_nodes.ChangeSetting(function), args, m.user_line())
     call.kwargs.update(kwargs)
     m.recorder.calls.append(call)
     return value if value is None else m.heap.admit(value, m.heap.sources.pin(value))
@@ -168,7 +168,7 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 HANDLERS: dict[Any, Callable] = {
     function: functools.partial(lambda function, m, args, kwargs: change_setting(m, function, args, kwargs), function)
-    for function in torch_settings.FUNCTIONS
+    for function in setting_change_nodes.FUNCTIONS
 }
 """How the functions of torch that change a setting are called."""
 

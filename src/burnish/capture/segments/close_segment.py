@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import events, settings
-from ...runtime.eager.torch_settings import keeping_on_error
+from ...runtime.eager.setting_change_nodes import keeping_on_error
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest

@@ -31,9 +31,9 @@ from ...runtime.disk.disk_cache import disk_cache
 from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, bind, load
 from ...schedule.loops.loop_ir import Kernel
-from ..loops.print_kernel import listing
+from ..loops.kernel_listing import listing
 from .functions import openmp_parallel_for
-from .kernel_module import PARALLEL, SYMBOL, print_module
+from .print_kernel_module import PARALLEL, SYMBOL, print_module
 from .target_cpu import Host, host, initialize
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)

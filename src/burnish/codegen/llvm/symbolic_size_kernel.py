@@ -24,13 +24,13 @@ from ...schedule.loops.loop_ir import Kernel, mapped_stages
 from ...tensors.fit_size_formulas import Formula, Space
 from ..loops.coalesce_loops import Box, accesses, remade
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
-from ..loops.print_kernel import listing_of
+from ..loops.kernel_listing import listing_of
 from . import vectorization_and_tiling as plans
 from .cache_rows_between_stages import store_in_scratch_rows
 from .compile_to_machine_code import object_code, symbols
-from .kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .loop_invariant_scopes import Code
 from .loop_printer import LoopPrinter
+from .print_kernel_module import PARALLEL, SYMBOL, alias_scopes
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
 from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan

@@ -123,7 +123,7 @@ def rough_sigmoid(x: Scalar) -> Scalar:
 
 
 ROUGH = {"rough_exp": rough_exp, "rough_sigmoid": rough_sigmoid}
-"""For results that are rounded to half precision, see `analysis.half_precision`."""
+"""For results that are rounded to half precision, see `analysis.find_approximable_results`."""
 
 EXPANSIONS = {"exp": exp, "exp2": exp2, "sigmoid": sigmoid, "tanh": tanh, "erf": erf, "sin": sin, "cos": cos}
 

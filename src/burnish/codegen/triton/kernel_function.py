@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from ...schedule.loops.loop_ir import Kernel
 from ..loops.coalesce_loops import Box, simplify
-from ..loops.print_kernel import listing
+from ..loops.kernel_listing import listing
 from .loop_printer import LoopPrinter
-from .math_functions import function_text
+from .print_math_expansions import function_text
 from .tiling import PLAIN, Tile, Variant, tile_of
 
 

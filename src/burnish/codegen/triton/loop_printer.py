@@ -23,11 +23,11 @@ from ...ops.scalar_ir import Access, Scalar, make, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
 from ...tensors.dtypes import FLOATS
 from ..loops.coalesce_loops import Box, expressions
-from .analysis.half_precision import ROUGH, approximate_results
+from .analysis.find_approximable_results import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
 from .analysis.online_softmax import online_sums
-from .math_functions import operation_text
-from .reduction_forms import accumulated, combine, is_positional, position_dtype, starts
+from .print_math_expansions import operation_text
+from .reduction_accumulators import accumulated, combine, is_positional, position_dtype, starts
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
 from .tiling import Tile, variables_of

@@ -29,9 +29,9 @@ from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.library.gpu_matmul_spec import Tiles
 from ...schedule.loops.loop_ir import Kernel, Loop
 from ...tensors.dtypes import FLOATS, WIDE
-from ..loops.print_kernel import listing
+from ..loops.kernel_listing import listing
 from .kernel_function import Printed
-from .math_functions import function_text, operation_text
+from .print_math_expansions import function_text, operation_text
 from .triton_types import literal
 
 COUNT, ROW, COLUMN, DEPTH = range(4)

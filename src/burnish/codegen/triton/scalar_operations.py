@@ -3,7 +3,7 @@
     Operations(emit).apply("max", "f32", ["x", "y"])      ->      tl.where((x > y) | (x != x), x, y)
 
 It follows eager where Triton leaves the result open: NaN in min and max, division that is rounded and not approximate,
-division by zero, shifts beyond the width. Transcendental operations are expanded before (`math_functions`).
+division by zero, shifts beyond the width. Transcendental operations are expanded before (`print_math_expansions`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ...concurrency import fork_safe_locks
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.fit_size_formulas import Formula, Point, Space
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
-from ..loops.print_kernel import listing, listing_of
+from ..loops.kernel_listing import listing, listing_of
 from .kernel_function import Printed, SizeType, body_of, name_of, text_of, warps_of
 from .runtime_sizes import ProgramsOf, Size, SizeParameters, at, reaches
 from .tiling import Tile, symbolic_tile_of

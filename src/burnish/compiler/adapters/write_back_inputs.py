@@ -1,4 +1,4 @@
-"""Writes to inputs that gradients flow through: the compiled graph returns the new values, and autograd copies them.
+"""Handles in-place writes to differentiable inputs: the graph returns the new values, autograd copies them back.
 
     x.mul_(2)                         clone = x.clone()
     return x.sin()          =>        mul_ = clone.mul_(2)                     then  x.copy_(mul_)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ... import fuel
-from ...ir.data_dependent_errors import is_kept
+from ...ir.error_check_nodes import is_kept
 from ...ir.frozen_values import is_random
 from ...ir.graph import Alias, Graph, Value, map_values
 from ...ir.graph_builder import Builder

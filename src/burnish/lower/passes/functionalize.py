@@ -37,7 +37,7 @@ from ...tensors.tensor_types import TensorType, has_stride
 from ...tensors.views.as_strided_views import Strided, line_of
 from ...tensors.views.simplify_views import simplified
 from ...tensors.views.view_maps import Map, Maps, inverse, view_offset
-from ..trace.overlapping_operands import share_elements
+from ..trace.detect_overlapping_writes import share_elements
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +78,7 @@ class RootView:
 
 
 SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
-"""Batch norms as `lower.trace.operator_signature` records them. Eager's kernels do not inform autograd that they write
+"""Batch norms as `lower.trace.schema_facts` records them. Eager's kernels do not inform autograd that they write
 running statistics."""
 
 

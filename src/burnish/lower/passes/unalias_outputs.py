@@ -1,4 +1,4 @@
-"""Output aliasing: outputs share memory exactly where they do in eager; others are copied.
+"""Makes outputs share memory exactly where eager's do, by copying the others.
 
     s = sum x, (), for x without dimensions, is x itself         s = restride x
     return s                                               =>    return s

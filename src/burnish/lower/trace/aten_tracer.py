@@ -19,8 +19,8 @@ from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
-from .operator_signature import declared, signature_of
 from .replace_cudnn_batch_norm import CUDNN
+from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
 from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily

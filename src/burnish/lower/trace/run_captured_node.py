@@ -10,7 +10,7 @@ from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from .aten_tracer import AtenTracer
 from .call_rewrites.masked_writes import is_masked_write, write_masked
-from .call_rewrites.max_pool1d import is_pooled_line, pool_line
+from .call_rewrites.max_pool1d_strides import is_pooled_line, pool_line
 from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
 from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
 from .call_rewrites.scalar_tensor_index import pick, picking_tensor

@@ -26,7 +26,7 @@ from ...tensors.tensor_types import TensorType
 from ..burnish_primitives import RESTRIDE, VIEW
 from ..memory_format import copied
 from ..operator_record import NoRule, Pointwise, decomposition, fresh, shape
-from ..reductions.reduced_dims import floats, widened
+from ..reductions.reduction_dims_and_dtypes import floats, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Slice
 from ..memory_format import FORMATS, copied, dense_format, formatted, is_contiguous_as, suggested
 from ..operator_record import NoRule, decomposition, fresh, shape
-from ..reductions.reduced_dims import count, floats, mean, widened
+from ..reductions.reduction_dims_and_dtypes import count, floats, mean, widened
 from .shared_formulas import Mask, affine, parameter_dtype, statistics_dtype
 
 # -- shape rules -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from ...tensors.tensor_types import TensorType
 from ..memory_format import formatted, is_contiguous_as, suggested
 from ..operator_record import NoRule, decomposition, fresh, shape
-from ..reductions.reduced_dims import floats, widened
+from ..reductions.reduction_dims_and_dtypes import floats, widened
 from .shared_formulas import Mask, affine, corrected_deviations, parameter_dtype, parameters_of_affine, through_norm
 
 # -- shape rules -------------------------------------------------------------------------------------------------------

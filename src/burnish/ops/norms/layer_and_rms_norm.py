@@ -12,7 +12,7 @@ import torch
 
 from ...tensors.tensor_types import TensorType
 from ..operator_record import NoRule, decomposition, fresh, shape
-from ..reductions.reduced_dims import count, floats, widened
+from ..reductions.reduction_dims_and_dtypes import count, floats, widened
 from .shared_formulas import Mask, affine, corrected_deviations, parameters_of_affine, statistics_dtype, through_norm
 
 # -- shape rules -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 
 from ...tensors.dtypes import HALVES
 from ...tensors.tensor_types import TensorType
-from ..reductions.reduced_dims import count, mean
+from ..reductions.reduction_dims_and_dtypes import count, mean
 
 Mask = Sequence[bool]
 

@@ -14,7 +14,7 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype, kind
 from ..operator_record import NoRule, decomposition, fresh, shape, wrapped_dim
-from .reduced_dims import summed_dtype
+from .reduction_dims_and_dtypes import summed_dtype
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import torch
 
 from ...tensors.tensor_types import TensorType
 from ..operator_record import NoRule, decomposition, fresh, shape
-from .reduced_dims import floats, normalized_dims, widened
+from .reduction_dims_and_dtypes import floats, normalized_dims, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 

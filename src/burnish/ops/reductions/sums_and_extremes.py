@@ -15,7 +15,16 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import kind
 from ..operator_record import NoRule, decomposition, fresh, shape
-from .reduced_dims import Dims, count, normalized_dims, reduced, require_real, summed, summed_dtype, widened
+from .reduction_dims_and_dtypes import (
+    Dims,
+    count,
+    normalized_dims,
+    reduced,
+    require_real,
+    summed,
+    summed_dtype,
+    widened,
+)
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 

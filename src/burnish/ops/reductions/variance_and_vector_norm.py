@@ -14,7 +14,7 @@ from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import kind
 from ..operator_record import NoRule, decomposition, fresh, shape
 from ..shapes.views import REAL_OF
-from .reduced_dims import Dims, count, floats, normalized_dims, real_dtype, reduced, summed, widened
+from .reduction_dims_and_dtypes import Dims, count, floats, normalized_dims, real_dtype, reduced, summed, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
     zeros([2, 3])                      f32[2, 3]
     empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
 
-Elements that depend only on their index have a second rule, for loops (`index_functions`).
+Elements that depend only on their index have a second rule, for loops (`elements_from_index`).
 """
 
 from __future__ import annotations

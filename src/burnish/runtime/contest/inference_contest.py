@@ -27,7 +27,7 @@ from ... import events
 from ...concurrency import fork_safe_locks
 from ..program import arena_memory
 from ..segments import SegmentsToUpdate
-from . import warmup_counter
+from . import compile_activity_counter
 from .synchronized_clock import is_recorded
 
 ORDER, LARGE_ORDER = "cecECcECcccECccccccEC", "ceEcCceEcCccceEcCcccccceEcC"
@@ -90,7 +90,7 @@ class Contest:
                 is_alone = self.running == 1
         if players is None:
             return self.decided(*inputs)  # type: ignore[misc]
-        warmup_counter.count_step()
+        compile_activity_counter.count_step()
         who = self.prepared(turn)
         which = EAGER if who in "eE" else COMPILED
         seconds = None

@@ -18,7 +18,7 @@ import torch
 from ... import events
 from ...concurrency import fork_safe_locks
 from ..segments import SegmentsToUpdate
-from . import warmup_counter
+from . import compile_activity_counter
 from .synchronized_clock import is_recorded
 
 WARM_CALLS = 2
@@ -96,7 +96,7 @@ class TrainingContest:
             turn = self.calls
             self.calls += 1
         if torch.is_grad_enabled():
-            warmup_counter.count_step()
+            compile_activity_counter.count_step()
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
         which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)

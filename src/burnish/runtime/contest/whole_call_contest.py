@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..program import arena_memory
-from . import warmup_counter
+from . import compile_activity_counter
 from .inference_contest import COMPILED, SLOWER, Contest
 from .synchronized_clock import synchronized_clock
 
@@ -92,7 +92,7 @@ class CompiledCall:
     @property
     def served(self) -> int:
         """Changes during a call that is still warming up: that turn is repeated."""
-        return warmup_counter.steps()
+        return compile_activity_counter.steps()
 
     def __call__(self, *inputs: Any) -> Any:
         result = self.call(*inputs)

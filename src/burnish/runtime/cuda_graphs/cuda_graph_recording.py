@@ -18,9 +18,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...concurrency.compute_once import once
-from ..contest import pause_garbage_collection
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.quantized_weights import quantized_linear
+from ...tensors.quantized_linear_reference import quantized_linear
 from . import eager_philox, recurrent_layers
 
 

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
+from .eager_double_backward import apart, needs_gradient, run_again
 from .program import is_laid_out, restrided
 from .rebuild_aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
-from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 
 TWICE = (

@@ -1,4 +1,4 @@
-"""Weight packing at run time: run a frozen prologue once per module state, again after the state has changed.
+"""Runs the frozen prologue (packed weights) of a program once per module state, and again after the state changes.
 
     program = FrozenProgram(main, prologue, state=[1, 2], memory_comparer, eager)
     program(x, weight, bias)        packs weight and bias

@@ -21,8 +21,8 @@ import torch
 from ...concurrency.compute_once import once
 from ...tensors.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .eager_double_backward import apart, needs_gradient, run_again
 from .rebuild_aliased_gradients import Shown
-from .second_eager_run import apart, needs_gradient, run_again
 from .symbolic_size_program import SymbolicProgram
 
 

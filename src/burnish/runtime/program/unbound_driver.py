@@ -5,7 +5,7 @@
     forward, backward = paired_programs([draft, other], compile_sequence)
 
 It contains no address, so it can be written to disk and made a program in another process
-(`compiler.program_cache`).
+(`compiler.program_serialization`).
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from ...ir.data_dependent_errors import add_check, covers
+from ...ir.error_check_nodes import add_check, covers
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, FETCH, REDUCTION_OF, RUN, RUN_ALONG, VIEW
-from ...ops.data_dependent_errors import InRange
+from ...ops.error_conditions import InRange
 from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule

@@ -111,7 +111,7 @@ class LinearSpec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QuantizedSpec:
-    """`x @ w.T + bias` of a weight of integers, see `tensors.quantized_weights`: x is [M, K], the integers
+    """`x @ w.T + bias` of a weight of integers, see `tensors.quantized_linear_reference`: x is [M, K], the integers
     [N, K], or [N, K / 2] bytes of two."""
 
     x: TensorType

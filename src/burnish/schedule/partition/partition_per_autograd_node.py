@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.announce_stage import announce
-from ...ir.data_dependent_errors import is_kept
+from ...ir.error_check_nodes import is_kept
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in

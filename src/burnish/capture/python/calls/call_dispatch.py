@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ....tensors import observed_results
+from ....tensors import observed_library_results
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
@@ -92,7 +92,7 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     if m.options.runs_python and m.may_run_opaquely and library_operators.is_opaque(m, operator, given):
         return opaque_nodes.call_in_graph(m, OpaqueCall(operator, str(operator)), args, kwargs, reads=False)
     value = call_torch(m, operator, args, kwargs)
-    observed_results.note(operator, args, kwargs, value)
+    observed_library_results.note(operator, args, kwargs, value)
     return value
 
 

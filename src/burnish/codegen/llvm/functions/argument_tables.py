@@ -1,4 +1,4 @@
-"""Tables of words for hand-written native functions: how they are built, and the IR that reads them.
+"""Argument tables of hand-written native functions, in 64-bit words: builds them, and the IR that reads them.
 
 plan = words(tasks, grain, ...)                 kept alive by the owner of the table that contains it
 load_words("plan", ("tasks", "grain"))          %tasks and %grain, read from where %plan points to

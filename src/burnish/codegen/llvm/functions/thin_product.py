@@ -1,4 +1,4 @@
-"""Products of a few rows and a large weight as native functions, see `own_kernels.thin_product`.
+"""Native functions that multiply a few rows by a large weight, see `own_kernels.thin_product`.
 
     step = make_thin(product)
     step.table                       out, x, weight, bias and the plan

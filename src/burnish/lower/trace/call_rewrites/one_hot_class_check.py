@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ....ir.data_dependent_errors import add_check
+from ....ir.error_check_nodes import add_check
 from ....ir.graph_builder import Builder
-from ....ops.data_dependent_errors import InRange
+from ....ops.error_conditions import InRange
 
 
 def classes_of(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ....tensors.quantized_weights import quantized_linear
+from ....tensors.quantized_linear_reference import quantized_linear
 from ....tensors.tensor_types import TensorType
 from ..call_specs import IntegerSpec, QuantizedSpec
 from ..candidate import Call, Candidate, Operand, from_call

@@ -6,8 +6,8 @@ The integers are converted in registers, between memory and the multiplication, 
 them: an eighth of that of float32 with 4 bits. Scales are one for each row, or for each group of a row; they are
 multiplied with the sums of a group. x is converted once, into the order in which the integers come.
 
-Up to 8 rows are multiplied with each number that is converted. `own_quantized_blocks` reads the weight again for the
-next 8 rows.
+Up to 8 rows are multiplied with each number that is converted. More rows read the weight again: once for every
+8 of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The floats of a weight of integers as a native function, for products of many rows: the library multiplies them.
+"""Native function that dequantizes an integer weight, so that the library multiplies many rows by it.
 
 step = make_dequantized(product)
 step.table                       out, weight, scales, shifts and the plan, in the places of `quantized_product`

@@ -1,4 +1,4 @@
-"""Products of a few rows and a weight of integers as native functions, see `own_kernels.quantized_product`.
+"""Native functions that multiply a few rows by an integer weight, see `own_kernels.quantized_product`.
 
     step = make_quantized(product)
     step.table                       out, x, weight, scales, shifts, bias and the plan

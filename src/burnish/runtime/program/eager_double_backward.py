@@ -1,4 +1,4 @@
-"""A second run of a graph by eager, for gradients that compiled code does not compute, such as those of gradients."""
+"""Runs a graph again in eager, for gradients that compiled code does not compute, such as those of gradients."""
 
 from __future__ import annotations
 

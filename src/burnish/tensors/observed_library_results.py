@@ -1,4 +1,4 @@
-"""Results of operators that are registered from Python, as the trace has seen them.
+"""Result types of operators that are registered from Python, as capture has observed them.
 
     note(op, (x, 2.0), {}, y)                                   capture: the program has called it
     types_of_result(op, (TensorType.of(x), 2.0), {})            compiler: f32[3], without a run on an example

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..ops.burnish_primitives import CHECK
-from ..ops.data_dependent_errors import UNKNOWN, Condition, Conditions, InRange, NotZero
+from ..ops.error_conditions import UNKNOWN, Condition, Conditions, InRange, NotZero
 from .frozen_values import is_random
 from .graph import Node, Value
 from .graph_builder import Builder

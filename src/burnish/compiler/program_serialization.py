@@ -1,8 +1,8 @@
 """The program cache: serialization of compiled graphs to disk, from which later processes load them.
 
     key = key_of(gm, example_inputs, gradients, live_scalar_types)         text; None where there is none
-    program_cache.put(key, recipe, tools)
-    recipe, tools = program_cache.get(key)                           the same, in another process
+    program_serialization.put(key, recipe, tools)
+    recipe, tools = program_serialization.get(key)                           the same, in another process
 
 An entry is one JSON document, followed by the bytes it refers to: machine code, and constants. The document holds the
 digest of the key that it was made for, and is not read for another key. Arrays are tagged with their types. Shared
@@ -32,8 +32,8 @@ from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.fit_size_formulas import NoFormula
-from .guard_watch_function import watch_at_hand
 from .program_recipe import NativeTools
+from .provide_guard_watch import watch_at_hand
 
 if TYPE_CHECKING:
     from .program_recipe import Recipe, SymbolicRecipe

@@ -1,4 +1,4 @@
-"""Finds the results in f32 that only half precision reads: approximate instructions compute them.
+"""Finds f32 results that are only read in half precision: approximate instructions are accurate enough for them.
 
     cast(mul(x, sigmoid(x)), bf16)      sigmoid may be two units of f32 off: a rounding error of bf16 is 32,768 of them
 

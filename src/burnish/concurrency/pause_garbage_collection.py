@@ -1,4 +1,4 @@
-"""Pause Python's cyclic garbage collector while Burnish captures and compiles.
+"""Pauses Python's cyclic garbage collector while Burnish captures and compiles.
 
     with paused() as resume:
         ...

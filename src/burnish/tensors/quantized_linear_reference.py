@@ -1,4 +1,4 @@
-"""Products with a quantized weight in eager torch: what the primitive `quantized_linear` means.
+"""Reference of the primitive `quantized_linear` in eager torch: products with a quantized weight.
 
     y = x @ w.T + bias      w[n, k] = (q[n, k] - offset) * scales[n, k // group] + shifts[n, k // group]
 

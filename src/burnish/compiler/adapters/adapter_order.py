@@ -1,4 +1,4 @@
-"""What stands around a compiled graph, as one ordered list, innermost first, for static and symbolic sizes alike.
+"""The adapters around a compiled graph as one ordered list, innermost first, for static and symbolic sizes alike.
 
 program                 the recipe, linked: no modes, no switches
   inference_mode        makes results inference tensors where eager's are

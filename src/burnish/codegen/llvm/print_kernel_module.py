@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...runtime.linking import torch_thread_pool
 from ...schedule.loops.loop_ir import Kernel
 from ..loops.coalesce_loops import Box, simplify
-from ..loops.print_kernel import listing
+from ..loops.kernel_listing import listing
 from . import vectorization_and_tiling as plans
 from .cache_rows_between_stages import store_in_scratch_rows
 from .loop_printer import LoopPrinter

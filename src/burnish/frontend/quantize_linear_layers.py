@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import UserError
-from ..tensors.quantized_weights import unpacked
+from ..tensors.quantized_linear_reference import unpacked
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -1,4 +1,4 @@
-"""Observes what the backward of one call of a compiled graph takes and gives, for `compare_with_eager`.
+"""Records what the backward of one call of a compiled graph takes and gives, for `compare_with_eager`.
 
     observed = GradientsOfCall(outputs, inputs)
     observed.then(look)                         look() is called at the end of each backward

@@ -12,8 +12,8 @@ import torch
 import burnish
 from burnish import events
 from burnish.compiler import compile_graph as native_compile
-from burnish.compiler import graph_cache_key, program_cache
-from burnish.compiler.guard_watch_function import new_watch
+from burnish.compiler import graph_cache_key, program_serialization
+from burnish.compiler.provide_guard_watch import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
 from burnish.lower.trace.differentiate import Closed
 from burnish.runtime.disk.disk_cache import DiskCache
@@ -322,10 +322,10 @@ def recipe_of(function, *args):
 def test_an_entry_is_text_and_bytes_and_writes_itself_again():
     with torch.no_grad():
         recipe = recipe_of(Mixed().eval(), torch.linspace(-1, 1, 768).reshape(2, 8, 48))
-    content = program_cache.packed(recipe, native_compile.tools(), "its key")
+    content = program_serialization.packed(recipe, native_compile.tools(), "its key")
     size = int.from_bytes(content[:8], "little")
     assert set(json.loads(content[8 : 8 + size])) == {"key", "shared", "root", "bytes"}
-    assert program_cache.packed(*program_cache.unpacked(content, "its key"), "its key") == content
+    assert program_serialization.packed(*program_serialization.unpacked(content, "its key"), "its key") == content
 
 
 def test_equal_layers_are_written_once():
@@ -337,14 +337,14 @@ def test_equal_layers_are_written_once():
 
     with torch.no_grad():
         few, many = (
-            len(program_cache.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
+            len(program_serialization.packed(recipe_of(stack(n), torch.ones(32, 64)), native_compile.tools(), ""))
             for n in (2, 12)
         )
     assert many < 2 * few
 
 
 def test_a_graph_with_a_large_constant_is_not_cached(shelf, happened, monkeypatch):
-    monkeypatch.setattr(program_cache, "LARGEST_CONSTANT", 8)
+    monkeypatch.setattr(program_serialization, "LARGEST_CONSTANT", 8)
 
     def f(x):
         return x + torch.tensor([1.0, 2.0, 3.0])
@@ -364,7 +364,9 @@ def test_an_unreadable_entry_is_compiled_again(shelf, happened, monkeypatch):
     monkeypatch.setattr(
         DiskCache,
         "get",
-        lambda self, kind, key: b"\2" + bytes(7) + b"{}" if kind == program_cache.KIND else put(self, kind, key),
+        lambda self, kind, key: (
+            b"\2" + bytes(7) + b"{}" if kind == program_serialization.KIND else put(self, kind, key)
+        ),
     )
     burnish.reset()
     happened.clear()
@@ -536,15 +538,15 @@ def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happene
 )
 def test_refusals_of_each_kind_can_be_read(why, shelf):
     with burnish.settings.patch(on_error="raise"):
-        program_cache.put_refusal("a graph", why)
+        program_serialization.put_refusal("a graph", why)
         with pytest.raises((NoFormula, Untraceable)) as read:
-            program_cache.get("a graph")
+            program_serialization.get("a graph")
     assert isinstance(why, type(read.value)) and str(read.value) == str(why)
 
 
 OFFERED = """
 import torch
-from burnish.compiler.program_cache import find_candidate
+from burnish.compiler.program_serialization import find_candidate
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
 

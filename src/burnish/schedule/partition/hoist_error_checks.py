@@ -22,12 +22,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...ir.data_dependent_errors import add_check, conditions_of, covers, may_fail
+from ...ir.error_check_nodes import add_check, conditions_of, covers, may_fail
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
-from ...ops.data_dependent_errors import Condition, InRange, NotZero
+from ...ops.error_conditions import Condition, InRange, NotZero
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.elements_from_index import IndexFunction
 from ...tensors.tensor_types import NumberType
@@ -36,7 +36,7 @@ FEW = 64
 """Most elements of a value that is computed first."""
 
 
-def order_error_checks(graph: Graph) -> Graph:
+def hoist_error_checks(graph: Graph) -> Graph:
     """Returns the graph itself where nothing has to be checked early."""
     failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
     if not failing:
