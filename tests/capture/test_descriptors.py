@@ -535,3 +535,45 @@ def test_classes_are_named_after_the_module_that_makes_them():
         return x * 2, [each.__module__ for each in made]
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_property_hides_the_dictionary_of_instances():
+    class Hidden:
+        def __init__(self):
+            self.count = 1
+
+        __dict__ = property(lambda self: {"count": 7})
+
+    class Module(types.ModuleType):
+        __dict__ = property(lambda self: "no dictionary")
+
+    kept = Hidden()
+
+    def fn(x):
+        kept.count += 1
+        made, module = Hidden(), Module("module")
+        made.other = module.other = 4
+        before = made.other, module.other, module.__dict__
+        del made.other
+        return x * kept.count, vars(kept), before, hasattr(made, "other")
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_super_takes_no_keywords():
+    class Base:
+        def inside(self):
+            return super(x=1)
+
+    def asked(function):
+        try:
+            function()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x):
+        return x * 2, asked(lambda: super(Base, x=1)), asked(Base().inside)
+
+    return fn, lambda i: (torch.ones(2),)

@@ -1,6 +1,8 @@
 """Keys of dictionaries and sets whose class hashes and compares in Python."""
 
 import dataclasses
+import enum
+import os
 
 import torch
 
@@ -236,3 +238,51 @@ def test_containers_of_objects_with_equality_are_compared():
         )
 
     return fn, lambda i: (torch.randn(3), i)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Label(str):
+    pass
+
+
+class Record:
+    pass
+
+
+@program
+def test_names_of_attributes_that_are_no_plain_text():
+    def fn(x):
+        record = Record()
+        record.__dict__[Colour.RED] = 1
+        record.__dict__[Label("label")] = 2
+        record.__dict__[Record] = 3
+        os.getpid()
+        return x + 1, [(type(key).__name__, value) for key, value in record.__dict__.items()], record.label
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_attribute_of_a_class_of_the_run_that_looks_like_a_key():
+    def fn(x):
+        class Same:
+            def __hash__(self):
+                return hash("attribute")
+
+            def __eq__(self, other):
+                if hasattr(Record, "attribute"):
+                    del Record.attribute
+                return False
+
+        class Record:
+            attribute = property(lambda self: 1)
+
+        record = Record()
+        record.__dict__[Same()] = 0
+        os.getpid()
+        return x + 1, record.attribute, hasattr(record, "attribute")
+
+    return fn, lambda i: (torch.ones(2),)

@@ -61,7 +61,7 @@ def why_not_super(frame: Frame) -> str | None:
 
 
 def _super(machine: Any, args: tuple, kwargs: dict) -> Any:
-    if args:
+    if args or kwargs:
         return MISSING
     frame = machine.frame
     why = why_not_super(frame)

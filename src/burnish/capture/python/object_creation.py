@@ -296,8 +296,8 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if args:
-        return m.plainly(super, *args)
+    if args or kwargs:
+        return m.plainly(super, *args, **kwargs)
     frame = m.frame
     why = why_not_super(frame)
     if why is not None:

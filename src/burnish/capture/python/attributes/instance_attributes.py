@@ -16,7 +16,7 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
-from ...interpreter.reads_past_overrides import dict_of
+from ...interpreter.reads_past_overrides import dict_of, hides_dict
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, lookup
 from .descriptor_binding import bind, class_value, reader_of
@@ -140,7 +140,7 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
                 return m.call(getter, (descriptor, obj, kind), {})
             if getter is not None:
                 return m.plainly(reader_of(m, kind), obj, name)
-    table = dict_of(obj)
+    table = table_of(m, obj, name)
     if table is not None:
         members = m.heap.members(obj)
         if members is None:
@@ -165,6 +165,14 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(reader_of(m, kind), obj, name)
+
+
+def table_of(m: Any, obj: Any, name: str) -> Any:
+    """``dict_of``. If a class hides the dictionary of its objects, only plain Python finds what is there."""
+    table = dict_of(obj)
+    if table is None and hides_dict(type(obj)):
+        m.stop(breaks.OPAQUE_CALL, f".{name} of a {type(obj).__qualname__}, which has another __dict__")
+    return table
 
 
 def load_from_tables(m: Any, obj: Any, name: str) -> Any:
