@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.capture.interpreter import frames
 
 
 @pytest.fixture(autouse=True)
@@ -256,3 +257,7 @@ def test_element_that_runs_code_when_it_goes_does_so_at_once(base):
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert compiled(torch.ones(2))[1] == "dictionary changed size during iteration"
+
+
+def test_the_collector_shows_no_marks_of_the_interpreter():
+    assert not [each for each in gc.get_objects() if each is frames.UNBOUND or each is frames.MISSING]
