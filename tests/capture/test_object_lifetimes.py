@@ -1,6 +1,7 @@
 """Compiled code does not keep its inputs alive: they are freed as in eager, without garbage collection."""
 
 import gc
+import os
 import weakref
 
 import pytest
@@ -261,3 +262,18 @@ def test_element_that_runs_code_when_it_goes_does_so_at_once(base):
 
 def test_the_collector_shows_no_marks_of_the_interpreter():
     assert not [each for each in gc.get_objects() if each is frames.UNBOUND or each is frames.MISSING]
+
+
+@pytest.mark.falls_back("refused")
+def test_a_view_of_a_buffer_lives_as_long_as_its_variable():
+    def fn():
+        data = bytearray(4)
+        shown = memoryview(data)  # noqa: F841  # the buffer keeps its size as long as this variable is there
+        os.getpid()
+        try:
+            data.append(1)
+        except BufferError as error:
+            return str(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]

@@ -53,7 +53,7 @@ def has_finalizer(value: Any) -> bool:
 
 
 def _rule(kind: type) -> int:
-    if kind is Generator or runs_code_at_the_end(kind):
+    if kind is Generator or kind in RELEASES or runs_code_at_the_end(kind):
         return ALWAYS
     if (
         kind.__weakrefoffset__ == 0
@@ -66,6 +66,8 @@ def _rule(kind: type) -> int:
     return IF_REFERENCED
 
 
+RELEASES = (memoryview, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+"""Classes of C code: the buffer may change its size again, or the ``finally`` of the function runs."""
 IN_MEMORY = (io.StringIO, io.BytesIO)
 """Files whose ``__del__`` closes nothing."""
 
