@@ -69,6 +69,8 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if issubclass(cls, enum.Enum):
             return enum_member(m, cls, args, kwargs)
         return m.call(meta_call, (cls, *args), kwargs)
+    if owner is not type and not is_trusted_type(owner):
+        m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is no plain function")
     return construct_by_type(m, cls, args, kwargs)
 
 

@@ -16,7 +16,7 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
-from ...interpreter.reads_past_overrides import dict_of, hides_dict
+from ...interpreter.reads_past_overrides import dict_of
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, lookup
 from .descriptor_binding import bind, class_value, reader_of
@@ -168,10 +168,11 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
 
 
 def table_of(m: Any, obj: Any, name: str) -> Any:
-    """``dict_of``. If a class hides the dictionary of its objects, only plain Python finds what is there."""
+    """``dict_of``. If a class hides the dictionary of its objects, as that of type variables does, only plain Python
+    finds what is there."""
     table = dict_of(obj)
-    if table is None and hides_dict(type(obj)):
-        m.stop(breaks.OPAQUE_CALL, f".{name} of a {type(obj).__qualname__}, which has another __dict__")
+    if table is None and type(obj).__dictoffset__:
+        m.stop(breaks.OPAQUE_CALL, f".{name} of a {type(obj).__qualname__}, which hides its dictionary")
     return table
 
 
