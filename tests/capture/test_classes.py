@@ -1428,3 +1428,25 @@ def test_annotations_are_not_inherited():
         return x * Outside.scale, Inner.__annotations__, Further.__annotations__, Outside.__annotations__
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_only_objects_of_the_class_are_initialized():
+    class Shape(abc.ABC):
+        def __new__(cls, other):
+            return Square() if other else super().__new__(cls)
+
+        def __init__(self, other):
+            seen.append("shape")
+
+    class Square:
+        def __init__(self, *given):
+            seen.append("square")
+
+    Shape.register(Square)
+    seen = []
+
+    def fn(x, other):
+        return x + 1, isinstance(Shape(other), Square), list(seen)
+
+    return fn, lambda i: (torch.ones(2), i % 2 == 0), seen
