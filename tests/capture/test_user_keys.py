@@ -3,8 +3,12 @@
 import dataclasses
 import enum
 import os
+from unittest import mock
 
+import pytest
 import torch
+
+import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -286,3 +290,59 @@ def test_attribute_of_a_class_of_the_run_that_looks_like_a_key():
         return x + 1, record.attribute, hasattr(record, "attribute")
 
     return fn, lambda i: (torch.ones(2),)
+
+
+def test_objects_are_not_asked_for_their_class():
+    class Shy:
+        def __init__(self):
+            self.asked = 0
+
+        @property
+        def __class__(self):
+            self.asked += 1
+            return list
+
+        def __index__(self):
+            return 1
+
+        def __iter__(self):
+            return iter((3, 4))
+
+        def __add__(self, other):
+            return "sum"
+
+        __radd__ = __mul__ = __rmul__ = __add__
+
+    def fn(x, shy):
+        first, second = shy
+        taken = (
+            [10, 20][shy],
+            {shy: 5}[shy],
+            shy in [1, 2],
+            list(shy),
+            tuple(shy),
+            {*shy},
+            max(shy),
+            shy + 1,
+            [1] + [shy],
+        )
+        print(shy is None, "%s" % [len(taken)], id(shy) == id(shy))
+        return x + 1, first, second, bool(shy), [*map(int, [shy, shy])], (lambda *given: given)(*shy)
+
+    expected, found = Shy(), Shy()
+    want = [fn(1, expected) for _ in range(3)]
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled(1, found) for _ in range(3)] == want
+    assert found.asked == expected.asked
+
+
+@pytest.mark.falls_back("limit")
+def test_a_mock_notes_no_calls_but_the_program_s():
+    def fn():
+        made = mock.MagicMock()
+        made.__len__.return_value = 4
+        made.part.method.side_effect = [1, 2]
+        return len(made), made.part.method(), made.part.method(3), [str(call) for call in made.mock_calls]
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]

@@ -20,7 +20,7 @@ from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
-from ..interpreter.instruction_loop import Machine, is_hashable
+from ..interpreter.instruction_loop import Machine, may_have_stand_in
 
 
 class SlotPlace:
@@ -117,7 +117,7 @@ class BreakTransition:
         if self.perform is call:
             if looks_at_frames(operand) or makes_class_of_caller(operand, (None,) * (len(self.operands) - 1)):
                 return False
-            return not is_hashable(operand) or operand not in FRAME_CALLS
+            return not may_have_stand_in(operand) or operand not in FRAME_CALLS
         if self.perform not in (ask_truth, advance):
             return all(type(slots[at]) in NUMBERS for at in self.operands)
         return self.perform is not advance or type(operand) is not Generator
