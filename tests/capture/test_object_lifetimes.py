@@ -277,3 +277,21 @@ def test_a_view_of_a_buffer_lives_as_long_as_its_variable():
 
     compiled = burnish.compile(fn, backend="eager")
     assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]
+
+
+@pytest.mark.parametrize("refer", [weakref.proxy, weakref.ref], ids=lambda refer: refer.__name__)
+def test_an_object_lives_as_long_as_its_variable(refer):
+    class Held:
+        value = 3
+
+    def referring(held):
+        return refer(held)
+
+    def fn():
+        first, second = Held(), Held()
+        shown, other = refer(first), referring(second)
+        os.getpid()
+        return [made.value if refer is weakref.proxy else made().value for made in (shown, other)]
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]

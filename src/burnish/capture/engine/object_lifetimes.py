@@ -42,6 +42,11 @@ def has_observable_finalization(value: Any) -> bool:
     return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
 
 
+def may_be_referenced_weakly(value: Any) -> bool:
+    """Whether the finalization of an object of the program's class becomes observable with a weak reference."""
+    return rule_of(type(value)) == IF_REFERENCED and bool(type(value).__flags__ & (1 << 9))
+
+
 def rule_of(kind: type) -> int:
     rule = _kinds.get(kind)
     return store_class_fact(_kinds, kind, _rule(kind)) if rule is None else rule
