@@ -49,6 +49,8 @@ MODULES = """
     test_exception_group test_exception_variations test_exceptions test_funcattrs test_functools test_generators
     test_genexps test_keywordonlyarg test_listcomps test_named_expressions test_patma test_property test_raise
     test_scope test_setcomps test_super test_types test_unpack test_unpack_ex test_with test_yield_from
+    test_coroutines test_dataclasses test_datetime test_decimal test_frame test_inspect test_queue test_sys
+    test_sys_settrace test_traceback test_typing test_weakref test_weakset test_zlib
 """.split()
 SHOWN = 240
 

@@ -579,3 +579,17 @@ def test_locals_are_one_dictionary():
         return first is locals(), sorted(first), y
 
     assert burnish.compile(fn, backend="eager")(1) == fn(1)
+
+
+@program
+def test_sum_refuses_bytes():
+    def asked(start):
+        try:
+            return sum([b"a", bytearray(b"b")], start)
+        except TypeError as error:
+            return str(error)
+
+    def fn(x):
+        return x + 1, asked(b""), asked(bytearray())
+
+    return fn, lambda i: (torch.ones(2),)

@@ -1,8 +1,11 @@
 """Classes made inside and outside the function: inheritance, super(), attributes, metaclasses, attribute hooks."""
 
 import abc
+import dataclasses
+import os
 import sys
 import threading
+import types
 import typing
 
 import torch
@@ -1426,5 +1429,43 @@ def test_annotations_are_not_inherited():
             shift: int = 1
 
         return x * Outside.scale, Inner.__annotations__, Further.__annotations__, Outside.__annotations__
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_only_objects_of_the_class_are_initialized():
+    class Shape(abc.ABC):
+        def __new__(cls, other):
+            return Square() if other else super().__new__(cls)
+
+        def __init__(self, other):
+            seen.append("shape")
+
+    class Square:
+        def __init__(self, *given):
+            seen.append("square")
+
+    Shape.register(Square)
+    seen = []
+
+    def fn(x, other):
+        return x + 1, isinstance(Shape(other), Square), list(seen)
+
+    return fn, lambda i: (torch.ones(2), i % 2 == 0), seen
+
+
+@program
+def test_each_call_makes_another_class():
+    def fn(x):
+        made = types.new_class("Made", (Base,), {})
+        os.getpid()
+        is_first = not hasattr(made, "mark")
+        made.mark = 1
+        frozen = dataclasses.make_dataclass("Frozen", ["value"], frozen=True)
+        return x + 1, is_first, made.__module__, repr(frozen(3))
+
+    class Base:
+        pass
 
     return fn, lambda i: (torch.ones(2),)

@@ -1,8 +1,14 @@
 """Loops, conditions and arithmetic: on shapes, on flags, and on tensor data in the middle of everything."""
 
+import array
+import collections
 import math
+import os
 
+import pytest
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
@@ -429,3 +435,18 @@ def test_beam_like_loop_keeps_lists_of_candidates():
         (torch.tensor(rows), 2)
         for rows in ([[0.5, 0.25], [1.0, 0.0]], [[0.0, 4.0], [1.0, 2.0]], [[0.75, 0.25], [2.0, 0.0]])
     ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [bytearray, lambda n: array.array("i", range(n)), lambda n: dict.fromkeys(range(n)).keys(), collections.deque],
+    ids=["bytearray", "array", "view", "deque"],
+)
+def test_truth_of_a_container_made_before_a_break(make):
+    def fn(count):
+        held = make(count) if make is not collections.deque else make(range(count))
+        os.getpid()
+        return ("full" if held else "empty"), not held, bool(held)
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled(n) for n in (1, 2, 0, 1, 0)] == [fn(n) for n in (1, 2, 0, 1, 0)]

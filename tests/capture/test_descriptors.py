@@ -535,3 +535,106 @@ def test_classes_are_named_after_the_module_that_makes_them():
         return x * 2, [each.__module__ for each in made]
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_a_property_hides_the_dictionary_of_instances():
+    class Hidden:
+        def __init__(self):
+            self.count = 1
+
+        __dict__ = property(lambda self: {"count": 7})
+
+    class Module(types.ModuleType):
+        __dict__ = property(lambda self: "no dictionary")
+
+    kept = Hidden()
+
+    def fn(x):
+        kept.count += 1
+        made, module = Hidden(), Module("module")
+        made.other = module.other = 4
+        before = made.other, module.other, module.__dict__
+        del made.other
+        return x * kept.count, vars(kept), before, hasattr(made, "other")
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_super_takes_no_keywords():
+    class Base:
+        def inside(self):
+            return super(x=1)
+
+    def asked(function):
+        try:
+            function()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x):
+        return x * 2, asked(lambda: super(Base, x=1)), asked(Base().inside)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_calls_of_classes_by_other_callables_than_functions():
+    class Meta(type):
+        __call__ = types.MethodType(lambda self, value: (self, value), 1)
+
+    class OfClass(type):
+        @classmethod
+        def __call__(cls, value):
+            return cls.__name__, value
+
+    class Static(type):
+        @staticmethod
+        def __call__(value):
+            return value
+
+    made = [kind("Made", (), {}) for kind in (Meta, OfClass, Static)]
+
+    def fn(x):
+        return x * 2, [each(3) for each in made]
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_special_methods_by_descriptors_in_python():
+    class Sized:
+        __len__ = property(lambda self: lambda: self.length)
+        __call__ = functools.partialmethod(lambda self, one, two: (self.length, one, two), 1)
+
+        def __init__(self, length):
+            self.length = length
+
+    def fn(x, length):
+        made = Sized(length)
+        return x * 2, len(made), made(2)
+
+    return fn, lambda i: (torch.ones(2), i)
+
+
+@program
+def test_a_parameterized_callable_makes_objects():
+    class Called(typing.Callable):
+        def __call__(self):
+            return 3
+
+    def fn(x):
+        made = Called[[int], str]()
+        return x * 2, type(made).__name__, made(), made.__orig_class__ == Called[[int], str]
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_type_variables_are_named_after_the_module_that_makes_them():
+    def fn(x):
+        made = typing.TypeVar("T"), typing.ParamSpec("P"), typing.TypeVarTuple("Ts")
+        return x * 2, [each.__module__ for each in made]
+
+    return fn, lambda i: (torch.ones(2),)

@@ -44,3 +44,14 @@ def test_text_that_looks_at_its_frame_or_has_functions_is_a_break():
 
     texts = ["sorted(locals())", "[0 for _ in range(2)]", "(lambda a: a * 2)(3)", "y", "sorted(locals())"]
     return fn, [(torch.ones(2), text) for text in texts]
+
+
+@program
+def test_compile_refuses_an_argument_by_name_and_position():
+    def fn(x):
+        try:
+            compile("1", "text", "eval", filename="other")
+        except TypeError as error:
+            return x + 1, str(error)
+
+    return fn, lambda i: (torch.ones(2),)

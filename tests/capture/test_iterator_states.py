@@ -1,8 +1,10 @@
 """Builtin iterators over the user's code: after errors, after their end, copied, handed out, delegated to."""
 
+import collections
 import copy
 import itertools
 import operator
+import os
 import types
 from collections.abc import Iterator
 
@@ -290,3 +292,46 @@ def test_iterator_kept_in_an_object_goes_on_in_the_next_call():
         return x, step(holder.made, 1)
 
     return fn, [*CALLS, *CALLS]
+
+
+@program
+def test_iterator_over_a_list_filled_in_the_same_segment_keeps_its_position():
+    turns = iter([[[5], [7], [5]], [[5, 7], [5]], [[7], [5], [7]], [[5], [5, 7]]] * 2)
+
+    def fn(x):
+        batches, taken = iter(next(turns)), []
+        while len(taken) < 3:
+            ready = []
+            os.getpid()
+            ready.extend(next(batches))
+            for key in ready:
+                os.getpid()
+                taken.append(key)
+        return x + 1, taken
+
+    return fn, [*CALLS, *CALLS]
+
+
+def filled_after_a_break(holder, kind):
+    def fn(count):
+        ready = holder()
+        os.getpid()
+        ready.extend(range(count))
+        iterator = kind(ready)
+        first = next(iterator)
+        os.getpid()
+        return first, list(iterator)
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled(n) for n in (2, 4, 3, 2, 4)] == [fn(n) for n in (2, 4, 3, 2, 4)]
+
+
+@pytest.mark.parametrize("kind", [iter, reversed, enumerate], ids=lambda kind: kind.__name__)
+def test_iterator_over_an_outside_list_filled_before_it(kind):
+    filled_after_a_break(list, kind)
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("kind", [iter, reversed], ids=lambda kind: kind.__name__)
+def test_iterator_over_an_outside_deque_filled_before_it(kind):
+    filled_after_a_break(collections.deque, kind)

@@ -1,12 +1,14 @@
 """Compiled code does not keep its inputs alive: they are freed as in eager, without garbage collection."""
 
 import gc
+import os
 import weakref
 
 import pytest
 import torch
 
 import burnish
+from burnish.capture.interpreter import frames
 
 
 @pytest.fixture(autouse=True)
@@ -256,3 +258,40 @@ def test_element_that_runs_code_when_it_goes_does_so_at_once(base):
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert compiled(torch.ones(2))[1] == "dictionary changed size during iteration"
+
+
+def test_the_collector_shows_no_marks_of_the_interpreter():
+    assert not [each for each in gc.get_objects() if each is frames.UNBOUND or each is frames.MISSING]
+
+
+@pytest.mark.falls_back("refused")
+def test_a_view_of_a_buffer_lives_as_long_as_its_variable():
+    def fn():
+        data = bytearray(4)
+        shown = memoryview(data)  # noqa: F841  # the buffer keeps its size as long as this variable is there
+        os.getpid()
+        try:
+            data.append(1)
+        except BufferError as error:
+            return str(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]
+
+
+@pytest.mark.parametrize("refer", [weakref.proxy, weakref.ref], ids=lambda refer: refer.__name__)
+def test_an_object_lives_as_long_as_its_variable(refer):
+    class Held:
+        value = 3
+
+    def referring(held):
+        return refer(held)
+
+    def fn():
+        first, second = Held(), Held()
+        shown, other = refer(first), referring(second)
+        os.getpid()
+        return [made.value if refer is weakref.proxy else made().value for made in (shown, other)]
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]

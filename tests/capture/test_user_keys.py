@@ -1,8 +1,14 @@
 """Keys of dictionaries and sets whose class hashes and compares in Python."""
 
 import dataclasses
+import enum
+import os
+from unittest import mock
 
+import pytest
 import torch
+
+import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -236,3 +242,107 @@ def test_containers_of_objects_with_equality_are_compared():
         )
 
     return fn, lambda i: (torch.randn(3), i)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Label(str):
+    pass
+
+
+class Record:
+    pass
+
+
+@program
+def test_names_of_attributes_that_are_no_plain_text():
+    def fn(x):
+        record = Record()
+        record.__dict__[Colour.RED] = 1
+        record.__dict__[Label("label")] = 2
+        record.__dict__[Record] = 3
+        os.getpid()
+        return x + 1, [(type(key).__name__, value) for key, value in record.__dict__.items()], record.label
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_attribute_of_a_class_of_the_run_that_looks_like_a_key():
+    def fn(x):
+        class Same:
+            def __hash__(self):
+                return hash("attribute")
+
+            def __eq__(self, other):
+                if hasattr(Record, "attribute"):
+                    del Record.attribute
+                return False
+
+        class Record:
+            attribute = property(lambda self: 1)
+
+        record = Record()
+        record.__dict__[Same()] = 0
+        os.getpid()
+        return x + 1, record.attribute, hasattr(record, "attribute")
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+def test_objects_are_not_asked_for_their_class():
+    class Shy:
+        def __init__(self):
+            self.asked = 0
+
+        @property
+        def __class__(self):
+            self.asked += 1
+            return list
+
+        def __index__(self):
+            return 1
+
+        def __iter__(self):
+            return iter((3, 4))
+
+        def __add__(self, other):
+            return "sum"
+
+        __radd__ = __mul__ = __rmul__ = __add__
+
+    def fn(x, shy):
+        first, second = shy
+        taken = (
+            [10, 20][shy],
+            {shy: 5}[shy],
+            shy in [1, 2],
+            list(shy),
+            tuple(shy),
+            {*shy},
+            max(shy),
+            shy + 1,
+            [1] + [shy],
+        )
+        print(shy is None, "%s" % [len(taken)], id(shy) == id(shy))
+        return x + 1, first, second, bool(shy), [*map(int, [shy, shy])], (lambda *given: given)(*shy)
+
+    expected, found = Shy(), Shy()
+    want = [fn(1, expected) for _ in range(3)]
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled(1, found) for _ in range(3)] == want
+    assert found.asked == expected.asked
+
+
+@pytest.mark.falls_back("limit")
+def test_a_mock_notes_no_calls_but_the_program_s():
+    def fn():
+        made = mock.MagicMock()
+        made.__len__.return_value = 4
+        made.part.method.side_effect = [1, 2]
+        return len(made), made.part.method(), made.part.method(3), [str(call) for call in made.mock_calls]
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]

@@ -13,6 +13,7 @@ import torch
 from .. import breaks
 from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
+from .interpreted_or_native import find_on_type
 from .object_lifetimes import Origin, has_finalizer
 from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
 
@@ -94,9 +95,9 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
 
 def hashes_in_python(key: Any) -> bool:
     """Parameters have a hash in Python, too, but it is their address."""
-    found = type(key).__hash__
+    found = find_on_type(type(key), "__hash__")
     return isinstance(found, types.FunctionType) and not (
-        isinstance(key, torch.nn.Parameter) and found is torch.Tensor.__hash__
+        found is torch.Tensor.__hash__ and isinstance(key, torch.nn.Parameter)
     )
 
 

@@ -12,6 +12,7 @@ import inspect
 import os.path
 import sys
 import sysconfig
+import types
 import typing
 from types import FunctionType, ModuleType
 from typing import Any
@@ -61,6 +62,9 @@ STDLIB = frozenset(sys.stdlib_module_names)
 NO_LEAVES = frozenset(
     (
         typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+        types.new_class,  # each call makes another class, and asks the bases
+        types.prepare_class,
+        types.resolve_bases,
         *(
             getattr(os.path, name)
             for name in """

@@ -42,6 +42,11 @@ def has_observable_finalization(value: Any) -> bool:
     return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
 
 
+def may_be_referenced_weakly(value: Any) -> bool:
+    """Whether the finalization of an object of the program's class becomes observable with a weak reference."""
+    return rule_of(type(value)) == IF_REFERENCED and bool(type(value).__flags__ & (1 << 9))
+
+
 def rule_of(kind: type) -> int:
     rule = _kinds.get(kind)
     return store_class_fact(_kinds, kind, _rule(kind)) if rule is None else rule
@@ -53,7 +58,7 @@ def has_finalizer(value: Any) -> bool:
 
 
 def _rule(kind: type) -> int:
-    if kind is Generator or runs_code_at_the_end(kind):
+    if kind is Generator or kind in RELEASES or runs_code_at_the_end(kind):
         return ALWAYS
     if (
         kind.__weakrefoffset__ == 0
@@ -66,6 +71,8 @@ def _rule(kind: type) -> int:
     return IF_REFERENCED
 
 
+RELEASES = (memoryview, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+"""Classes of C code: the buffer may change its size again, or the ``finally`` of the function runs."""
 IN_MEMORY = (io.StringIO, io.BytesIO)
 """Files whose ``__del__`` closes nothing."""
 

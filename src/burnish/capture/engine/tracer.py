@@ -186,7 +186,7 @@ class Tracer(Machine):
             self.unbacked_sizes.replay,
         ):
             for value in vars(part).values():
-                if isinstance(value, (dict, list, set)) and value is not kept:
+                if issubclass(type(value), (dict, list, set)) and value is not kept:
                     value.clear()
         if self.symbolic_sizes is not None:
             self.symbolic_sizes.given.clear()
@@ -444,9 +444,9 @@ class Tracer(Machine):
     def to_tuple(self, value: Any, function: Any) -> Any:
         if not iteration.can_iterate(self, value):
             return super().to_tuple(value, function)
-        if not isinstance(value, (list, tuple)) or iteration.needs_interpreting(self, value):
+        if not issubclass(type(value), (list, tuple)) or iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
-        if isinstance(value, list):
+        if issubclass(type(value), list):
             self.heap.expose(value)
         return tuple(value)
 
@@ -456,7 +456,7 @@ class Tracer(Machine):
             return dict(value)
         if iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, dict, (value,), {})
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             self.heap.expose(value)
             return dict(value)
         self.stop(breaks.OPAQUE_CALL, f"** of a {type(value).__name__}")

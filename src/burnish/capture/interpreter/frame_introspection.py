@@ -61,7 +61,7 @@ def why_not_super(frame: Frame) -> str | None:
 
 
 def _super(machine: Any, args: tuple, kwargs: dict) -> Any:
-    if args:
+    if args or kwargs:
         return MISSING
     frame = machine.frame
     why = why_not_super(frame)
@@ -111,8 +111,14 @@ def _evaluate(function: Callable, mode: str) -> Callable:
 
 
 def _compile(machine: Any, args: tuple, kwargs: dict) -> Any:
-    given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit"), args, strict=False)) | kwargs
-    if len(args) > 5 or given.get("dont_inherit") or not isinstance(given.get("flags", 0), int):
+    by_place = dict(zip(("source", "filename", "mode", "flags", "dont_inherit"), args, strict=False))
+    given = by_place | kwargs
+    if (
+        len(args) > 5
+        or not by_place.keys().isdisjoint(kwargs)
+        or given.get("dont_inherit")
+        or not isinstance(given.get("flags", 0), int)
+    ):
         return MISSING
     flags = given.get("flags", 0) | inherited_flags(machine.frame)
     return compile(**given | {"flags": flags, "dont_inherit": True})

@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 
 class _Marker:
-    def __init__(self, name: str):
-        self.name = name
+    """Without fields, an object that the garbage collector does not know: no program gets it from ``gc``."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"<{self.name}>"
+        return f"<{self.__reduce__().lower()}>"
 
-    def __reduce__(self):
-        return self.name.upper()
+    def __reduce__(self) -> str:
+        return next(name for name, value in globals().items() if value is self)
 
 
-NULL = _Marker("null")  # CPython's NULL on the value stack, below a callable that takes no self
-UNBOUND = _Marker("unbound")  # a local that has no value
-PUSHED = _Marker("pushed")  # the result of an operation that pushed a frame: its value will come later
-EXHAUSTED = _Marker("exhausted")  # the result of advancing an iterator that has no more elements
-MISSING = _Marker("missing")  # the result of a lookup that found nothing
-RAISES = _Marker("raises")  # the result of a call that raises an error
+NULL = _Marker()  # CPython's NULL on the value stack, below a callable that takes no self
+UNBOUND = _Marker()  # a local that has no value
+PUSHED = _Marker()  # the result of an operation that pushed a frame: its value will come later
+EXHAUSTED = _Marker()  # the result of advancing an iterator that has no more elements
+MISSING = _Marker()  # the result of a lookup that found nothing
+RAISES = _Marker()  # the result of a call that raises an error
 
 # The completion of a frame: how its return changes the caller.
 PUSH = 0  # the result goes on the caller's stack

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from ..engine.object_lifetimes import has_observable_finalization
+from ..engine.object_lifetimes import has_observable_finalization, may_be_referenced_weakly
 from .bytecode_decoder import dead_locals
 from .decoded_code import Code
 from .frames import NULL, UNBOUND, Frame, Generator
@@ -153,21 +153,28 @@ def take_apart(top: Frame) -> tuple[SlotLayout, list]:
         chain.append(frame)
         frame = frame.caller
     chain.reverse()
-    layouts, slots = [], []
+    shared: list[tuple[list, int, Any]] = []
     for frame in chain:
         # A caller waits inside its instruction; values needed on any way out of that instruction are live.
-        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0))
-        layouts.append(FrameLayout(frame))
-        slots += values_of(frame)
-    return SlotLayout(layouts), slots
+        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0), shared)
+    if shared:
+        held = {id(value) for frame in chain for value in values_of(frame)}
+        for values, i, value in shared:
+            if id(value) in held:
+                values[i] = value
+    return SlotLayout([FrameLayout(frame) for frame in chain]), [value for frame in chain for value in values_of(frame)]
 
 
-def _forget_dead(frame: Frame, at: int) -> None:
+def _forget_dead(frame: Frame, at: int, shared: list[tuple[list, int, Any]]) -> None:
+    """``shared`` receives the locals that stay if the program holds the object elsewhere: it may be referenced weakly
+    next, by the instruction that it is an operand of, and then must live until the function returns."""
     values = frame.locals
     for i in dead_locals(frame.code, at):
         value = values[i]
         if value is not UNBOUND and not has_observable_finalization(value):
             values[i] = UNBOUND
+            if may_be_referenced_weakly(value):
+                shared.append((values, i, value))
 
 
 # ---- guards on generators

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import CellType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any, NoReturn
 
 from . import frames as fr
@@ -389,7 +389,7 @@ class Machine:
             and function.__func__ in FRAME_CALLS
         ):
             function, args = function.__func__, (function.__self__, *args)
-        stand_in = FRAME_CALLS.get(function) if is_hashable(function) else None
+        stand_in = FRAME_CALLS.get(function) if may_have_stand_in(function) else None
         if stand_in is not None:
             answer = stand_in(self, args, kwargs)
             if answer is not MISSING:
@@ -471,8 +471,6 @@ def _can_iterate(kind: type) -> bool:
     return hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
 
 
-def is_hashable(function: Any) -> bool:
-    return type(function).__hash__ in (object.__hash__, type.__hash__) or isinstance(function, (type, BUILTIN))
-
-
-BUILTIN = type(len)
+def may_have_stand_in(function: Any) -> bool:
+    """Whether ``FRAME_CALLS`` may be asked: the hash of another object, and that of its class, may be the program's."""
+    return type(function) in (FunctionType, BuiltinFunctionType, type)

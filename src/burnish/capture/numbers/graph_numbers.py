@@ -215,7 +215,7 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def is_graph_number(value: Any) -> bool:
-    return isinstance(value, live_scalars.Live) and value.expression.in_graph
+    return issubclass(type(value), live_scalars.Live) and value.expression.in_graph
 
 
 def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
@@ -248,7 +248,7 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
             return live_scalars.make(text, GraphText(operation, parts), m)
     if operation is divmod:
         return apply(m, operator.floordiv, operands), apply(m, operator.mod, operands)
-    if operation in QUESTIONS and not any(isinstance(value, str) for value in values):
+    if operation in QUESTIONS and not any(issubclass(type(value), str) for value in values):
         try:
             question = live_scalars.Expression(operation, tuple(before_the_graph(m, o) for o in operands))
         except NotBeforehand:
@@ -285,10 +285,10 @@ def refuse(m: Any) -> None:
 
 def settle_numbers(m: Any, value: Any, depth: int = 0) -> None:
     """Torch is about to take numbers in a place where the graph cannot provide them."""
-    if isinstance(value, live_scalars.Live):
+    if issubclass(type(value), live_scalars.Live):
         if value.expression.in_graph:
             refuse(m)
-    elif isinstance(value, (tuple, list)) and depth < 4:
+    elif issubclass(type(value), (tuple, list)) and depth < 4:
         for part in value:
             settle_numbers(m, part, depth + 1)
 
@@ -305,7 +305,7 @@ QUESTIONS = frozenset((operator.lt, operator.le, operator.gt, operator.ge, opera
 
 def before_the_graph(m: Any, value: Any) -> Any:
     """A live scalar as an expression over sources, or a constant."""
-    if not isinstance(value, live_scalars.Live):
+    if not issubclass(type(value), live_scalars.Live):
         return value
     return of_handle(m, value.expression.handle) if value.expression.in_graph else value.expression
 
@@ -334,7 +334,7 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
             continue
         first = call.args[0] if call.args else None
         others = (*call.args[1:], *call.kwargs.values())
-        if any(tensor is a or isinstance(a, (list, tuple)) and any(tensor is part for part in a) for a in others):
+        if any(tensor is a or issubclass(type(a), (list, tuple)) and any(tensor is part for part in a) for a in others):
             raise NotBeforehand
         is_one_of = isinstance(first, (list, tuple)) and any(tensor is part for part in first)
         if call.target == "add_" and first is tensor or call.target is torch._foreach_add_ and is_one_of:

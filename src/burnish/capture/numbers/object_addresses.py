@@ -49,7 +49,7 @@ def of(m: Any, value: Any) -> Any:
     origin = m.heap.origin_of(value)
     if origin is not None and origin.source.is_pinned or m.heap.has_fixed_meaning(value) or value is None:
         return id(value)
-    is_value = m.heap.is_compared_by_value(type(value)) or isinstance(value, (bool, live_scalars.Live))
+    is_value = m.heap.is_compared_by_value(type(value)) or issubclass(type(value), (bool, live_scalars.Live))
     if origin is None and is_value:
         return None
     return live_scalars.make(id(value), Address(value, None if origin is None else origin.source), m)
@@ -139,7 +139,7 @@ def holds_addresses(origin: Any) -> bool:
 
 
 def is_large(value: Any) -> bool:
-    return isinstance(value, int) and value >= SMALLEST
+    return issubclass(type(value), int) and value >= SMALLEST
 
 
 SMALLEST = 1 << 20

@@ -35,7 +35,7 @@ from torch.autograd.profiler import record_function
 
 from ...frontend import marks
 from .. import breaks
-from ..engine.interpreted_or_native import is_trusted
+from ..engine.interpreted_or_native import find_on_type, is_trusted
 from ..guards import value_bases
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import emulated_frames
@@ -134,9 +134,13 @@ LIVE_MATH = frozenset(
 
 def _math(function: Callable) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        if not kwargs and any(isinstance(a, Live) for a in args) and all(isinstance(a, (int, float)) for a in args):
+        if (
+            not kwargs
+            and any(issubclass(type(a), Live) for a in args)
+            and all(issubclass(type(a), (int, float)) for a in args)
+        ):
             return live_scalars.apply(function, *args) if live_scalars.has_result(function, *args) else MISSING
-        if args and isinstance(args[0], torch.Tensor):
+        if args and issubclass(type(args[0]), torch.Tensor):
             return m.perform(function, *args, **kwargs)
         if args and type(args[0]) in value_kinds.NUMPY and not kwargs:
             return numpy_dispatch.apply(m, function, *args)
@@ -149,7 +153,7 @@ def _math(function: Callable) -> Callable:
 
 
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
-    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
+    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not issubclass(type(args[0]), Live) else None
     if m.frame.globals is copy.__dict__ and len(args) == 1:
         # The keys of copy's memo, which is discarded at the end. Only the identity of objects matters.
         if origin is not None:
@@ -165,18 +169,18 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
         return m.call(operator_polyfills.hash_of, (method,), {})
-    if isinstance(args[0], Live) or _hashes_by_value(m, args[0]):
+    if issubclass(type(args[0]), Live) or _hashes_by_value(m, args[0]):
         prepare_native_reads.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)
-    if type(args[0]).__hash__ is None and method is MISSING:
+    if method is MISSING and find_on_type(type(args[0]), "__hash__") is None:
         return m.plainly(hash, *args)  # which refuses
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 
 def _hashes_by_value(m: Any, value: Any) -> bool:
-    if isinstance(value, (tuple, frozenset)):
+    if issubclass(type(value), (tuple, frozenset)):
         return all(_hashes_by_value(m, part) for part in elements_of(value))
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return True  # it is settled
     if value_bases.base_of_value(type(value)) is not None:
         return _hashes_by_value(m, value_bases.value_of(value))
@@ -220,7 +224,11 @@ def _collect_garbage(function: Callable, m: Any, args: tuple, kwargs: dict) -> A
 
 
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    if kwargs or len(args) != (1 if function in (heapq.heapify, heapq.heappop) else 2) or not isinstance(args[0], list):
+    if (
+        kwargs
+        or len(args) != (1 if function in (heapq.heapify, heapq.heappop) else 2)
+        or not issubclass(type(args[0]), list)
+    ):
         return m.plainly(function, *args, **kwargs)  # which refuses
     if type(args[0]) is not list:
         return MISSING

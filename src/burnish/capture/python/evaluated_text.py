@@ -67,7 +67,7 @@ def names_in(text: str) -> tuple[str, ...] | None:
         code = compile(text.lstrip(" \t"), "<string>", "eval")
     except (SyntaxError, ValueError):
         return None
-    if any(isinstance(part, CodeType) for part in code.co_consts) or not LOOK_AT_FRAMES.isdisjoint(code.co_names):
+    if any(issubclass(type(part), CodeType) for part in code.co_consts) or not LOOK_AT_FRAMES.isdisjoint(code.co_names):
         return None
     return code.co_names
 
@@ -76,7 +76,7 @@ def names_in(text: str) -> tuple[str, ...] | None:
 def code_of(text: str, parameters: tuple[str, ...]) -> CodeType:
     source = f"lambda {', '.join(parameters)}: (\n{text.strip()}\n)"
     made = compile(source, "<string>", "eval")
-    return next(part for part in made.co_consts if isinstance(part, CodeType))
+    return next(part for part in made.co_consts if issubclass(type(part), CodeType))
 
 
 def execute(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -42,8 +42,8 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     m.plainly(
         cls,
-        *[a.plain() if isinstance(a, Live) else a for a in args],
-        **{name: a.plain() if isinstance(a, Live) else a for name, a in kwargs.items()},
+        *[a.plain() if issubclass(type(a), Live) else a for a in args],
+        **{name: a.plain() if issubclass(type(a), Live) else a for name, a in kwargs.items()},
     )
 
 
@@ -64,7 +64,7 @@ def _is_safe(m: Any, iterables: tuple) -> bool:
     for items in iterables:
         iteration.refuse_outside(m, items)
         if not (
-            isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, torch.Tensor))
+            issubclass(type(items), (*value_kinds.BUILTIN_CONTAINERS, torch.Tensor))
             or value_kinds.is_known_native(type(items))
             or type(items) in iteration.ITERATORS
         ):
@@ -112,7 +112,7 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if any(iteration.needs_interpreting(m, a) for a in args):
         if cls.__name__ == "count":
             return m.stop(breaks.OPAQUE_CALL, f"itertools.{cls.__name__} of a user object")
-        lists = tuple(a if isinstance(a, (int, list, tuple)) else None for a in args)
+        lists = tuple(a if issubclass(type(a), (int, list, tuple)) else None for a in args)
         if None in lists:
             return m.call(itertools_polyfills.itertool_of_lists, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):

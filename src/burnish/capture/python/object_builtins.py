@@ -12,7 +12,7 @@ from ..guards import value_bases
 from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
-from ..interpreter.reads_past_overrides import dict_of
+from ..interpreter.reads_past_overrides import dict_of, hides_dict
 from ..numbers.live_scalars import Expression, Live, settled
 from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
@@ -22,9 +22,9 @@ from .sequence_builtins import wants_python
 
 
 def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) == 2 and isinstance(args[1], str):
+    if len(args) == 2 and issubclass(type(args[1]), str):
         return attribute_reads.load(m, args[0], settled(args[1]))
-    if len(args) == 3 and isinstance(args[1], str):
+    if len(args) == 3 and issubclass(type(args[1]), str):
         try:
             value = attribute_reads.load(m, args[0], settled(args[1]))
         except Raised as raised:
@@ -40,7 +40,7 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2 or not issubclass(type(args[1]), str):
         return m.plainly(hasattr, *args, **kwargs)
     try:
         value = attribute_reads.load(m, args[0], settled(args[1]))
@@ -55,7 +55,7 @@ def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    if not isinstance(args[1], str):
+    if not issubclass(type(args[1]), str):
         return m.plainly(setattr, *args)
     return without_result(m, attribute_writes.store(m, args[0], settled(args[1]), args[2]))
 
@@ -69,7 +69,7 @@ def without_result(m: Any, answer: Any) -> Any:
 
 
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
-    if not isinstance(args[1], str):
+    if not issubclass(type(args[1]), str):
         return m.plainly(delattr, *args)
     return without_result(m, attribute_writes.delete(m, args[0], settled(args[1])))
 
@@ -81,7 +81,7 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     for kind in _flatten(kinds):
         check, owner = lookup(m, type(kind), "__instancecheck__")
         if isinstance(check, FunctionType) and not is_trusted_type(owner):
-            if isinstance(kinds, tuple):
+            if issubclass(type(kinds), tuple):
                 return m.call(object_polyfills.instance_check, (obj, kinds), {})
             return m.call(object_polyfills.truth_of, (check, kind, obj), {})
     if says_its_class(m, type(obj)):
@@ -104,7 +104,7 @@ def says_its_class(m: Any, kind: type) -> bool:
 
 
 def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) == 2 and isinstance(args[0], type):
+    if len(args) == 2 and issubclass(type(args[0]), type):
         guard_order(m, args[0])
         for kind in _flatten(args[1]):
             guard_registered(m, args[0], kind)
@@ -115,7 +115,7 @@ def guard_registered(m: Any, cls: type, kind: Any) -> None:
     """Guard ``issubclass`` for an abstract class: a class may be registered, or get the methods, at any time."""
     key = (cls, "is registered", kind)
     if (
-        isinstance(kind, abc.ABCMeta)
+        issubclass(type(kind), abc.ABCMeta)
         and (is_user_type(cls) or is_user_type(kind))
         and key not in m.lookups
         and not is_asked_for_attributes(kind)
@@ -126,7 +126,7 @@ def guard_registered(m: Any, cls: type, kind: Any) -> None:
 
 def is_asked_for_attributes(kind: Any) -> bool:
     """Whether ``isinstance`` with this class looks for attributes: a ``typing.runtime_checkable`` protocol."""
-    return isinstance(kind, abc.ABCMeta) and bool(find_on_type(kind, "_is_runtime_protocol"))
+    return issubclass(type(kind), abc.ABCMeta) and bool(find_on_type(kind, "_is_runtime_protocol"))
 
 
 def guard_attributes(m: Any, obj: Any, kind: type) -> None:
@@ -136,7 +136,7 @@ def guard_attributes(m: Any, obj: Any, kind: type) -> None:
 
 
 def _flatten(kinds: Any) -> list:
-    if isinstance(kinds, tuple):
+    if issubclass(type(kinds), tuple):
         return [k for part in kinds for k in _flatten(part)]
     return [kinds]
 
@@ -166,7 +166,7 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
             return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
         if owner in value_bases.BASES:
-            args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+            args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
         m.heap.expose(args)
         return m.made(m.plainly(owner.__new__, *args, **kwargs))
     return MISSING
@@ -198,9 +198,8 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        return (
-            attribute_reads.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
-        )
+        has_dict = dict_of(args[0]) is not None or hides_dict(type(args[0]))
+        return attribute_reads.load(m, args[0], "__dict__") if has_dict else m.plainly(vars, args[0])
     return namespace_of(m.frame)
 
 

@@ -69,6 +69,8 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if issubclass(cls, enum.Enum):
             return enum_member(m, cls, args, kwargs)
         return m.call(meta_call, (cls, *args), kwargs)
+    if owner is not type and not is_trusted_type(owner):
+        m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is no plain function")
     return construct_by_type(m, cls, args, kwargs)
 
 
@@ -195,7 +197,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs and cls is not dict:
         return _container(m, m.plainly(cls, *args, **kwargs))
     items = args[0]
-    copies_set = cls in (set, frozenset) and isinstance(items, (set, frozenset))  # without asking its iterator
+    copies_set = cls in (set, frozenset) and issubclass(type(items), (set, frozenset))  # without asking its iterator
     if issubclass(type(items), Generator) or iteration.needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     iteration.refuse_outside(m, items, f"{cls.__name__}()")
@@ -204,19 +206,19 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.heap.expose_items(value)
         else:
             m.heap.expose(value)
-    if isinstance(items, Live):
+    if issubclass(type(items), Live):
         args = (items.settle(),)
-    if cls in (dict, set, frozenset) and isinstance(items, (list, tuple)):
+    if cls in (dict, set, frozenset) and issubclass(type(items), (list, tuple)):
         if cls is dict and not all([type(part) in (list, tuple) and len(part) == 2 for part in items]):
             return m.call(container_polyfills.to_dict, args, kwargs)
         for part in items:
             prepare_native_reads.check_key(m, part[0] if cls is dict else part)
     if (
-        not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
+        not issubclass(type(items), (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
         and not value_kinds.is_known_native(type(items))
         and type(items) not in iteration.ITERATORS
     ):
-        if isinstance(items, torch.Tensor):
+        if issubclass(type(items), torch.Tensor):
             return _container(m, m.perform(cls, items))
         m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of a {type(items).__qualname__}")
     m.check_readable(cls, items)
@@ -224,7 +226,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _container(m: Any, value: Any) -> Any:
-    return m.made(value) if isinstance(value, (list, dict, set)) else value
+    return m.made(value) if issubclass(type(value), (list, dict, set)) else value
 
 
 def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -242,7 +244,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(type(value), Live):
         if cls is bool:
             return truth_and_identity.truth_of_live(value)
-        if isinstance(value, str):
+        if issubclass(type(value), str):
             return m.plainly(cls, value.settle())
 
         return m.plainly(live_scalars.apply, cls, value)
@@ -296,8 +298,8 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    if args:
-        return m.plainly(super, *args)
+    if args or kwargs:
+        return m.plainly(super, *args, **kwargs)
     frame = m.frame
     why = why_not_super(frame)
     if why is not None:
@@ -316,7 +318,7 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if lookup(m, type(value), "__len__")[0] is MISSING:
             return m.plainly(cls, value)
         return m.call(iterator_polyfills.reversed_of, (value,), {})
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return m.perform(reversed, value)
     return native(m, cls, args, kwargs)
 
@@ -355,7 +357,7 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
     for value in args:
         if value_kinds.python_method(m, value, "__index__"):
             if cls is range and not kwargs:

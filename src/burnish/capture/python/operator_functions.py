@@ -43,7 +43,7 @@ def _length_hint(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _index(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) == 1 and isinstance(args[0], int) and not isinstance(args[0], Live):
+    if len(args) == 1 and issubclass(type(args[0]), int) and not issubclass(type(args[0]), Live):
         return m.plainly(int.__index__, args[0])  # a subclass is not asked
     if len(args) != 1 or kwargs or not subscripts.indexes_in_python(m, args[0]) or type(args[0]) is slice:
         return MISSING

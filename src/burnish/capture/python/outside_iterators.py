@@ -52,7 +52,7 @@ class Reading:
                 refuse(m, iterator)
             if len(self.rest) and (type(iterator) in OF_TABLES or type(self.rest) is list):
                 container = container_of(iterator)
-                if not isinstance(container, frozenset):
+                if not issubclass(type(container), frozenset):
                     self.container = m.heap.admit(container, self.source.child("container"))
             return
         _, self.parts, *state = iterator.__reduce__()

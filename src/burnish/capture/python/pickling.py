@@ -37,7 +37,7 @@ def is_plain(m: Any, value: Any, seen: set, depth: int = 0) -> bool:
     """Whether C code pickles a value by itself, in a way that only what is guarded decides: neither the order of a set,
     nor whether equal strings or tuples are one object. ``seen``: those so far."""
     kind = type(value)
-    if kind in UNSHARED or isinstance(value, Live):
+    if kind in UNSHARED or issubclass(type(value), Live):
         return True
     if depth > DEEPEST or kind is slice:
         return False
@@ -46,7 +46,7 @@ def is_plain(m: Any, value: Any, seen: set, depth: int = 0) -> bool:
     if kind in CONTAINERS:
         if kind in (set, frozenset) and len(value) > 1:
             return False
-        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        parts = [*value.keys(), *value.values()] if issubclass(type(value), dict) else value
         if not all(is_plain(m, part, seen, depth + 1) for part in parts):
             return False
         return kind not in (tuple, frozenset) or not value or is_first(settled(value, {}), seen)
@@ -71,20 +71,20 @@ def is_first(value: Any, seen: set) -> bool:
 
 
 def holds_live(value: Any) -> bool:
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         value = [*value.keys(), *value.values()]
-    return isinstance(value, Live) or type(value) in CONTAINERS and any(map(holds_live, value))
+    return issubclass(type(value), Live) or type(value) in CONTAINERS and any(map(holds_live, value))
 
 
 def settled(value: Any, made: dict[int, Any]) -> Any:
     """A copy of plain data with plain numbers for live ones, of the same shape. ``made``: the copies by identity."""
     kind = type(value)
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return value.settle()
     if kind not in CONTAINERS:
         return value
     if id(value) not in made:
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             copy = kind((settled(k, made), settled(v, made)) for k, v in value.items())
         elif kind is collections.deque:
             copy = kind((settled(part, made) for part in value), value.maxlen)
@@ -135,7 +135,7 @@ def loads(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1 or kwargs or not is_plain_pickle(args[0]):
         return m.stop(breaks.OPAQUE_CALL, "pickle.loads() of more than builtin data")
     value = m.plainly(pickle.loads, *args)
-    return m.made(value) if isinstance(value, value_kinds.CHANGEABLE) else value
+    return m.made(value) if issubclass(type(value), value_kinds.CHANGEABLE) else value
 
 
 HANDLERS: dict[Any, Any] = {pickle.dumps: dumps, pickle.loads: loads}

@@ -52,13 +52,13 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(len, value)
     m.check_readable(len, value)
     origin = m.heap.origin_of(value)
-    if origin is not None and not origin.complete and not isinstance(value, tuple):
-        if origin.is_written or not isinstance(value, (list, dict)):
+    if origin is not None and not origin.complete and not issubclass(type(value), tuple):
+        if origin.is_written or not issubclass(type(value), (list, dict)):
             m.heap.complete(origin)
         else:
             m.heap.guard("length", origin.source, len(value))
         return len(value)
-    if isinstance(value, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
+    if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
     return m.stop(breaks.OPAQUE_CALL, f"len() of a {type(value).__qualname__}")
 
@@ -100,6 +100,9 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
+    start = args[1] if len(args) > 1 else kwargs.get("start")
+    if type(start) in (bytes, bytearray):
+        return m.plainly(sum, (), start)  # which refuses
     return (
         m.call(reduction_polyfills.sum_, args, kwargs)
         if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_in_graph(args[0])
@@ -111,7 +114,7 @@ def _is_added_in_graph(items: Any) -> bool:
     """Whether a container holds graph numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
     correction."""
     return holds_graph_numbers(items) and (
-        sys.version_info < (3, 12) or all(isinstance(value, int) for value in elements_of(items))
+        sys.version_info < (3, 12) or all(issubclass(type(value), int) for value in elements_of(items))
     )
 
 
@@ -120,7 +123,7 @@ def holds_graph_numbers(items: Any) -> bool:
     return (
         type(items) in (list, tuple)
         and any(map(graph_numbers.is_graph_number, items))
-        and all(isinstance(value, (int, float)) for value in items)
+        and all(issubclass(type(value), (int, float)) for value in items)
     )
 
 
@@ -135,7 +138,7 @@ def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
 
 def _is_not_seen_into(items: Any) -> bool:
     """Whether it is an iterator or a view: its elements are not known, and may have rules of their own."""
-    return not isinstance(items, (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
+    return not issubclass(type(items), (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range, torch.Tensor, Live))
 
 
 def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -148,8 +151,8 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
         if (
             len(args) > 1
             and not kwargs
-            and all(isinstance(a, (int, float)) for a in args)
-            and any(isinstance(a, Live) for a in args)
+            and all(issubclass(type(a), (int, float)) for a in args)
+            and any(issubclass(type(a), Live) for a in args)
         ):
             return live_scalars.apply(builtin, *args)
         if (
@@ -181,7 +184,7 @@ def wants_python(m: Any, args: tuple) -> bool:
 
 def holds_objects(value: Any) -> bool:
     """Whether a container holds tensors (with data that may be needed) or objects whose operators may be in Python."""
-    return isinstance(value, value_kinds.BUILTIN_CONTAINERS) and any(map(is_object, elements_of(value)))
+    return issubclass(type(value), value_kinds.BUILTIN_CONTAINERS) and any(map(is_object, elements_of(value)))
 
 
 def is_object(value: Any) -> bool:

@@ -67,6 +67,7 @@ def close(
     rebuilder.is_result = False
     Effects(rebuilder).write()
     has_effects = len(rebuilder.lines) > built
+    rebuilder.lines += rebuilder.after_effects
     if tracer.chosen:
         seen = min_max_of_tensors.why_not_hidden(tracer, rebuilder.keep)
         if seen is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import gc
-import itertools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ import torch
 from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import table_of
 from ..guards.value_bases import base_of_value, value_of
-from ..python.operators import user_keys
-from .rebuild_instances import build_attributes
+from .rebuild_instances import build_attributes, build_key
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable
 
@@ -37,16 +35,6 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
         return name
     parts = [build_key(to, v) for v in value]
     return to.name_once(value, f"{to.constant(kind)}([{', '.join(parts)}])")
-
-
-def build_key(to: Rebuilder, key: Any) -> str:
-    """A key of a new dictionary or set, which calls its hash. In Python, that may have effects unless the trace has
-    interpreted it."""
-    m = to.tracer
-    known = user_keys.hashes_in_python(m, type(key)) and itertools.chain.from_iterable(m.user_keys.values())
-    if known and not any(key is other for other in known):
-        raise Unrebuildable(key, f"a {type(key).__qualname__} as key, whose __hash__ would run once more")
-    return to.build(key)
 
 
 def build_dictionary(to: Rebuilder, value: dict) -> str:
@@ -134,10 +122,14 @@ def build_iterator(to: Rebuilder, value: Any) -> str:
             maker, args, *state = value.__reduce__()
         except TypeError as error:
             raise Unrebuildable(value) from error
+    outside = to.heap.origin_of(args[0]) if args else None
+    if outside is not None and isinstance(outside.obj, collections.deque) and to.heap.changed(outside):
+        raise Unrebuildable(value)  # it ends at any change after it is made
     parts = [to.build(a) for a in args]
     name = to.name(value, f"{to.constant(maker)}({', '.join(parts)})")
-    if state and state[0] is not None:
-        to.lines.append(f"{to.constant(set_state)}({name}, {to.build(state[0])})")
+    if state and state[0] is not None:  # a position in a list is cut to the list's length, so the list comes first
+        lines = to.lines if outside is None else to.after_effects
+        lines.append(f"{to.constant(set_state)}({name}, {to.build(state[0])})")
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import torch
 
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import tracebacks
-from ..interpreter.reads_past_overrides import dict_of
+from ..interpreter.reads_past_overrides import dict_of, hides_dict
+from ..python.operators import user_keys
 from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
@@ -67,6 +69,16 @@ FIELDS: dict[type[BaseException], str] = {
 """What exceptions hold besides ``args``, as ``__init__`` has set it."""
 
 
+def build_key(to: Rebuilder, key: Any) -> str:
+    """A key of a new dictionary or set, which calls its hash. In Python, that may have effects unless the trace has
+    interpreted it."""
+    m = to.tracer
+    known = user_keys.hashes_in_python(m, type(key)) and itertools.chain.from_iterable(m.user_keys.values())
+    if known and not any(key is other for other in known):
+        raise Unrebuildable(key, f"a {type(key).__qualname__} as key, whose __hash__ would run once more")
+    return to.build(key)
+
+
 def build_instance(to: Rebuilder, value: Any) -> str:
     kind = type(value)
     made = to.constant(kind)
@@ -91,13 +103,13 @@ def build_instance(to: Rebuilder, value: Any) -> str:
             if not isinstance(value, collections.OrderedDict)
             else collections.OrderedDict.items(value)
         ):
-            key, part = to.build(k), to.build(v)
+            key, part = build_key(to, k), to.build(v)
             to.lines.append(f"{store}({name}, {key}, {part})")
     elif issubclass(type(value), list):
         parts = [to.build(v) for v in list.__iter__(value)]
         to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
     elif issubclass(type(value), (set, collections.deque)):
-        parts = [to.build(v) for v in elements_of(value)]
+        parts = [build_key(to, v) if issubclass(type(value), set) else to.build(v) for v in elements_of(value)]
         extend = set.update if isinstance(value, set) else collections.deque.extend
         to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
     return name
@@ -107,9 +119,10 @@ PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor._
 
 
 def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
-    table = f"{name}.__dict__" if type(value).__getattribute__ in PLAIN else f"{to.constant(dict_of)}({name})"
+    is_plain = type(value).__getattribute__ in PLAIN and not hides_dict(type(value))
+    table = f"{name}.__dict__" if is_plain else f"{to.constant(dict_of)}({name})"
     for key, part in (dict_of(value) or {}).items():
-        to.lines.append(f"{table}[{key!r}] = {to.build(part)}")
+        to.lines.append(f"{table}[{build_key(to, key)}] = {to.build(part)}")
     for field, descriptor in slots_of(type(value)):
         try:
             part = descriptor.__get__(value)

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.object_lifetimes import has_observable_finalization
+from ..engine.object_lifetimes import has_observable_finalization, may_be_referenced_weakly
 from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
-from ..interpreter.instruction_loop import Machine, is_hashable
+from ..interpreter.instruction_loop import Machine, may_have_stand_in
 
 
 class SlotPlace:
@@ -117,7 +117,7 @@ class BreakTransition:
         if self.perform is call:
             if looks_at_frames(operand) or makes_class_of_caller(operand, (None,) * (len(self.operands) - 1)):
                 return False
-            return not is_hashable(operand) or operand not in FRAME_CALLS
+            return not may_have_stand_in(operand) or operand not in FRAME_CALLS
         if self.perform not in (ask_truth, advance):
             return all(type(slots[at]) in NUMBERS for at in self.operands)
         return self.perform is not advance or type(operand) is not Generator
@@ -162,7 +162,7 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     if error is None:
         target = transition.target_for(answer)
         for at in target.dropped:
-            if has_observable_finalization(slots[at]):
+            if has_observable_finalization(slots[at]) or stays(slots, at, target):
                 break
         else:
             if target.continuation is None:
@@ -173,6 +173,12 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
         return None, CompletedInstruction(layout.build(slots), answer, error)
     finally:
         del answer, error  # its traceback refers to this frame: the cycle would keep the values alive
+
+
+def stays(slots: list, at: int, target: TransitionTarget) -> bool:
+    """Whether a local stays, as ``take_apart`` decides it, because the program holds the object elsewhere."""
+    value = slots[at]
+    return may_be_referenced_weakly(value) and any(pick < len(slots) and slots[pick] is value for pick in target.picks)
 
 
 def performed(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:

@@ -57,6 +57,7 @@ class Rebuilder:
         self.writer = CheckWriter()  # for its constants only
         self.lines: list[str] = []
         self.memo: dict[int, str] = {}
+        self.after_effects: list[str] = []  # lines that depend on what the effects leave in outside objects
         self.keep: list[Any] = []
         self.sources: dict[int, tuple[int, Source]] = {}
         self.outputs: list[Handle] = []

@@ -19,7 +19,7 @@ from ...interpreter.frames import MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch import tensor_hooks_and_data
 from .class_lookup import forget, lookup
-from .instance_attributes import OF_DICTS, PROXIES
+from .instance_attributes import OF_DICTS, PROXIES, table_of
 
 HAVE_OWN_SETTER = (FunctionType, threading.local)
 
@@ -104,7 +104,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
             return discard(m, m.call(setter, (descriptor, obj, value), {}))
         if setter is not None:
             return m.plainly(object.__setattr__, obj, name, value)
-    if dict_of(obj) is None:
+    if table_of(m, obj, name) is None:
         return m.plainly(object.__setattr__, obj, name, value)
     members = m.heap.members(obj)
     if members is not None:
@@ -224,7 +224,7 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
     if type(descriptor) is MemberDescriptorType:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
     remove = delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__
-    if deleter is not None or dict_of(obj) is None:
+    if deleter is not None or table_of(m, obj, name) is None:
         return m.plainly(remove, obj, name)
     members = m.heap.members(obj)
     if members is not None and name in dict_of(obj):

@@ -18,6 +18,7 @@ from types import (
 )
 from typing import Any
 
+from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
 from ...interpreter.versions.behavior import BEHAVIOR
@@ -90,4 +91,9 @@ def special_method(m: Any, obj: Any, name: str) -> Any:
     value, owner = lookup(m, kind, name)
     if value is MISSING or value is None:
         return MISSING
+    value_kind = type(value)
+    if value_kind in C_DESCRIPTORS:  # not by name: an alias such as ``list[int]`` has attributes of its class
+        return m.plainly(value.__get__, obj, kind) if hasattr(value_kind, "__get__") else value
+    if value_kind is property or isinstance(find_on_type(value_kind, "__get__"), FunctionType):
+        m.stop(breaks.OPAQUE_CALL, f"a {value_kind.__qualname__} as {name} of a {kind.__qualname__}")
     return bind(m, value, obj, kind, owner, name)

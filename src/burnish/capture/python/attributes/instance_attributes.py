@@ -140,7 +140,7 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
                 return m.call(getter, (descriptor, obj, kind), {})
             if getter is not None:
                 return m.plainly(reader_of(m, kind), obj, name)
-    table = dict_of(obj)
+    table = table_of(m, obj, name)
     if table is not None:
         members = m.heap.members(obj)
         if members is None:
@@ -165,6 +165,15 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(reader_of(m, kind), obj, name)
+
+
+def table_of(m: Any, obj: Any, name: str) -> Any:
+    """``dict_of``. If a class hides the dictionary of its objects, as that of type variables does, only plain Python
+    finds what is there."""
+    table = dict_of(obj)
+    if table is None and type(obj).__dictoffset__:
+        m.stop(breaks.OPAQUE_CALL, f".{name} of a {type(obj).__qualname__}, which hides its dictionary")
+    return table
 
 
 def load_from_tables(m: Any, obj: Any, name: str) -> Any:

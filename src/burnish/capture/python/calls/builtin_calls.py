@@ -135,7 +135,7 @@ def call_unbound(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         args = (args[0].settle(), *args[1:])
     if function.__name__ == "__init__" and issubclass(owner, BaseException):
         return m.plainly(function, *args, **kwargs)
-    if not args or not isinstance(args[0], owner) and type(function) is not types.ClassMethodDescriptorType:
+    if not args or not issubclass(type(args[0]), owner) and type(function) is not types.ClassMethodDescriptorType:
         return m.plainly(function, *args, **kwargs)
     if issubclass(torch.Tensor, owner) and owner is not object:
         return call_torch(m, function, args, kwargs)

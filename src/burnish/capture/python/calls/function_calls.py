@@ -106,7 +106,7 @@ def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> An
     """The function that ``functools.singledispatch`` has for a class. Another one may be registered later."""
     if dispatch is DISPATCHING_METHOD and "_method_cache" in dispatch.__code__.co_names:
         return m.call(object_polyfills.dispatching_method, args, kwargs)  # as without a cache of methods by object
-    if dispatch.__code__ is not DISPATCH or len(args) != 1 or not isinstance(args[0], type) or kwargs:
+    if dispatch.__code__ is not DISPATCH or len(args) != 1 or not issubclass(type(args[0]), type) or kwargs:
         return MISSING
     found = m.plainly(dispatch, args[0])
     asked = Expression(is_dispatched, (Expression(None, (m.heap.sources.pin(dispatch),)), args[0], found))
@@ -212,7 +212,9 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
         reason = marks.get("_torchdynamo_disable_msg") or marks.get("_burnish_disable_reason")
         m.stop(breaks.DISABLED_CALL, f"{function.__qualname__}" + (f" ({reason})" if reason else ""))
     if marks.get("_burnish_graph_break"):
-        m.stop(breaks.GRAPH_BREAK_REQUEST, args[0] if args and isinstance(args[0], str) else function.__qualname__)
+        m.stop(
+            breaks.GRAPH_BREAK_REQUEST, args[0] if args and issubclass(type(args[0]), str) else function.__qualname__
+        )
     if marks.get("_burnish_allow_in_graph"):
         return opaque_nodes.call_in_graph(m, opaque_nodes.OpaqueCall(function, function.__name__), args, kwargs)
     if marks.get("_burnish_constant") or marks.get("_dynamo_marked_constant"):

@@ -64,7 +64,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
 
 def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function behind ``functools.lru_cache``."""
-    if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
+    if any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
         prepare_native_reads.check_key(m, value)
@@ -94,7 +94,7 @@ def holds_at_least(function: Any, size: int) -> bool:
 
 
 def is_fixed(value: Any) -> bool:
-    if isinstance(value, tuple):
+    if issubclass(type(value), tuple):
         return all(map(is_fixed, value))
     return type(value) in value_kinds.SIMPLE or isinstance(value, (type, FunctionType, types.ModuleType))
 
@@ -139,9 +139,9 @@ CALL_BACK = frozenset((None, "builtins", "_operator", "operator", "json", "json.
 
 
 def holds_user_objects(value: Any, depth: int = 0) -> bool:
-    if not isinstance(value, value_kinds.BUILTIN_CONTAINERS) or depth > 10:
+    if not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS) or depth > 10:
         return depth > 0 and is_user_object(value) and not value_kinds.is_known(value)
-    parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
+    parts = itertools.chain.from_iterable(items_of(value)) if issubclass(type(value), dict) else elements_of(value)
     return any(holds_user_objects(part, depth + 1) for part in parts)
 
 

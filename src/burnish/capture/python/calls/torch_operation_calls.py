@@ -27,7 +27,7 @@ METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 
 def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
-        if type(value) not in TENSOR_TYPES and isinstance(value, (list, tuple, dict)):
+        if type(value) not in TENSOR_TYPES and issubclass(type(value), (list, tuple, dict)):
             m.heap.expose(value)
     answer = MISSING if m.modes else torch_function_protocol.call(m, function, args, kwargs)
     return call_operation(m, function, args, kwargs) if answer is MISSING else answer

@@ -47,7 +47,7 @@ def register(log: Any, readers: Iterable[Any]) -> None:
 
 def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
     value = args[2] if len(args) > 2 else kwargs.get("value")
-    if not isinstance(value, (torch.Tensor, numbers.Number)):
+    if not issubclass(type(value), (torch.Tensor, numbers.Number)):
         return MISSING
     if HAVE_BEEN_READ in m.lookups:
         m.stop(breaks.OPAQUE_CALL, f"{log.__qualname__} after logged values were read")
@@ -74,4 +74,4 @@ def log_value(log: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, Live) else value
+    return value.plain() if issubclass(type(value), Live) else value

@@ -75,7 +75,7 @@ class Given:
     def __call__(self, logger: Logger, *args: Any, **kwargs: Any) -> None:
         call: Callable = functools.partial(
             getattr(logger, self.name),
-            *(value.plain() if isinstance(value, Live) else value for value in args),
+            *(value.plain() if issubclass(type(value), Live) else value for value in args),
             **kwargs,
         )
         if not self.at:

@@ -94,7 +94,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
 
 
 def _text_of_live(m: Any, convert: Callable, value: Live) -> Any:
-    is_text = convert is str and isinstance(value, str)
+    is_text = convert is str and issubclass(type(value), str)
     return value if is_text else m.plainly(live_scalars.apply, convert, value)
 
 
@@ -104,7 +104,7 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     prepare_native_reads.check_numbers(m, args)
     if convert is str and len(args) == 1 and lookup(m, type(value), "__str__")[1] is BaseException:
         return text_of(m, str, args[0])
-    if convert is str and isinstance(value, BaseExceptionGroup):
+    if convert is str and issubclass(type(value), BaseExceptionGroup):
         args = args[:1]  # and how many there are
     if _holds_printable_objects(args):
         name = "__str__" if convert is str else "__repr__"
@@ -168,14 +168,14 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
 
 
 def _holds_live(shape: torch.Size) -> bool:
-    return any(isinstance(size, Live) for size in shape)
+    return any(issubclass(type(size), Live) for size in shape)
 
 
 def size_text(shape: torch.Size) -> Any:
     """The text of a shape with live numbers in it: messages show shapes, and most are never read."""
     text: Any = "torch.Size(["
     for k, size in enumerate(shape):
-        part = live_scalars.apply(str, size) if isinstance(size, Live) else str(size)
+        part = live_scalars.apply(str, size) if issubclass(type(size), Live) else str(size)
         for more in (", ", part) if k else (part,):
             text = (
                 live_scalars.apply(operator.add, text, more)
@@ -200,16 +200,16 @@ def _is_being_shown(m: Any, value: Any) -> bool:
 
 def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
     """``around``: the enclosing containers, one of which it may contain again."""
-    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    parts = [*value.keys(), *value.values()] if issubclass(type(value), dict) else value
     for part in parts:
-        if isinstance(part, value_kinds.BUILTIN_CONTAINERS):
+        if issubclass(type(part), value_kinds.BUILTIN_CONTAINERS):
             if (
                 len(around) < 100
                 and not any(part is one for one in (*around, value))
                 and _holds_printable_objects(part, (*around, value))
             ):
                 return True
-        elif type(part) not in value_kinds.SIMPLE and not isinstance(part, (Live, type)):
+        elif type(part) not in value_kinds.SIMPLE and not issubclass(type(part), (Live, type)):
             return True
     return False
 
@@ -233,7 +233,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     m.plainly(
         print_to,
         stream,
-        {k: v.settle() if isinstance(v, Live) else v for k, v in options.items()},
+        {k: v.settle() if issubclass(type(v), Live) else v for k, v in options.items()},
         *map(live_scalars.without_live, args),
     )
     return None
@@ -260,16 +260,16 @@ def _source_in_sys(m: Any, name: str | None, stream: Any) -> Source | None:
 
 def print_to(stream: Any, options: dict, *args: Any) -> None:
     file = getattr(sys, stream) if type(stream) is str else stream
-    print(*[a.plain() if isinstance(a, Live) else a for a in args], file=file, **options)
+    print(*[a.plain() if issubclass(type(a), Live) else a for a in args], file=file, **options)
 
 
 def needs_python_text(m: Any, value: Any) -> bool:
     kind = type(value)
-    if kind in value_kinds.SIMPLE or isinstance(value, (torch.Tensor, Live)):
+    if kind in value_kinds.SIMPLE or issubclass(type(value), (torch.Tensor, Live)):
         return False
-    if isinstance(value, value_kinds.BUILTIN_CONTAINERS):
+    if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
-        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        parts = [*value.keys(), *value.values()] if issubclass(type(value), dict) else value
         return any(needs_python_text(m, p) for p in parts)
     return True
 

@@ -76,7 +76,7 @@ def change(name: str) -> Callable:
             return MISSING
         if m.region is not None:
             m.region.refuse("a change of warning filters")
-        args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
         m.plainly(function, *args, **kwargs)
         m.effects.append(Effect.of(m, function, args, kwargs))
         return None

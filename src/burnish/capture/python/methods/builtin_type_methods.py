@@ -46,7 +46,7 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
         (name in COMPARISONS or name in ARITHMETIC and type(owner) in NUMBERS)
         and type(owner) in ATOMS
         and len(args) == 1
-        and not isinstance(args[0], ATOMS)
+        and not issubclass(type(args[0]), ATOMS)
         and native_calls.is_user_object(args[0])
     ):
         return NotImplemented  # without inspecting it
@@ -88,7 +88,7 @@ def call_generator(m: Any, owner: Generator, name: str, args: tuple, kwargs: dic
     if name == "throw" and len(args) > 1 and BEHAVIOR.throw_of_class_and_value_warns:
         return m.call(object_polyfills.throw_of_class_and_value, (owner, *args), {})
     m.take_over(owner)
-    if name == "throw" and isinstance(args[0], type) and value_kinds.makes_by_python(m, args[0]):
+    if name == "throw" and issubclass(type(args[0]), type) and value_kinds.makes_by_python(m, args[0]):
         return m.call(object_polyfills.throw_made, (owner, *args), {})
     if name == "send":
         return m.resume(owner, args[0], fr.NEXT)

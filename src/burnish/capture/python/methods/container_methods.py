@@ -96,7 +96,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         prepare_native_reads.check_key(m, args[0])
-        args = (args[0].settle() if isinstance(args[0], Live) else args[0], *args[1:])
+        args = (args[0].settle() if issubclass(type(args[0]), Live) else args[0], *args[1:])
         key = args[0]
         if name == "__getitem__":
             return subscripts.subscript_dict(m, table, key, origin)
@@ -111,8 +111,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if (
         name in ("update", "__ior__")
         and args
-        and not isinstance(args[0], dict)
-        and (iteration.needs_interpreting(m, args[0]) or not isinstance(args[0], (list, tuple)))
+        and not issubclass(type(args[0]), dict)
+        and (iteration.needs_interpreting(m, args[0]) or not issubclass(type(args[0]), (list, tuple)))
     ):
         polyfill = container_polyfills.dict_update if name == "update" else container_polyfills.dict_updated
         return m.call(polyfill, (table, *args), kwargs)
@@ -159,7 +159,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     origin = m.heap.origin_of(items)
     if name == "append":
         if origin is not None:
-            if isinstance(items, list):
+            if issubclass(type(items), list):
                 m.heap.will_append(items, origin)
             else:
                 m.heap.will_write(items)
@@ -176,7 +176,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         m.heap.expose(other)
         m.check_readable(method, other)
         if origin is not None:
-            if isinstance(items, list) and other is not items:
+            if issubclass(type(items), list) and other is not items:
                 m.heap.will_append(items, origin)
             else:
                 m.heap.will_write(items)
@@ -233,10 +233,10 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
     prepare_native_reads.check_numbers(m, args)
     if name in SEARCHES:
         prepare_native_reads.check_numbers(m, items)
-    if name in INDEXING and isinstance(items, (tuple, list, collections.deque)):
+    if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
             prepare_native_reads.settle_all(m, value)
-    if isinstance(items, tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
+    if issubclass(type(items), tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
         return m.call(TUPLE_SEARCHES[name], (items, *args), kwargs)
     answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
     return answer
@@ -254,9 +254,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
     for value in args:
         if name not in KEYED_SET_METHODS:
-            for part in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
+            for part in value if issubclass(type(value), (list, tuple, set, frozenset, dict)) else ():
                 prepare_native_reads.check_key(m, part)
-        elif name == "add" or not isinstance(value, set):  # a set is looked up as an equal frozenset
+        elif name == "add" or not issubclass(type(value), set):  # a set is looked up as an equal frozenset
             prepare_native_reads.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)
@@ -272,8 +272,8 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.call(reduction_polyfills.join, (text, args[0]), {})
     if name in ("format", "__mod__", "format_map"):
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, torch.Tensor) and print_and_format.needs_python_text(m, value):
+            if not issubclass(type(value), torch.Tensor) and print_and_format.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
-    return native_calls.native(m, method, tuple(a.settle() if isinstance(a, Live) else a for a in args), kwargs)
+    return native_calls.native(m, method, tuple(a.settle() if issubclass(type(a), Live) else a for a in args), kwargs)

@@ -80,7 +80,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     """At least one operand is a tensor, the other one is no plain number."""
-    if not isinstance(left, torch.Tensor) and python_method(m, left, METHODS[operation][0]):
+    if not issubclass(type(left), torch.Tensor) and python_method(m, left, METHODS[operation][0]):
         return by_protocol(m, operation, left, right)
     method, reflected, in_place = METHODS[operation]
     if type(right) in NUMPY and in_place is None and type(left) in TENSOR_TYPES:
@@ -91,7 +91,7 @@ def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         number = numpy_dispatch.python_number_of(m, left)
         if number is not MISSING:
             return binary(m, operation, number, right)
-    if reflected and not isinstance(right, torch.Tensor):
+    if reflected and not issubclass(type(right), torch.Tensor):
         has_reflected = python_method(m, right, reflected)
         is_asked = has_reflected or has_rule(type(right)) or method in EQUALITY and identity_decides(type(right))
         if in_place is None and is_asked:
@@ -110,13 +110,13 @@ def _of_live_scalars(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) in (str, live_scalars.LiveStr) and operation is operator.mod:
         return (
             m.plainly(live_scalars.apply, operation, left, right)
-            if type(right) in SIMPLE or isinstance(right, Live)
+            if type(right) in SIMPLE or issubclass(type(right), Live)
             else format_by_percent(m, settled(left), right)
         )
-    if isinstance(left, live_scalars.NUMBERS) and isinstance(right, live_scalars.NUMBERS):
+    if issubclass(type(left), live_scalars.NUMBERS) and issubclass(type(right), live_scalars.NUMBERS):
         # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
         return m.plainly(live_scalars.apply, operation, left, right)
-    if isinstance(left, str) and isinstance(right, str) and operation in (operator.add, operator.iadd):
+    if issubclass(type(left), str) and issubclass(type(right), str) and operation in (operator.add, operator.iadd):
         return live_scalars.apply(operator.add, left, right)
     if has_own_method(m, operation, left, right):
         return _of_objects(m, operation, left, right)
@@ -151,7 +151,7 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             is_in_place = operation is operator.imul and repeats[0]
             polyfill = container_polyfills.repeat_in_place if is_in_place else container_polyfills.repeat
             return m.call(polyfill, (left, right), {})
-    if isinstance(left, BUILTIN_CONTAINERS) or isinstance(right, BUILTIN_CONTAINERS):
+    if issubclass(type(left), BUILTIN_CONTAINERS) or issubclass(type(right), BUILTIN_CONTAINERS):
         return _of_containers(m, operation, left, right)
     if is_known(left) and is_known(right):
         m.check_readable(operation, left)
@@ -178,16 +178,16 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return format_by_percent(m, left, right)
     if operation in (operator.or_, operator.ior) and (has_own_rules(m, type(left)) or has_own_rules(m, type(right))):
         m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
-    if operation is operator.iadd and isinstance(left, list) and not isinstance(right, (list, tuple)):
+    if operation is operator.iadd and issubclass(type(left), list) and not issubclass(type(right), (list, tuple)):
         return m.call(left.__iadd__, (right,), {})
     for side, other in ((left, right), (right, left)):
-        if not isinstance(side, BUILTIN_CONTAINERS):
+        if not issubclass(type(side), BUILTIN_CONTAINERS):
             settle_all(m, side)
             m.check_readable(operation, side)
-            for key in other if isinstance(side, DICT_VIEWS) and isinstance(other, (list, tuple)) else ():
+            for key in other if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)) else ():
                 check_key(m, key)
     if operation in IN_PLACE:
-        if m.region is not None and isinstance(left, CHANGEABLE):
+        if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)
         m.heap.will_write(left)
     expose(m, left)
@@ -223,7 +223,7 @@ def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 def holds_numbers_alone(value: Any) -> bool:
     """Whether it is a shape, say: what is compared are its numbers, and live ones see that."""
-    return isinstance(value, tuple) and all(type(part) in (int, live_scalars.LiveInt) for part in value)
+    return issubclass(type(value), tuple) and all(type(part) in (int, live_scalars.LiveInt) for part in value)
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:

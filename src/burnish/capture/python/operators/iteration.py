@@ -118,7 +118,7 @@ def iterate(m: Any, value: Any) -> Any:
         if found is MISSING and python_method(m, value, "__getitem__"):
             return m.call(iterator_polyfills.iterate_by_index, (value,), {})
         return m.plainly(iter, value)
-    if isinstance(value, BUILTIN_CONTAINERS):
+    if issubclass(type(value), BUILTIN_CONTAINERS):
         m.heap.expose_items(value)
         return m.plainly(iter, value)
     if kind in SIMPLE or is_known_native(kind):
@@ -198,9 +198,9 @@ ITERABLE = (list, tuple, set, frozenset, collections.deque, str, range, dict)
 def iterates_by_own_rules(m: Any, method: str, other: Any) -> bool:
     """Whether the user's methods are called for the elements. C code reads sets past them, and an ordered dictionary's
     items through them."""
-    if method == "dict_update" and isinstance(other, collections.OrderedDict):
+    if method == "dict_update" and issubclass(type(other), collections.OrderedDict):
         return any(python_method(m, other, name) for name in ("keys", "__iter__", "__getitem__"))
-    if method == "set_update" and isinstance(other, (set, frozenset)):
+    if method == "set_update" and issubclass(type(other), (set, frozenset)):
         return False
     return python_method(m, other, "__iter__")
 
@@ -213,7 +213,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             m.check_stored_keys(list(other))
         target.update(other)
         return None
-    if method == "dict_update" and not isinstance(other, dict):
+    if method == "dict_update" and not issubclass(type(other), dict):
         if not may_have_keys(other):
             raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
@@ -226,7 +226,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             target.extend(other)
             return None
         m.heap.will_write(target)
-        is_hashed = isinstance(other, (set, frozenset, dict))
+        is_hashed = issubclass(type(other), (set, frozenset, dict))
         (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
         target.update(other)
         return None

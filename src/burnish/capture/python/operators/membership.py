@@ -33,7 +33,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
     if (
         python_method(m, container, "__contains__")
         or kind is Generator
-        or (lookup(m, kind, "__contains__")[0] is MISSING and not isinstance(container, torch.Tensor))
+        or (lookup(m, kind, "__contains__")[0] is MISSING and not issubclass(type(container), torch.Tensor))
     ):
         if kind is not Generator and all(
             lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
@@ -44,25 +44,31 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
-    settle_all(m, item, converts=isinstance(container, (bytes, bytearray)))  # which ask for a number
+    settle_all(m, item, converts=issubclass(type(container), (bytes, bytearray)))  # which ask for a number
     origin = m.heap.origin_of(container)
-    if origin is not None and isinstance(container, (dict, types.MappingProxyType)) and m.heap.is_constant_key(item):
+    if (
+        origin is not None
+        and issubclass(type(container), (dict, types.MappingProxyType))
+        and m.heap.is_constant_key(item)
+    ):
         if not origin.complete and item not in origin.known and item not in origin.written:
             origin_has = item in container
             m.heap.guard("has" if origin_has else "absent", origin.source, item)
         return (item in container) != invert
-    if isinstance(container, torch.Tensor):
+    if issubclass(type(container), torch.Tensor):
         return m.perform(lambda: (item in container) != invert)
-    if isinstance(container, BUILTIN_CONTAINERS) or is_known_native(kind):
+    if issubclass(type(container), BUILTIN_CONTAINERS) or is_known_native(kind):
         m.check_readable(operator.contains, container)
         expose(m, container)
         settle_all(m, container, converts=False)
-        if isinstance(container, (dict, set, frozenset, type({}.keys()))):
+        if issubclass(type(container), (dict, set, frozenset, type({}.keys()))):
             if type(item) is str and kind in (set, frozenset):
                 return m.plainly(operator.contains, container, item) != invert
-            if not isinstance(item, set) or isinstance(container, dict):  # a set is looked up as a frozenset
+            if not issubclass(type(item), set) or issubclass(
+                type(container), dict
+            ):  # a set is looked up as a frozenset
                 check_key(m, item)
-        elif isinstance(container, ItemsView):
+        elif issubclass(type(container), ItemsView):
             return m.call(
                 operator_polyfills.item_not_contains if invert else operator_polyfills.item_contains,
                 (container, item),

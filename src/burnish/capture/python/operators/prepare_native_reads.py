@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.interpreted_or_native import is_user_type
+from ...engine.interpreted_or_native import find_on_type, is_user_type
 from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...interpreter.frames import RAISES
@@ -60,7 +60,7 @@ CONVERSIONS = ("__index__", "__float__", "__int__", "__complex__")
 def expose(m: Any, value: Any) -> None:
     if type(value) in SIMPLE:
         return
-    if isinstance(value, BUILTIN_CONTAINERS):
+    if issubclass(type(value), BUILTIN_CONTAINERS):
         m.heap.expose(value)
 
 
@@ -79,7 +79,7 @@ def check_key(m: Any, key: Any) -> Any:
     if kind in numpy_types.NUMBERS:
         settle_all(m, key)
         return None
-    if kind.__hash__ is None:
+    if find_on_type(kind, "__hash__") is None:
         m.plainly(hash, key)
     elif issubclass(type(key), Live):
         key.settle()

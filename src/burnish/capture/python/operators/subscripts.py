@@ -57,7 +57,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
-    if indexes_in_python(m, key) and isinstance(container, INDEXED):
+    if indexes_in_python(m, key) and issubclass(type(container), INDEXED):
         return m.call(container_polyfills.get_by_index, (container, key), {})
     return subscript_natively(m, container, key)
 
@@ -69,7 +69,7 @@ def indexes_in_python(m: Any, key: Any) -> bool:
     """Whether a key, or a limit of a slice, has its own ``__index__``."""
     if type(key) is slice:
         return any(indexes_in_python(m, part) for part in (key.start, key.stop, key.step))
-    return not isinstance(key, int) and value_kinds.python_method(m, key, "__index__")  # integers are not asked
+    return not issubclass(type(key), int) and value_kinds.python_method(m, key, "__index__")  # integers are not asked
 
 
 def subscript_natively(m: Any, container: Any, key: Any) -> Any:
@@ -79,28 +79,28 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         return m.call(container_polyfills.get_by_index, (container, key), {})
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
-    if isinstance(key, Live):
+    if issubclass(type(key), Live):
         key = key.settle()
     elif type(key) is slice or type(key) is tuple or type(key) in numpy_types.NUMBERS:
         check_slice(m, key)
         prepare_native_reads.settle_all(m, key)
     origin = m.heap.origin_of(container)
-    if isinstance(container, (dict, types.MappingProxyType)):
+    if issubclass(type(container), (dict, types.MappingProxyType)):
         return subscript_dict(m, container, key, origin)
-    if isinstance(container, Live):
+    if issubclass(type(container), Live):
         return m.plainly(operator.getitem, container.settle(), key)
-    if origin is not None and isinstance(container, (list, collections.deque)):
+    if origin is not None and issubclass(type(container), (list, collections.deque)):
         length = length_of(container)
         if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
         m.heap.complete(origin)
     if indexes_in_python(m, key):
         m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
-    if isinstance(container, IN_ORDER):
+    if issubclass(type(container), IN_ORDER):
         return m.plainly(in_order(container).__getitem__, container, key)
     if base_of_value(kind) is not None:
         return m.plainly(operator.getitem, value_of(container), key)
-    if isinstance(container, value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
+    if issubclass(type(container), value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known_native(kind):
         m.check_readable(operator.getitem, container)
         return m.plainly(operator.getitem, container, key)
     if lookup(m, kind, "__getitem__")[0] is MISSING:
@@ -111,7 +111,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
 
 def in_order(container: Any) -> Any:
     """The builtin base class of a list or deque: ``[]`` would find a subclass's override."""
-    return list if isinstance(container, list) else collections.deque
+    return list if issubclass(type(container), list) else collections.deque
 
 
 def check_slice(m: Any, key: Any) -> None:
@@ -198,7 +198,7 @@ def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
         return numpy_dispatch.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
-    if indexes_in_python(m, key) and isinstance(container, INDEXED):
+    if indexes_in_python(m, key) and issubclass(type(container), INDEXED):
         return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     return store_natively(m, container, key, value)
 
@@ -209,27 +209,27 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         return discard(m, m.call(container_polyfills.set_by_index, (container, key, value), {}))
     if m.region is not None:
         m.region.will_write(container)
-    if isinstance(key, Live):
+    if issubclass(type(key), Live):
         key = key.settle()
     elif type(key) is slice:
         check_slice(m, key)
         prepare_native_reads.settle_all(m, key)
         prepare_native_reads.expose(m, value)
         if (
-            isinstance(container, list)
-            and not isinstance(value, value_kinds.BUILTIN_CONTAINERS)
+            issubclass(type(container), list)
+            and not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS)
             and iteration.can_iterate(m, value)
         ):
             return discard(m, m.call(container_polyfills.store_slice, (container, key, value), {}))
-    if isinstance(container, dict):
+    if issubclass(type(container), dict):
         store_key(m, container, key, value)
         return None
-    if isinstance(container, IN_ORDER):
+    if issubclass(type(container), IN_ORDER):
         check_place(m, key)
         m.heap.will_write(container, an_item=True)
         m.plainly(in_order(container).__setitem__, container, key, value)
         return None
-    if isinstance(container, (str, tuple, range, int, float, type(None))):
+    if issubclass(type(container), (str, tuple, range, int, float, type(None))):
         m.plainly(operator.setitem, container, key, value)
     m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
     return None
@@ -253,7 +253,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
     if value_kinds.python_method(m, container, "__delitem__"):
         return discard(m, m.call(special_method(m, container, "__delitem__"), (key,), {}))
-    if indexes_in_python(m, key) and isinstance(container, INDEXED):
+    if indexes_in_python(m, key) and issubclass(type(container), INDEXED):
         return discard(m, m.call(container_polyfills.delete_by_index, (container, key), {}))
     return delete_natively(m, container, key)
 
@@ -266,7 +266,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
     check_slice(m, key)
     prepare_native_reads.settle_all(m, key)
     key = prepare_native_reads.settled(key)
-    if isinstance(container, dict):
+    if issubclass(type(container), dict):
         prepare_native_reads.check_key(m, key)
         origin = m.heap.origin_of(container)
         if origin is not None:
@@ -274,12 +274,12 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
                 m.heap.will_write_key(origin, key, deletes=True)
             else:
                 m.heap.will_write(container)
-    elif isinstance(container, IN_ORDER):
+    elif issubclass(type(container), IN_ORDER):
         check_place(m, key)
         m.heap.will_write(container)
         m.plainly(in_order(container).__delitem__, container, key)
         return None
-    elif not isinstance(container, (str, tuple)):
+    elif not issubclass(type(container), (str, tuple)):
         m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")
     m.plainly(operator.delitem, container, key)
     return None

@@ -62,12 +62,13 @@ def truth(m: Any, value: Any) -> Any:
         return answer
     origin = m.heap.origin_of(value)
     if origin is not None and issubclass(type(value), BUILTIN_CONTAINERS):
-        if not origin.complete and not origin.is_written and not isinstance(value, tuple):
+        if not origin.complete and not origin.is_written and not issubclass(type(value), tuple):
             m.heap.guard("truth", origin.source, bool(value))
         else:
             m.heap.complete(origin)
         return bool(value)
     if issubclass(type(value), BUILTIN_CONTAINERS) or is_known(value):
+        m.check_readable(bool, value)
         return m.plainly(bool, value)
     if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
         return True
@@ -76,7 +77,7 @@ def truth(m: Any, value: Any) -> Any:
 
 
 def truth_of_live(value: Any) -> bool:
-    if isinstance(value, str):
+    if issubclass(type(value), str):
         return bool(value.settle())
     return bool(value)
 

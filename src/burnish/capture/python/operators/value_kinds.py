@@ -120,7 +120,7 @@ def is_read_by_steps(m: Any, value: Any) -> bool:
     """Whether the elements of an iterable are unknown until they are read, one by one: live numbers may be among
     them, and the user's code may make them."""
     kind = type(value)
-    if kind is Generator or isinstance(value, VIEWS):
+    if kind is Generator or issubclass(type(value), VIEWS):
         return True
     if kind in SIMPLE or issubclass(kind, (enum.Enum, type)):
         return False
@@ -137,10 +137,10 @@ def makes_by_python(m: Any, cls: type) -> bool:
 
 def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
     if issubclass(type(value), BUILTIN_CONTAINERS) and depth < 10:
-        parts = itertools.chain.from_iterable(items_of(value)) if isinstance(value, dict) else elements_of(value)
+        parts = itertools.chain.from_iterable(items_of(value)) if issubclass(type(value), dict) else elements_of(value)
         return any(holds_user_equality(m, p, depth + 1) for p in parts)
     return python_method(m, value, "__eq__")
 
 
 def mentions_tensor(args: Any, kwargs: Any) -> bool:
-    return any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values()))
+    return any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values()))

@@ -24,10 +24,10 @@ def index_of_key(container, key, is_write=False):
     """A key of a sequence as an integer, or a slice of integers."""
     if type(key) is not slice:
         value = index_of_part(key)
-        return value if isinstance(container, range) else place_of(key, value, IndexError)
+        return value if issubclass(type(container), range) else place_of(key, value, IndexError)
     if is_write and not hasattr(type(container), "__setitem__"):
         return 0  # which it refuses
-    if isinstance(container, deque):
+    if issubclass(type(container), deque):
         raise TypeError("sequence index must be integer, not 'slice'")
     step = index_of_part(key.step)  # asked in this order
     if step == 0:
@@ -37,11 +37,11 @@ def index_of_key(container, key, is_write=False):
 
 
 def index_of_part(part):
-    method = None if isinstance(part, int) else getattr(type(part), "__index__", None)
+    method = None if issubclass(type(part), int) else getattr(type(part), "__index__", None)
     if method is None:
         return part
     value = method(part)
-    if not isinstance(value, int):
+    if not issubclass(type(value), int):
         raise TypeError(f"__index__ returned non-int (type {type(value).__name__})")
     if type(value) is not int:
         warnings.warn(NOT_INT.format(type(value).__name__), DeprecationWarning)  # noqa: B028  # without our frames
@@ -49,7 +49,7 @@ def index_of_part(part):
 
 
 def place_of(part, value, error):
-    if isinstance(value, int) and not -sys.maxsize <= value + 1 <= sys.maxsize + 1:
+    if issubclass(type(value), int) and not -sys.maxsize <= value + 1 <= sys.maxsize + 1:
         raise error(f"cannot fit '{type(part).__name__}' into an index-sized integer")
     return value
 
@@ -60,7 +60,7 @@ def range_of(*args):
 
 def repeat(left, right):
     """A sequence, multiplied by an object with its own ``__index__``."""
-    if isinstance(left, SEQUENCES):
+    if issubclass(type(left), SEQUENCES):
         return left * place_of(right, index_of_part(right), OverflowError)
     return place_of(left, index_of_part(left), OverflowError) * right
 
@@ -129,7 +129,7 @@ def to_dict(items=(), /, **kwargs):
 
 def pair_of(item, at):
     """A key and its value, from what a dictionary is made of."""
-    if isinstance(item, (tuple, list)) and len(item) == 2:
+    if issubclass(type(item), (tuple, list)) and len(item) == 2:
         return item
     try:
         pair = tuple(item)
@@ -213,9 +213,9 @@ def index_of(sequence, item, start=0, stop=None):
             break  # it shrinks while its elements are compared
         if sequence[at] is item or sequence[at] == item:
             return at
-    if isinstance(sequence, tuple):
+    if issubclass(type(sequence), tuple):
         raise ValueError("tuple.index(x): x not in tuple")
-    raise ValueError(f"{item!r} is not in {'deque' if isinstance(sequence, deque) else 'list'}")
+    raise ValueError(f"{item!r} is not in {'deque' if issubclass(type(sequence), deque) else 'list'}")
 
 
 def count_of(sequence, item):
@@ -244,7 +244,9 @@ def remove(target, item):
         if value is item or value == item:
             del target[at]
             return
-    raise ValueError(f"{item!r} is not in deque" if isinstance(target, deque) else "list.remove(x): x not in list")
+    raise ValueError(
+        f"{item!r} is not in deque" if issubclass(type(target), deque) else "list.remove(x): x not in list"
+    )
 
 
 def to_dict_like(cls, args, kwargs):

@@ -73,10 +73,18 @@ def has_attribute(obj, name):
     return True
 
 
+def derives(kind, cls):
+    """Whether a class is among the bases, whatever metaclasses say about it."""
+    for base in kind.__mro__:  # noqa: SIM110  # a generator is interpreted step by step
+        if base is cls:
+            return True
+    return False
+
+
 def construct(cls, args, kwargs):
     """``type.__call__``."""
     obj = cls.__new__(cls, *args, **kwargs)
-    if isinstance(obj, cls):
+    if type(obj) is cls or derives(type(obj), cls):
         value = type(obj).__init__(obj, *args, **kwargs)
         if value is not None:
             raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
@@ -85,7 +93,7 @@ def construct(cls, args, kwargs):
 
 def construct_without_init(cls, args, kwargs):
     obj = cls.__new__(cls, *args, **kwargs)
-    if type(obj) is not cls and isinstance(obj, cls):
+    if type(obj) is not cls and derives(type(obj), cls):
         type(obj).__init__(obj, *args, **kwargs)  # of a subclass, which may have one
     return obj
 

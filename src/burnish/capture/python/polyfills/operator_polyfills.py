@@ -36,7 +36,7 @@ SEQUENCES = (str, bytes, list, tuple)
 def _binary_error(left, right, method, suffix):
     if method == "__mul__":
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, SEQUENCES):
+            if issubclass(type(one), SEQUENCES):
                 return TypeError(f"can't multiply sequence by non-int of type '{type(other).__name__}'")
     symbol = SYMBOLS[method]
     if suffix:
@@ -157,7 +157,7 @@ COMPARE = {
 
 def compare_sequences(left, right, method):
     """Lists and tuples. What is compared may change them."""
-    if isinstance(left, list) and method in ("__eq__", "__ne__") and len(left) != len(right):
+    if issubclass(type(left), list) and method in ("__eq__", "__ne__") and len(left) != len(right):
         return method == "__ne__"
     at = 0
     while at < len(left) and at < len(right):
@@ -228,14 +228,14 @@ def length(method):
 def of_kind(method, kinds, refusal, *args):
     """What a special method answers, refused as C code does when it is of another type."""
     value = method(*args)
-    if not isinstance(value, kinds):
+    if not issubclass(type(value), kinds):
         raise TypeError(refusal.format(type(value).__name__))
     return value
 
 
 def hash_of(method):
     value = method()
-    if not isinstance(value, int):
+    if not issubclass(type(value), int):
         raise TypeError("__hash__ method should return an integer")
     if -1 << 63 <= value < 1 << 63:
         return -2 if value == -1 else int(value)
@@ -272,7 +272,7 @@ def sequence_contains(container, item):
 
 def item_contains(view, item):
     """``item in table.items()``."""
-    if not isinstance(item, tuple) or len(item) != 2:
+    if not issubclass(type(item), tuple) or len(item) != 2:
         return False
     key, value = item
     found = view.mapping.get(key, NOTHING)
