@@ -60,7 +60,15 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import class_creation, frame_builtins, locks, object_builtins, operator_functions, sequence_builtins
+from . import (
+    class_creation,
+    frame_builtins,
+    locks,
+    object_builtins,
+    operator_functions,
+    random_objects,
+    sequence_builtins,
+)
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -427,6 +435,7 @@ PYTHON_FUNCTIONS.update(tensor_hooks_and_data.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
+PYTHON_FUNCTIONS.update(random_objects.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
 BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})

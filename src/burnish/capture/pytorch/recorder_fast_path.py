@@ -252,7 +252,7 @@ def how_shown(
     function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict
 ) -> LearnedCallForm | None:
     if type(function) is FunctionType and shown is not function:
-        return None  # its code chose what it calls, which may depend on the arguments: `F.max_pool2d(return_indices=True)`
+        return None  # its code chooses what it calls, by `return_indices` for example
     plain = LearnedCallForm(shown)
     expected_args, expected_kwargs = plain.arguments(function, args, kwargs) or (args, kwargs)
     if (
