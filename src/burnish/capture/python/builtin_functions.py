@@ -157,15 +157,11 @@ def _math(function: Callable) -> Callable:
 
 
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
-    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not isinstance(args[0], Live) else None
-    if m.frame.globals is copy.__dict__ and len(args) == 1:
-        # The keys of copy's memo, which is discarded at the end. Only the identity of objects matters.
-        if origin is not None:
-            m.heap.identity_matters.add(type(args[0]))
-        return m.plainly(id, *args, **kwargs)
     address = object_addresses.of(m, args[0]) if len(args) == 1 and not kwargs else None
     if address is not None:
         return address
+    if m.frame.globals is copy.__dict__:
+        return m.plainly(id, *args, **kwargs)  # a number or text is its own copy, so the memo does not get this key
     return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
 
 
@@ -394,6 +390,13 @@ def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
+def _deep_copy(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Of a tensor, as one break: inside, its storage is noted in a dictionary, which no graph can make again."""
+    if len(args) != 1 or kwargs or type(args[0]) is not torch.Tensor:
+        return MISSING
+    return m.stop(breaks.DATA_READ, "copy.deepcopy() of a tensor")
+
+
 def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
     """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
     return None
@@ -401,6 +404,7 @@ def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
+    copy.deepcopy: _deep_copy,
     typing.cast: _cast,
     record_function.__enter__: _enter_record,
     record_function.__exit__: _exit_record,
