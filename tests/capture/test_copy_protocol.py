@@ -1,9 +1,12 @@
 """Copies: shallow and deep, of containers and objects, of tensors, with hooks."""
 
 import copy
+import dataclasses
 import pickle
 
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swinging
 from .harness import program
@@ -321,3 +324,41 @@ def test_pickled_keyword_arguments_are_a_key():
         [(torch.ones(3), 2, "a"), (torch.ones(3), 3, "a"), (torch.ones(3), 2, "b"), (torch.ones(3), 2, "a")],
         cache,
     )
+
+
+@program
+def test_keys_of_a_memo_are_those_of_this_call():
+
+    @burnish.disable
+    def eagerly(tensor):
+        return tensor + 1
+
+    class Holder:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __deepcopy__(self, memo):
+            return Holder(eagerly(self.tensor))
+
+    def fn(x, holder):
+        memo = {}
+        made = copy.deepcopy(holder, memo)
+        again = copy.deepcopy(holder, memo)
+        return x + made.tensor, id(holder) in memo, len(memo), again is made
+
+    return fn, lambda i: (torch.ones(2), Holder(torch.full((2,), float(i))))
+
+
+@program
+def test_fields_of_a_data_class_that_are_tensors_are_copied():
+    @dataclasses.dataclass
+    class State:
+        x: torch.Tensor
+        scale: float = 2.0
+
+    def fn(x):
+        fields = dataclasses.asdict(State(x))
+        fields["x"].add_(1)
+        return {name: value * 2 for name, value in fields.items()}
+
+    return fn, lambda i: (torch.full((2,), float(i)),)

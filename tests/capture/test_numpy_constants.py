@@ -214,3 +214,14 @@ def test_texts_of_numbers_that_are_arguments():
         return x + 1, f"{a:.2f}", f"{b:03d}", f"{a}", format(b, "x")
 
     return fn, [(torch.ones(2), np.float32(v), np.int64(v)) for v in (1, 2, 3, 2)]
+
+
+@program(breaks=0)
+def test_numpy_numbers_that_change_are_inputs_of_the_graph():
+    """As Python numbers, which is what torch makes of them."""
+
+    def fn(x, number):
+        return x * number, x.long() + number, torch.where(x > 0, x, number)
+
+    numbers = [np.float64(0.5), np.float64(1.5), np.float64("nan"), np.float64(-0.0), np.float32(0.1), np.float32(0.2)]
+    return fn, [(torch.ones(3), number) for number in [*numbers, *map(np.int64, range(4)), 2, np.uint8(200)]]

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
+from burnish.capture.pytorch import recorder_fast_path
 from burnish.settings import patch
 
 from .caller_programs import program_with_caller
@@ -277,3 +278,14 @@ def test_a_registered_operator_with_a_shape_rule():
         return torch.ops.ops_tests.shifted(x.sin(), 2.0)[:4] * 2
 
     return fn, lambda i: (torch.randn(12),)
+
+
+@program(breaks=0)
+def test_pooling_with_indices_does_not_teach_how_pooling_without_is_recorded():
+    recorder_fast_path._learned.pop(F.adaptive_max_pool1d, None)
+
+    def fn(x):
+        values, where = F.adaptive_max_pool1d(x, 3, return_indices=True)
+        return values, where, F.adaptive_max_pool1d(x, 2) * 2
+
+    return fn, [(torch.randn(2, 3, 7, requires_grad=True),) for _ in range(3)]

@@ -176,8 +176,14 @@ def two_lists(x, w, v):
     return *a, *b
 
 
+def counts_without_gradients(x, w, v):
+    """No gradient leaves `norm(0)`, but its result requires gradients."""
+    return x @ w, x.norm(0), v.norm(0), v.norm()
+
+
 PROGRAMS = [
     custom_functions,
+    counts_without_gradients,
     gradients_off_between,
     two_lists,
     features_and_loss,

@@ -126,7 +126,7 @@ def piece_layout(
 ) -> PieceLayout:
     own, flows = piece.gradients, gradients.flows
     tangents = [graph.inputs[gradients.tangents + port] for port in piece.makes]
-    inputs = tuple(dict.fromkeys([*own.inputs, *backward.saved_inputs]))
+    inputs = tuple(dict.fromkeys([*own.inputs, *backward.saved_inputs, *own.unused]))
     at = {k: number for number, k in enumerate(inputs)}
     numbered = replace(
         own,
@@ -153,7 +153,7 @@ def piece_layout(
         order=order_of_inputs(numbered, results),
         multiplied=multiplied_tangents(backward.graph, backward.graph.inputs[: len(tangents)]),
         frees=own.frees,
-        unused=tuple(at[k] for k in inputs if k in gradients.unused and k not in own.inputs),
+        unused=tuple(at[k] for k in inputs if k in gradients.unused and k not in (*own.inputs, *own.unused)),
     )
     kept = tuple(
         place[k] if k < gradients.outputs else k - gradients.outputs + len(place) for k in backward.saved_others

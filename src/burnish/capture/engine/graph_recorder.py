@@ -324,12 +324,12 @@ class Recorder(TorchFunctionMode):
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
-        if (
-            kind in numpy_types.GIVEN_TO_TORCH
-            and self.takes_numbers
-            and not constant_arrays.may_vary(self.tracer, value)
-        ):
-            return value.item()
+        if kind in numpy_types.GIVEN_TO_TORCH and self.takes_numbers:
+            if not constant_arrays.may_vary(self.tracer, value):
+                return value.item()
+            live = constant_arrays.as_live_scalar(self.tracer, value) if live_allowed else None
+            if live is not None:
+                return self.argument(live, live_allowed)
         if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value
         if base_of_value(kind) in GIVEN_BY_VALUE:

@@ -198,11 +198,12 @@ class Heap:
             and not self.has_fixed_meaning(value)
         ):
             self.origins[id(value)] = Origin(value, self.sources.pin(value))
+            if kind is types.MethodType or kind is types.BuiltinFunctionType:
+                self.adopt(value.__self__)  # `random.uniform` is a method of an object that `random` holds
         return value
 
     def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
-        """The value of a name in a trusted module. Functions, classes and constants stay; an object (``sys.stdout``)
-        may be replaced."""
+        """The value of a name in a trusted module. Functions and constants stay, ``sys.stdout`` may be replaced."""
         self.adopt(value)
         if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
             self.names_seen.add((id(namespace), name))

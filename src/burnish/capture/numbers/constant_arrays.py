@@ -17,6 +17,8 @@ import torch
 
 from ..engine.torch_call_records import Call, Handle
 from ..interpreter.frames import MISSING
+from . import live_scalars
+from .live_scalars import Expression
 from .numpy_types import ARRAY, NUMBERS
 
 METHODS = frozenset(
@@ -36,6 +38,18 @@ def is_known(m: Any, value: Any) -> bool:
 def may_vary(m: Any, number: Any) -> bool:
     """Whether a NumPy scalar may be another one in the next call: it comes from outside, or the graph computes it."""
     return m.heap.origin_of(number) is not None or is_of_graph(m, number)
+
+
+def as_live_scalar(m: Any, number: Any) -> Any:
+    """The Python number that torch makes of a NumPy scalar from outside, or None."""
+    origin = m.heap.origin_of(number)
+    if origin is None:
+        return None
+    return live_scalars.make(number.item(), Expression(python_number, (Expression(None, (origin.source,)),)), m)
+
+
+def python_number(number: Any) -> int | float:
+    return number.item()
 
 
 def is_of_graph(m: Any, value: Any) -> bool:

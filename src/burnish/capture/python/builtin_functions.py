@@ -60,7 +60,15 @@ from ..pytorch.custom_functions import autograd_functions
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
-from . import class_creation, frame_builtins, locks, object_builtins, operator_functions, sequence_builtins
+from . import (
+    class_creation,
+    frame_builtins,
+    locks,
+    object_builtins,
+    operator_functions,
+    random_objects,
+    sequence_builtins,
+)
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
@@ -153,15 +161,11 @@ def _math(function: Callable) -> Callable:
 
 
 def _id(m: Any, args: tuple, kwargs: dict) -> Any:
-    origin = m.heap.origin_of(args[0]) if len(args) == 1 and not issubclass(type(args[0]), Live) else None
-    if m.frame.globals is copy.__dict__ and len(args) == 1:
-        # The keys of copy's memo, which is discarded at the end. Only the identity of objects matters.
-        if origin is not None:
-            m.heap.identity_matters.add(type(args[0]))
-        return m.plainly(id, *args, **kwargs)
     address = object_addresses.of(m, args[0]) if len(args) == 1 and not kwargs else None
     if address is not None:
         return address
+    if m.frame.globals is copy.__dict__:
+        return m.plainly(id, *args, **kwargs)  # a number or text is its own copy, so the memo does not get this key
     return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
 
 
@@ -394,6 +398,13 @@ def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
+def _deep_copy(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Of a tensor, as one break: inside, its storage is noted in a dictionary, which no graph can make again."""
+    if len(args) != 1 or kwargs or type(args[0]) is not torch.Tensor:
+        return MISSING
+    return m.stop(breaks.DATA_READ, "copy.deepcopy() of a tensor")
+
+
 def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
     """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
     return None
@@ -401,6 +412,7 @@ def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch.utils.hooks.RemovableHandle.remove: _remove_hook,
+    copy.deepcopy: _deep_copy,
     typing.cast: _cast,
     record_function.__enter__: _enter_record,
     record_function.__exit__: _exit_record,
@@ -435,6 +447,7 @@ PYTHON_FUNCTIONS.update(tensor_hooks_and_data.HANDLERS)
 PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
 PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
 PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
+PYTHON_FUNCTIONS.update(random_objects.HANDLERS)
 BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
 BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})

@@ -4,15 +4,19 @@
     generator.random()                  a constant: the same in every run
 
 The methods that are Python (``randint``, ``shuffle``, ``choice``) are interpreted down to the three that are C. A
-generator from outside has a state that changes between calls, so using it is a break.
+generator from outside has a state that changes between calls, so using it is a break: one for each method, though
+``randint`` draws until a number fits.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
+from .. import breaks
 from ..interpreter.frames import MISSING
 from .operators import prepare_native_reads
 
@@ -47,4 +51,16 @@ def call_method(m: Any, generator: Any, name: str, args: tuple, kwargs: dict) ->
     return m.plainly(C_METHODS[name], generator, *given)
 
 
+def call_python_method(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    """A method written in Python; MISSING for a generator made here, or of a class of the program."""
+    if not args or type(args[0]) is not random.Random or is_own(m, args[0]):
+        return MISSING
+    return m.stop(breaks.OPAQUE_CALL, f"call of random.Random.{name}")
+
+
+HANDLERS: dict[Any, Callable] = {
+    method: functools.partial(call_python_method, name)
+    for name, method in vars(random.Random).items()
+    if type(method) is FunctionType and not name.startswith("_")
+}
 C_METHODS: dict[str, Callable] = {name: getattr(random.Random.__base__, name) for name in DRAWS}

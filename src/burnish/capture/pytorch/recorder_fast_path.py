@@ -251,6 +251,8 @@ def learn(name: Any, function: Any, args: tuple, kwargs: dict, seen: list[tuple[
 def how_shown(
     function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict
 ) -> LearnedCallForm | None:
+    if type(function) is FunctionType and shown is not function:
+        return None  # its code chooses what it calls, by `return_indices` for example
     plain = LearnedCallForm(shown)
     expected_args, expected_kwargs = plain.arguments(function, args, kwargs) or (args, kwargs)
     if (
@@ -259,7 +261,7 @@ def how_shown(
         and is_same(shown_kwargs.values(), [expected_kwargs[name] for name in shown_kwargs])
     ):
         return plain
-    if shown is not function or type(function) is not FunctionType or function.__code__.co_flags & 12:
+    if type(function) is not FunctionType or function.__code__.co_flags & 12:
         return None
     # Each parameter must be passed on once, with its value unchanged.
     names = function.__code__.co_varnames[: len(shown_args)]

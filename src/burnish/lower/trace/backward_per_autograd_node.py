@@ -88,6 +88,8 @@ def add_pieces(
                     shared_in_eager=tuple(k for k in alone if k in held),
                     tangent_views=tangent_views,
                     frees=piece.saves,
+                    # Where no gradient leaves the piece, as from `x.norm(0)`, its results still require gradients.
+                    unused=() if mine else tuple(place_of(x, signature.tangents) for x in piece.targets()),
                 ),
             )
         )
