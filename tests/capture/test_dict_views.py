@@ -1,5 +1,8 @@
 """Native code that reads through a dictionary view: the contents are guarded, including lists inside the dictionary."""
 
+import array
+import types
+
 import pytest
 import torch
 
@@ -94,3 +97,31 @@ def test_a_change_inside_a_value_is_seen_by_the_next_call(program):
     compiled = burnish.compile(program, backend="eager")
     for d in CALLS:
         assert torch.equal(compiled(X, d), program(X, d))
+
+
+def choice(x, view):
+    return x if view else -x
+
+
+def negation(x, view):
+    return x * (not view)
+
+
+KINDS = {
+    "view": lambda: (table := {}, table.values(), lambda: table.update(a=1), table.clear),
+    "proxy": lambda: (table := {}, types.MappingProxyType(table), lambda: table.update(a=1), table.clear),
+    "array": lambda: (made := array.array("i"), made, lambda: made.append(1), made.pop),
+    "bytearray": lambda: (made := bytearray(), made, lambda: made.append(1), made.clear),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("read", (choice, negation, lambda x, it: x + bool(it), lambda x, it: x + any([it])))
+def test_the_truth_of_a_native_object_is_asked_again(kind, read):
+    _, subject, fill, empty = KINDS[kind]()
+    compiled = burnish.compile(read, backend="eager")
+    for _ in range(3):
+        assert torch.equal(compiled(X, subject), read(X, subject))
+        fill()
+        assert torch.equal(compiled(X, subject), read(X, subject))
+        empty()
