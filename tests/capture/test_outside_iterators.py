@@ -12,6 +12,8 @@ import burnish
 
 from .harness import program
 
+X = torch.ones(2)
+
 
 def ones():
     return [(torch.full((4,), float(k)),) for k in range(3)]
@@ -93,6 +95,20 @@ def over_items(x):
     return x
 
 
+def over_ordered_items(x):
+    for at, scale in collections.OrderedDict({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}).items():
+        x = x.sin() + scale
+        breaks_at_first(at)
+    return x
+
+
+def over_ordered_values_backwards(x):
+    for at in reversed(collections.OrderedDict(a=3, b=2, c=1, d=0).values()):
+        x = x.sin() + at
+        breaks_at_first(at)
+    return x
+
+
 def over_values(x):
     for at in {"a": 0, "b": 1, "c": 2, "d": 3}.values():
         x = x.sin() + at
@@ -137,7 +153,19 @@ def over_count(x):
     return x
 
 
-LOOPS = (over_list, over_tuple, over_range, over_reversed, over_enumerate, over_zip, over_items, over_values, over_set)
+LOOPS = (
+    over_list,
+    over_tuple,
+    over_range,
+    over_reversed,
+    over_enumerate,
+    over_zip,
+    over_items,
+    over_ordered_items,
+    over_ordered_values_backwards,
+    over_values,
+    over_set,
+)
 
 
 @pytest.mark.parametrize("loop", (*LOOPS, over_text, over_map, over_chain, over_count), ids=lambda loop: loop.__name__)
@@ -363,6 +391,56 @@ def test_iterator_left_in_the_middle_is_returned():
         return x, first is second, list(first), list(second)
 
     return outer, ones()
+
+
+class Key:
+    def __init__(self, text):
+        self.text = text
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        return self.text == other.text
+
+
+@pytest.mark.parametrize("view", ("keys", "values", "items"))
+def test_a_change_of_an_ordered_dictionary_is_an_error_behind_a_break(view):
+    def fn(x, table, breaks):
+        steps = iter(getattr(table, view)())
+        next(steps)
+        if breaks:
+            x.tolist()
+        table["new"] = 1
+        try:
+            return x, next(steps)
+        except RuntimeError as error:
+            return x, str(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for breaks in (True, False):
+        for k in range(3):
+            tables = [collections.OrderedDict(a=k, b=2) for _ in range(2)]
+            expected, got = fn(X, tables[0], breaks), compiled(X, tables[1], breaks)
+            assert str(got) == str(expected) and tables[0] == tables[1]
+
+
+def test_keys_of_the_user_s_in_an_ordered_dictionary():
+    table = collections.OrderedDict({Key("a"): (1, 2), Key("b"): (3, 4)})
+
+    def fn(x):
+        found = []
+        for view in (table.keys(), table.values(), table.items()):
+            for part in view:
+                x = x + 1
+                burnish.graph_break()
+                found.append(part)
+        return x, found
+
+    compiled = burnish.compile(fn, backend="eager")
+    for args in ones():
+        (x, found), (y, expected) = compiled(*args), fn(*args)
+        assert torch.equal(x, y) and str(found) == str(expected)
 
 
 @program

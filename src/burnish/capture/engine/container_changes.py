@@ -12,10 +12,12 @@ import torch
 
 from .. import breaks
 from ..guards.bypass_subclass_methods import elements_of, items_of
+from ..guards.iterator_contents import VIEWS, container_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
+from ..numbers import constant_arrays, numpy_types
 from .interpreted_or_native import find_on_type
 from .object_lifetimes import Origin, has_finalizer
-from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
+from .value_or_identity import DICTS, GUARDED_KINDS, LISTS, UNEXPOSED, has_fixed_meaning, is_compared_by_value
 
 if TYPE_CHECKING:
     from .heap import Heap
@@ -53,6 +55,8 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         origin.appended_from = None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
+    elif type(obj) in VIEWS:
+        expose(heap, heap.admit(container_of(obj), source.child("container")))
     elif isinstance(obj, (set, frozenset)):
         elements = list(elements_of(obj))
         for element in filter(hashes_in_python, elements):
@@ -135,6 +139,9 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
     elif issubclass(kind, tuple):
         for part in elements_of(value):
             expose(heap, part, depth + 1)
+    elif kind in VIEWS and (origin := heap.origins.get(id(value))) is not None:
+        heap.complete(origin)
+        expose(heap, container_of(value), depth + 1)
 
 
 def expose_items(heap: Heap, value: Any) -> None:
@@ -145,6 +152,22 @@ def expose_items(heap: Heap, value: Any) -> None:
             heap.complete(origin)
     else:
         expose(heap, value)
+
+
+def why_not_readable(heap: Heap, value: Any) -> str | None:
+    """Why native code must not read ``value``: no guard covers the inner state of an outside object. What a view of a
+    dictionary shows is guarded here."""
+    origin = heap.origin_of(value)
+    if constant_arrays.is_of_graph(heap.tracer, value):
+        return "an array whose data the graph computes"
+    if origin is None or origin.source.is_pinned or issubclass(type(value), GUARDED_KINDS):
+        return None
+    kind = type(value)
+    if kind in VIEWS:
+        expose(heap, value)
+        return None
+    is_readable = is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
+    return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
 
 def changed(heap: Heap, origin: Origin) -> bool:

@@ -21,13 +21,12 @@ from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_te
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import constant_arrays, decimal_arithmetic, live_scalars, numpy_types, object_addresses
+from ..numbers import decimal_arithmetic, live_scalars, numpy_types, object_addresses
 from . import container_changes, guards_at_first_use
 from .interpreted_or_native import find_on_type
 from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
 from .value_or_identity import (
     FIXED_WITH_STATE,
-    GUARDED_KINDS,
     PLAIN_KINDS,
     SINGLETON_IDS,
     has_fixed_meaning,
@@ -55,6 +54,7 @@ class Heap:
     complete = container_changes.complete
     expose = container_changes.expose
     expose_items = container_changes.expose_items
+    why_not_readable = container_changes.why_not_readable
     changed = container_changes.changed
     note_changes = container_changes.note_changes
 
@@ -372,17 +372,6 @@ class Heap:
             origin.note_read(name, value)
             return self.admit(value, origin.source.attr(name))
         return value
-
-    def why_not_readable(self, value: Any) -> str | None:
-        """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
-        origin = self.origin_of(value)
-        if constant_arrays.is_of_graph(self.tracer, value):
-            return "an array whose data the graph computes"
-        if origin is None or origin.source.is_pinned or issubclass(type(value), GUARDED_KINDS):
-            return None
-        kind = type(value)
-        is_readable = self.is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
-        return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
     # ---- writing
 

@@ -9,6 +9,7 @@ element is element 0. So one segment serves all iterations of a loop that are al
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import sys
@@ -30,8 +31,14 @@ OF_TABLES = frozenset(
     )
 )
 PAIRS = frozenset(map(type, (iter({}.items()), reversed({}.items()))))
+ORDERED = type(iter(collections.OrderedDict()))
+"""One class for keys, values and items, in both directions."""
+VIEWS = frozenset(
+    type(getattr(table(), name)()) for table in (dict, collections.OrderedDict) for name in ("keys", "values", "items")
+)
+"""Of dictionaries. A view is read through its dictionary, which is its "container"."""
 ENDLESS = frozenset((itertools.count, itertools.repeat))
-LEAVES = BY_INDEX | BACKWARDS | OF_TABLES | ENDLESS
+LEAVES = BY_INDEX | BACKWARDS | OF_TABLES | {ORDERED} | ENDLESS
 COMPOSITES = frozenset((enumerate, zip))
 READABLE = LEAVES | COMPOSITES
 SLICED = frozenset((list, tuple, range, str, bytes))
@@ -47,8 +54,12 @@ def reduced(iterator: Any) -> tuple:
 
 
 def container_of(iterator: Any) -> Any:
-    """The list, dictionary or set that an iterator reads."""
-    return table_of(iterator) if type(iterator) in OF_TABLES else iterator.__reduce__()[1][0]
+    """The list, dictionary or set that an iterator or a view reads."""
+    return table_of(iterator) if reads_table(type(iterator)) else iterator.__reduce__()[1][0]
+
+
+def reads_table(kind: type) -> bool:
+    return kind in OF_TABLES or kind is ORDERED or kind in VIEWS
 
 
 def parts_of(iterator: Any) -> tuple:
@@ -59,9 +70,11 @@ def parts_of(iterator: Any) -> tuple:
 def rest_of(iterator: Any) -> Any:
     """The next elements, at most ``MOST``; None if they cannot be read."""
     kind = type(iterator)
+    if kind is ORDERED and not has_plain_keys(table_of(iterator)):
+        return None
     try:
         _, given, *state = reduced(iterator)
-    except (RuntimeError, TypeError):  # a dictionary of another size
+    except (RuntimeError, TypeError, KeyError):  # a dictionary of another size, or with other keys
         return None
     if kind is itertools.count:
         return _numbers(*given)
@@ -70,7 +83,7 @@ def rest_of(iterator: Any) -> Any:
     if not given:
         return ()
     (items,) = given
-    if kind in OF_TABLES:
+    if reads_table(kind):
         return items if len(items) < MOST else None
     if type(items) not in SLICED:
         return None
@@ -84,8 +97,16 @@ def _numbers(start: Any, step: Any = 1) -> Any:
     return range(start, start + step * MOST, step) if type(start) is type(step) is int and step else None
 
 
+def has_plain_keys(table: Any) -> bool:
+    """Whether an iterator over an ordered dictionary, which looks each key up, runs no ``__hash__`` of the user's."""
+    return table is None or dict.__len__(table) < MOST and all(type(key) in PLAIN_KEYS for key in dict.keys(table))
+
+
+PLAIN_KEYS = frozenset((str, int, bool, float, bytes, type(None), type))
+
+
 def table_of(iterator: Any) -> Any:
-    """The dictionary or set behind an iterator; None when it is exhausted."""
+    """The dictionary or set behind an iterator or a view; None when the iterator is exhausted."""
     return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
 
 

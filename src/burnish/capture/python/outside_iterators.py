@@ -18,10 +18,10 @@ from ..guards.iterator_contents import (
     ENDLESS,
     LEAVES,
     MOST,
-    OF_TABLES,
     PAIRS,
     READABLE,
     container_of,
+    reads_table,
     rest_of,
 )
 from ..guards.object_sources import Source
@@ -50,7 +50,7 @@ class Reading:
             self.rest = rest_of(iterator)
             if self.rest is None:
                 refuse(m, iterator)
-            if len(self.rest) and (type(iterator) in OF_TABLES or type(self.rest) is list):
+            if len(self.rest) and (reads_table(type(iterator)) or type(self.rest) is list):
                 container = container_of(iterator)
                 if not issubclass(type(container), frozenset):
                     self.container = m.heap.admit(container, self.source.child("container"))

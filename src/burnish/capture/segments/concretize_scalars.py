@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import gc
 import warnings
 from collections.abc import Callable
 from types import CellType, FunctionType, MappingProxyType, MethodType
@@ -17,14 +16,14 @@ from typing import Any
 
 import torch
 
-from ..guards.iterator_contents import table_of
+from ..guards.iterator_contents import VIEWS, container_of, table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import min_max_of_tensors
 from ..numbers.live_scalars import Live
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
-from .rebuild_containers import TABLE_ITERATORS, VIEWS
+from .rebuild_containers import TABLE_ITERATORS
 from .rebuild_instances import slots_of
 from .template_runtime import attributes_of_partial
 
@@ -222,7 +221,7 @@ class ScalarConcretizer:
         return self.instance(value)
 
     def view(self, value: Any) -> Any:
-        self.clean(next(r for r in gc.get_referents(value) if isinstance(r, dict)))
+        self.clean(container_of(value))
         return value
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:

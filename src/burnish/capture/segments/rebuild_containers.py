@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-import gc
+import operator
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..guards.bypass_subclass_methods import elements_of, length_of
-from ..guards.iterator_contents import table_of
+from ..guards.iterator_contents import container_of, table_of
 from ..guards.value_bases import base_of_value, value_of
 from .rebuild_instances import build_attributes, build_key
 from .template_runtime import set_state
@@ -18,8 +18,6 @@ from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder
-
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def build_sequence(to: Rebuilder, value: Any) -> str:
@@ -98,16 +96,8 @@ def build_bytearray(to: Rebuilder, value: bytearray) -> str:
 
 
 def build_view(to: Rebuilder, value: Any) -> str:
-    table = next(r for r in gc.get_referents(value) if isinstance(r, dict))
-    method = {
-        "dict_keys": "keys",
-        "dict_values": "values",
-        "dict_items": "items",
-        "odict_keys": "keys",
-        "odict_values": "values",
-        "odict_items": "items",
-    }[type(value).__name__]
-    return to.name(value, f"{to.build(table)}.{method}()")
+    method = type(value).__name__.partition("_")[2]
+    return to.name(value, f"{to.build(container_of(value))}.{method}()")
 
 
 def build_iterator(to: Rebuilder, value: Any) -> str:
@@ -171,9 +161,13 @@ def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, An
     for step in (iter, reversed):
         for view in (ordered.keys, ordered.values, ordered.items):
             rest = list(step(view(table)))[len(table) - len(left) :]
-            if all(a is b or type(a) is tuple and a == b for a, b in zip(left, rest, strict=True)):
+            if all(map(is_same_or_pair, left, rest)):
                 return view, step
     return None
+
+
+def is_same_or_pair(a: Any, b: Any) -> bool:
+    return a is b or type(a) is type(b) is tuple and len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 def advanced(iterator: Any, steps: int) -> Any:

@@ -31,6 +31,7 @@ from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..engine.torch_call_records import Handle
 from ..engine.value_or_identity import SINGLETON_IDS
+from ..guards import iterator_contents
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
@@ -273,11 +274,5 @@ BUILDERS: dict[type, Any] = {
     warnings.catch_warnings: warning_filters.build_block,
     numpy_types.ARRAY: constant_arrays.build,
     **dict.fromkeys(numpy_types.NUMBERS, constant_arrays.build_number),
-    **dict.fromkeys(
-        (
-            *rebuild_containers.VIEWS,
-            *(type(getattr(collections.OrderedDict(), n)()) for n in ("keys", "values", "items")),
-        ),
-        rebuild_containers.build_view,
-    ),
+    **dict.fromkeys(iterator_contents.VIEWS, rebuild_containers.build_view),
 }
