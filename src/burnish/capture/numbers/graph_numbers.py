@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -350,7 +351,7 @@ def makes_something_new(call: Any) -> bool:
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
         name in torch_call_roles.VALUE_CALLS
-        and (name.endswith("__") or not name.endswith("_"))
+        and not is_in_place_name(name)
         and name != "dropout"
         and "out" not in call.kwargs
     )

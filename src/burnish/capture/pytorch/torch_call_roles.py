@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 
 RECORD = "record"
@@ -346,11 +347,7 @@ def writes(target: Any, kwargs: dict) -> bool:
     if "out" in kwargs or kwargs.get("inplace") is True:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
-    return (
-        name.endswith("_")
-        and not name.endswith("__")
-        or name in ("__setitem__", "setitem", "batch_norm", "instance_norm", "rnn_tanh", "apply")
-    )
+    return is_in_place_name(name) or name in ("batch_norm", "instance_norm", "rnn_tanh", "apply")
 
 
 def writes_silently(target: Any) -> bool:
