@@ -109,9 +109,11 @@ VALUE_CALLS = frozenset(
     lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
     subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
     __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
-    layer_norm
+    __eq__ __pow__ __ipow__ __floordiv__ __rmod__ bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ __iand__
+    __ior__ __ixor__ __lshift__ __rlshift__ __rshift__ __rrshift__ __ilshift__ __irshift__
+    scalar_tensor
 """.split()
-) - {"layer_norm"}
+)
 
 # Calls that take an integer of the program as a size or an index. The compiler knows how their results depend on it.
 SIZED = frozenset(
