@@ -119,7 +119,8 @@ VALUE_CALLS = frozenset(
 SIZED = frozenset(
     """
     zeros ones full empty rand randn arange linspace eye new_zeros new_ones new_full new_empty view reshape expand
-    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril
+    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril select narrow topk kthvalue split tile pad
+    repeat_interleave randint randperm
 """.split()
 )
 

@@ -18,6 +18,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
 from ...pytorch import tensor_assertions, tensor_hooks_and_data, torch_call_roles
 from ...subclasses import make_tensors
+from ...symbolic_sizes import argument_checks
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..operators import prepare_native_reads
 from . import torch_function_protocol
@@ -45,6 +46,9 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not None:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if m.symbolic_sizes is not None:
+        is_function = type(getattr(function, "__self__", None)) not in TENSOR_TYPES
+        argument_checks.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
     if not torch_call_roles.takes_live_numbers(function) and not torch_call_roles.is_filled_by_number(
         name, given, kwargs
     ):
