@@ -327,3 +327,28 @@ def test_result_type_that_cannot_be_cast_back():
         return "ok"
 
     return fn, [(torch.arange(3),), (torch.arange(3.0),), (torch.arange(3),)]
+
+
+@program
+def test_operators_in_place_change_constants():
+    """``t |= x`` and ``t **= x`` are calls of ``__ior__`` and ``__ipow__``, named like calls that write nothing."""
+
+    def fn(x):
+        flags, powers = torch.arange(1, 5), torch.arange(1, 5)
+        flags |= x
+        powers **= x
+        return x * 2 if flags.sum() > 12 else x * 3, x + 1 if powers.sum() > 12 else x - 1
+
+    return fn, [(torch.full((4,), k),) for k in (2, 0, 3, 1)]
+
+
+@program
+def test_operators_in_place_run_once_before_an_error():
+    def fn(x, k):
+        x <<= 1
+        try:
+            return x[k]
+        except IndexError:
+            return x + 1
+
+    return fn, [(torch.arange(1, 5), torch.tensor([k])) for k in (0, 1, 9, 2)]

@@ -225,3 +225,14 @@ def test_initialisers_use_random_numbers():
         return a, b, w
 
     return fn, lambda i: (torch.empty(3, 4),)
+
+
+@program(exact=False)
+def test_negative_sizes_raise():
+    def fn(x, n):
+        try:
+            return torch.rand(n).shape[0] + x, torch.randint(5, (2, n)).shape[1] + x
+        except RuntimeError as error:
+            return str(error), x * 2
+
+    return fn, [(torch.ones(2), n) for n in (-1, 2, -2, 0)]

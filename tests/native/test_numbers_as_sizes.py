@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import burnish
@@ -23,6 +24,15 @@ BY_NUMBER = {
     "a size and a factor": lambda x, n: torch.ones(n + 1) * n + x[0, 0] / (n + 2),
     "repeated": lambda x, n: x[0].repeat(n + 1),
     "an offset of a diagonal": lambda x, n: torch.triu(x, n),
+    "select": lambda x, n: x.select(0, n) * 2,
+    "narrow": lambda x, n: x.narrow(0, n, 2) * 2,
+    "narrow to": lambda x, n: x.narrow(dim=1, start=32 - n, length=n) * 2,
+    "the largest": lambda x, n: torch.topk(x, n, dim=0).values * 2,
+    "one of the smallest": lambda x, n: x.kthvalue(n + 1, dim=0).values * 2,
+    "tiled": lambda x, n: x[0].tile(n, 2) * 2,
+    "padded": lambda x, n: F.pad(x, (n, 1)) * 2,
+    "each repeated": lambda x, n: x.repeat_interleave(n, dim=0) * 2,
+    "a first part": lambda x, n: x.split([n, 32 - n])[0] * 2,
 }
 
 
@@ -94,6 +104,19 @@ BESIDE_SIZES = {
     "up to": lambda x, n: x[:n].sum(0) * 2,
     "select": lambda x, n: x.select(0, n) * 2,
     "narrow": lambda x, n: x.narrow(0, n, 2) * 2,
+    "narrow from the end": lambda x, n: x.narrow(0, -n, 2) * 2,
+    "select from the end": lambda x, n: x.select(0, -n) * 2,
+    "the largest": lambda x, n: x.topk(k=n, dim=0).values * 2,
+    "one of the smallest": lambda x, n: x.kthvalue(n, 0).values * 2,
+    "parts": lambda x, n: x.split(n)[0] * len(x.split(n)),
+    "parts by keyword": lambda x, n: x.split(split_size=n, dim=0)[-1] * 2,
+    "two parts": lambda x, n: torch.split(x, [n, x.shape[0] - n])[1] * 2,
+    "reflected": lambda x, n: F.pad(x.t()[None], (n, 0), mode="reflect") * 2,
+    "wrapped around": lambda x, n: F.pad(x.t()[None], (0, n), mode="circular") * 2,
+    "other strides": lambda x, n: x.as_strided((n, 2), (3, 1)) * 2,
+    "cropped": lambda x, n: F.pad(x, (0, 0, -n, 0)) * 2,
+    "each repeated": lambda x, n: x.repeat_interleave(n - 4, dim=0) * 2,
+    "tiled": lambda x, n: x.tile(n - 4, 2) * 2,
     "a row is set": set_row,
     "rows are set": set_rows,
     "a view": lambda x, n: x.expand(n, *x.shape) * 2,
@@ -116,6 +139,31 @@ def test_numbers_and_sizes_change_apart(name):
                 compiled(x, n)
         else:
             torch.testing.assert_close(compiled(x, n), expected)
+
+
+OF_ANOTHER = {
+    "reflected": lambda x, n: F.pad(x.t()[None], (n, 0), mode="reflect") * 2,
+    "other strides": lambda x, n: x.as_strided((n, 2), (3, 1)) * 2,
+    "the largest": lambda x, n: x.topk(n, 0).values * 2,
+    "narrow": lambda x, n: x.narrow(0, 1, n) * 2,
+    "rows in place of others": lambda x, n: x.slice_scatter(torch.ones(2, 3), 0, n - 2, n) * 2,
+    "a row in place of another": lambda x, n: x.select_scatter(torch.ones(3), 0, n) * 2,
+}
+
+
+@pytest.mark.falls_back("sizes", "numbers", "refused", "limit")
+@pytest.mark.parametrize("name", OF_ANOTHER)
+def test_the_size_of_another_tensor_may_be_too_large(name):
+    compiled = burnish.compile(lambda x, y: OF_ANOTHER[name](x, y.shape[0]))
+    for rows, n in ((9, 3), (10, 4), (30, 5), (7, 5), (6, 6), (5, 7), (4, 20), (40, 150), (8, 8), (60, 61)):
+        x = torch.randn(rows, 3)
+        try:
+            expected = OF_ANOTHER[name](x, n)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, torch.ones(n))
+        else:
+            torch.testing.assert_close(compiled(x, torch.ones(n)), expected)
 
 
 def test_a_shift_by_more_than_the_size_begins_again():

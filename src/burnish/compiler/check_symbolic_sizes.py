@@ -101,7 +101,10 @@ class Check:
         except (Untraceable, NoFormula):
             return False
         expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
-        is_right = NUMBER.split(text) == self.pattern and list(map(int, NUMBER.findall(text))) == expected
+        is_empty = any(formula.at(point) == 0 for formula in self.formulas or ())  # its strides follow other rules
+        is_right = (
+            not is_empty and NUMBER.split(text) == self.pattern and list(map(int, NUMBER.findall(text))) == expected
+        )
         events.emit(
             "guards.sizes",
             text=f"{'holds' if is_right else 'does not hold'} for "

@@ -10,24 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
 from ..tensors.observed_library_results import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
-from .graph import map_values, types_of, values_in
+from .graph import Value, map_values, types_of, values_in
 from .untraceable_graph import Untraceable
 
 
 def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
     """The type of the result, or a tuple of types: None for a missing result, the number for a result that is one."""
-    if op.shape is not None:
+    if op.shape is not None and not (isinstance(op.target, OpOverload) and has_empty_operand(args)):
         try:
             return op.shape(*types_of(args), **{name: types_of(arg) for name, arg in kwargs.items()})
         except NoRule:
             pass
     return probed_types(op.target, args, kwargs)
+
+
+def has_empty_operand(args: tuple) -> bool:
+    """Whether a tensor has no elements. Many kernels refuse to reduce one, which no shape rule says."""
+    return any(isinstance(value, Value) and 0 in value.type.shape for value in args)
 
 
 def probed_types(func: Callable, args: tuple, kwargs: dict) -> Any:

@@ -264,8 +264,8 @@ def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dt
         raise NoRule("the setting eager_random")
     if generator is not None:
         raise NoRule("a generator of the program's own")
-    if 0 in size:
-        raise NoRule("nothing is drawn")
+    if any(n <= 0 for n in size):
+        raise NoRule("nothing is drawn, or eager raises an error")
     if dtype is not None and NAMES.get(dtype) not in DIGITS:
         raise NoRule(f"random numbers of {dtype}")
     on = place_of(device)

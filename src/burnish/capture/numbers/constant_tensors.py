@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from ..engine.torch_call_records import Handle
+from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_call_roles
 from ..symbolic_sizes.unbacked_sizes import takes_sizes
-from . import graph_numbers
+from . import graph_numbers, live_scalars
 from .tensors_used_as_numbers import takes_numbers
 
 SURE = frozenset(
@@ -58,6 +58,7 @@ def is_known(m: Any, value: Any) -> bool:
     if handle is None or handle.call is None:
         return False
     known: dict[int, bool] = {}
+    filled: list[Any] = []  # live numbers that are the content of tensors
 
     def holds(arg: Any) -> bool:
         if isinstance(arg, Handle):
@@ -71,6 +72,11 @@ def is_known(m: Any, value: Any) -> bool:
     def of_call(at: int) -> bool:
         if at not in known:
             call = recorder.calls[at]
+            number = live_content(m, call)
+            if number is not None:
+                filled.append(number)
+                known[at] = True
+                return True
             name = torch_call_roles.name_of(call.target)
             known[at] = (
                 name in SURE
@@ -80,7 +86,31 @@ def is_known(m: Any, value: Any) -> bool:
             )
         return known[at]
 
-    return of_call(handle.call) and not recorder.changes_after(min(known))
+    if not of_call(handle.call) or recorder.changes_after(min(known)):
+        return False
+    for number in filled:
+        number.settle()
+    return True
+
+
+def live_content(m: Any, call: Call) -> Any:
+    """The live scalar that ``torch.tensor`` has made a tensor of, by this call; None for other calls."""
+    if call.target is not torch.full or call.args[0] != () or not isinstance(call.args[1], Handle):
+        return None
+    source = call.args[1].source
+    if call.args[1].call is not None or not isinstance(source, live_scalars.Expression):
+        return None
+    return live_scalars.make(m.recorder.examples[call.args[1].key], source, m)
+
+
+def number_read(m: Any, tensor: Any) -> Any:
+    """The live number that ``torch.tensor`` has made this tensor of; None for other tensors."""
+    handle = m.recorder.handle_of(tensor) if type(tensor) in TENSOR_TYPES and tensor.ndim == 0 else None
+    if handle is None or handle.call is None or handle.path or m.recorder.changes_after(handle.call):
+        return None
+    number = live_content(m, m.recorder.calls[handle.call])
+    exact = {live_scalars.LiveInt: torch.int64, live_scalars.LiveFloat: torch.float64}
+    return number if tensor.dtype is exact.get(type(number)) else None
 
 
 def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -101,6 +131,9 @@ def number_of(m: Any, value: Any, reads: bool = False) -> Any:
     if kind in TENSOR_TYPES:
         if value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
             return value
+        number = number_read(m, value)
+        if number is not None:
+            return number
         if is_constant(m, value):
             return m.plainly(value.item)
         return graph_numbers.read(m, value) if reads and graph_numbers.stays_in_graph(m, value) else value

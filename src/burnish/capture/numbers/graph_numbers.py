@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -201,17 +202,45 @@ def read_list(m: Any, tensor: torch.Tensor) -> Any:
 
 
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.tensor`` or ``torch.as_tensor`` of a graph number, or of a list with some; None for any other call."""
+    """``torch.tensor`` or ``torch.as_tensor`` of a live number, or of a list with some; None for any other call."""
     content = args[0] if len(args) == 1 else None
     numbers = content if type(content) in (list, tuple) else (content,)
-    if not any(map(is_graph_number, numbers)) or not kwargs.keys() <= {"dtype", "device"}:
+    live = [number for number in numbers if type(number) in (live_scalars.LiveInt, live_scalars.LiveFloat)]
+    if not live or not kwargs.keys() <= {"dtype", "device"}:
         return None
     if not all(type(number) in (int, float) or isinstance(number, live_scalars.Live) for number in numbers):
+        return None
+    if not any(map(is_graph_number, live)) and not is_filled_alike(numbers, kwargs.get("dtype")):
         return None
     values = [number.plain() if isinstance(number, live_scalars.Live) else number for number in numbers]
     made = m.plainly(torch.as_tensor, values, **kwargs)
     tensors = [as_tensor(m, number, made.dtype, made.device) for number in numbers]
     return tensors[0] if numbers is not content else m.perform(torch.stack, tensors)
+
+
+def is_filled_alike(numbers: Any, dtype: torch.dtype | None) -> bool:
+    """Whether ``torch.full`` makes the same of live numbers as ``torch.tensor``, which converts them without a check
+    where they do not fit, and raises errors of its own."""
+    has_float = any(isinstance(number, float) for number in numbers)
+    dtype = dtype or (torch.get_default_dtype() if has_float else torch.int64)
+    if dtype.is_floating_point:
+        return all(has_value(number, dtype) for number in numbers)
+    return dtype is torch.int64 and not has_float and all(map(fits_in_64_bits, numbers))
+
+
+def has_value(number: Any, dtype: torch.dtype) -> bool:
+    """Whether this run's number is no larger than all of the type. The graph raises an error for others, and the
+    segment runs as plain Python then."""
+    plain = number.plain() if isinstance(number, live_scalars.Live) else number
+    return not abs(plain) > torch.finfo(dtype).max or math.isinf(plain)
+
+
+def fits_in_64_bits(number: Any) -> bool:
+    return live_scalars.apply(is_word, number) if isinstance(number, live_scalars.Live) else is_word(number)
+
+
+def is_word(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
 
 
 def is_graph_number(value: Any) -> bool:
@@ -350,7 +379,7 @@ def makes_something_new(call: Any) -> bool:
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
         name in torch_call_roles.VALUE_CALLS
-        and (name.endswith("__") or not name.endswith("_"))
+        and not is_in_place_name(name)
         and name != "dropout"
         and "out" not in call.kwargs
     )

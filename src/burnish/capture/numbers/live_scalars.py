@@ -135,6 +135,8 @@ def apply(operation: Callable, *operands: Any) -> Any:
     for operand in operands:
         if isinstance(operand, Live) and operand.expression.in_graph:
             return live.tracer.apply_in_graph(operation, operands)
+    if operation is divmod and has_result(divmod, *operands):
+        return apply(operator.floordiv, *operands), apply(operator.mod, *operands)
     try:
         value = operation(*map(_plain, operands))
     except Exception:
@@ -271,7 +273,9 @@ for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
     for _name, _operation in {"neg": operator.neg, "abs": operator.abs, "pos": operator.pos}.items():
         setattr(_kind, f"__{_name}__", _unary(_operation))
     _kind.__bool__ = lambda self: apply(operator.truth, self)  # type: ignore[attr-defined]
-    for _name in ("__hash__", "__repr__", "__str__", "__format__", "__divmod__", "__rdivmod__", "__reduce_ex__"):
+    for _name, _swap in (("__divmod__", False), ("__rdivmod__", True)):
+        setattr(_kind, _name, _binary(divmod, _swap))
+    for _name in ("__hash__", "__repr__", "__str__", "__format__", "__reduce_ex__"):
         setattr(_kind, _name, _settled(_name, _base))
 LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
 # C code calls __index__, __int__ and __float__ only on objects other than int and float: the call rules settle those.

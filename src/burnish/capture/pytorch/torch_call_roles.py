@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 
 RECORD = "record"
@@ -108,15 +109,18 @@ VALUE_CALLS = frozenset(
     lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
     subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
     __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
-    layer_norm
+    __eq__ __pow__ __ipow__ __floordiv__ __rmod__ bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ __iand__
+    __ior__ __ixor__ __lshift__ __rlshift__ __rshift__ __rrshift__ __ilshift__ __irshift__
+    scalar_tensor
 """.split()
-) - {"layer_norm"}
+)
 
 # Calls that take an integer of the program as a size or an index. The compiler knows how their results depend on it.
 SIZED = frozenset(
     """
     zeros ones full empty rand randn arange linspace eye new_zeros new_ones new_full new_empty view reshape expand
-    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril
+    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril select narrow topk kthvalue split tile pad
+    repeat_interleave randint randperm
 """.split()
 )
 
@@ -346,11 +350,7 @@ def writes(target: Any, kwargs: dict) -> bool:
     if "out" in kwargs or kwargs.get("inplace") is True:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
-    return (
-        name.endswith("_")
-        and not name.endswith("__")
-        or name in ("__setitem__", "setitem", "batch_norm", "instance_norm", "rnn_tanh", "apply")
-    )
+    return is_in_place_name(name) or name in ("batch_norm", "instance_norm", "rnn_tanh", "apply")
 
 
 def writes_silently(target: Any) -> bool:

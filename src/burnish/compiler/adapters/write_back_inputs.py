@@ -20,6 +20,7 @@ from ...runtime.program.input_alias_check import AliasCheckedProgram
 from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, name_of
 from ...tensors.compile_request import copy_request, request_of
 from ...tensors.eager_strides import is_dense
+from ...tensors.in_place_names import is_in_place_name
 from ...tensors.lazy_graph_module import graph_module
 from ...tensors.tensor_types import TensorType
 from .. import CompiledFn
@@ -28,7 +29,6 @@ from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 GRAD_MODES = (torch._C._set_grad_enabled, torch.set_grad_enabled)
 OF_ANOTHER_TYPE = ("get_real", "get_imag", "view_as_real", "view_as_complex", "get_data", "data", "type")
 """Views that are not the same elements of the same type, or that have a version of their own."""
-SETS_ITEMS = ("setitem", "__setitem__")
 CONSTANT = frozenset(
     "detach eq ne lt le gt ge argmax argmin zeros_like ones_like empty_like rand_like randn_like".split()
 )
@@ -89,8 +89,7 @@ def is_in_place(node: Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = name_of(node)
-    is_named = name.endswith("_") and not name.endswith("__") or name in SETS_ITEMS
-    return is_named or node.kwargs.get("inplace") is True
+    return is_in_place_name(name) or node.kwargs.get("inplace") is True
 
 
 def are_seen_otherwise(gm: GraphModule, written: set[Node]) -> bool:

@@ -124,7 +124,7 @@ def softplus(x: Scalar, beta: float = 1, threshold: float = 20) -> Scalar:
     return select(bent > threshold, x, soft if beta == 1 else soft / beta)
 
 
-@elementwise("aten.threshold.default", promotion="first", takes="if", cost=2)
+@elementwise("aten.threshold.default", promotion="first", takes="if", cost=2, fits=True)
 def threshold(x: Scalar, threshold: float, value: float) -> Scalar:
     return select(x <= threshold, value, x)
 

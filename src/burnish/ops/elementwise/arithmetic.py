@@ -197,8 +197,8 @@ def why_not_power(x: TensorType | Number, exponent: TensorType | Number) -> str 
     return None
 
 
-@elementwise("aten.pow.Scalar", takes="bifc", cost=25, contiguous=True, why_not=why_not_power)
-@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", takes="bifc", cost=25, why_not=why_not_power)
+@elementwise("aten.pow.Scalar", takes="bifc", cost=25, contiguous=True, fits=True, why_not=why_not_power)
+@elementwise("aten.pow.Tensor_Tensor", takes="bifc", cost=25, why_not=why_not_power)
 def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
     """Exponents with a shortcut in eager use the same one: sqrt(-inf) is NaN, while pow(-inf, 0.5) is infinite."""
     if isinstance(exponent, Scalar):
@@ -232,6 +232,15 @@ def power(x: Operand, exponent: Operand, site: Site | None = None) -> Scalar:
         case -2:
             return (x * x).reciprocal()
     return binary("pow", x, operand(exponent, x.dtype, site))
+
+
+@elementwise("aten.pow.Tensor_Scalar", takes="bifc", cost=25, fits=True, why_not=why_not_power)
+def power_by_number(x: Scalar, exponent: Operand, site: Site | None = None) -> Scalar:
+    """A live exponent may be one for which eager has a shortcut that gives other zeros and infinities."""
+    made = power(x, exponent, site)
+    if not isinstance(exponent, Scalar) or site is not None and site.dtype == "f16":
+        return made
+    return select(exponent.eq(0.5), x.sqrt(), select(exponent.eq(-0.5), x.rsqrt(), made))
 
 
 def multiplied_out(x: Scalar, exponent: int) -> Scalar:

@@ -73,6 +73,8 @@ def why_not_filled(x: TensorType, value: TensorType | float) -> str | None:
     return "a value for each element" if isinstance(value, TensorType) and value.shape else None
 
 
-@elementwise("aten.fill.Scalar", "aten.fill.Tensor", promotion="first", takes="bifc", like=0, why_not=why_not_filled)
+@elementwise(
+    "aten.fill.Scalar", "aten.fill.Tensor", promotion="first", takes="bifc", like=0, fits=True, why_not=why_not_filled
+)
 def fill(x: Scalar, value: Scalar | float) -> Scalar:
     return operand(value, x.dtype)

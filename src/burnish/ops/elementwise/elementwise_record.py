@@ -111,9 +111,12 @@ def elementwise(
     contiguous: bool = False,
     wraps: bool = False,
     wide: int | None = None,
+    fits: bool = False,
     why_not: Callable[..., str | None] | None = None,
 ) -> Callable[[Callable], Callable]:
     """Register an element-wise operator. The options are those of `ResultType`.
+
+    With `fits`, eager raises an error for a number operand that does not fit into the dtype. With others it wraps.
 
     `wide` is the position of an operand that is not rounded to a half precision if it is a number or has no
     dimensions. On a CPU the other operand is rounded even if it is a number.
@@ -126,7 +129,7 @@ def elementwise(
         shape(*names)(ResultType(made, takes, order, like, contiguous, wraps, why_not))
         is_told = "site" in rule.__code__.co_varnames[: rule.__code__.co_argcount + rule.__code__.co_kwonlyargcount]
         for name in names:
-            record(name).notes.update(site=is_told, wide=wide)
+            record(name).notes.update(site=is_told, wide=wide, fits=fits)
         return rule
 
     return register
@@ -175,6 +178,8 @@ def element(
     rounds_first = wide is not None and result.device.type == "cpu"  # GPU kernels round neither operand
     for k, arg in enumerate(args):
         if isinstance(arg, Scalar) and not isinstance(types[k], TensorType):
+            if op.notes.get("fits"):
+                refuse_overflow(arg, stored)
             is_rounded = op.notes.get("site") or rounds_first and k != wide
             operands[k] = converted(converted(arg, stored) if is_rounded else arg, computed)
         elif isinstance(arg, Scalar) and k not in rule.apart:
@@ -182,6 +187,8 @@ def element(
             operands[k] = converted(arg if is_wide else converted(arg, stored), computed)
         elif rounds_first and k != wide and stored in WIDE and isinstance(arg, (int, float)):
             operands[k] = rounded(arg, stored)
+    for name in numbers:
+        refuse_overflow(kwargs[name], stored)
     if numbers:
         kwargs = kwargs | {name: converted(kwargs[name], computed) for name in numbers}
     more = {**kwargs, "site": Site(stored, result.numel)} if op.notes.get("site") else kwargs
@@ -202,6 +209,13 @@ def holds(dtype: str, number: float) -> bool:
             return (0 if isinstance(number, float) else -largest) <= number <= largest
         return -(1 << (bits - 1)) <= int(number) < 1 << (bits - 1)
     return dtype not in LARGEST or not math.isfinite(number) or abs(number) <= LARGEST[dtype]
+
+
+def refuse_overflow(number: Scalar, dtype: str) -> None:
+    """A live scalar is converted to a dtype that does not hold every such number: eager raises an error for some."""
+    is_narrow = dtype in INTEGERS and (number.dtype in FLOATS or BITS[dtype] < 64) or dtype == "f16"
+    if is_narrow and number.op != "const":
+        raise NoRule(f"a number that may not fit into {dtype}")
 
 
 def why_not_alike(*operands: Any, **options: Any) -> str | None:

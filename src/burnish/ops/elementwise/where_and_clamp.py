@@ -37,6 +37,7 @@ def why_not_where(condition: TensorType, x: object, y: object) -> str | None:
     apart=(0,),
     takes="bifc",
     wraps=True,
+    fits=True,
     why_not=why_not_where,
 )
 def where(condition: Scalar, x: Operand, y: Operand) -> Scalar:
@@ -58,6 +59,7 @@ def why_not_filled(x: TensorType, mask: TensorType, value: TensorType | Number) 
     apart=(1,),
     takes="bifc",
     contiguous=True,
+    fits=True,
     why_not=why_not_filled,
 )
 def masked_fill(x: Scalar, mask: Scalar, value: Operand) -> Scalar:
@@ -77,7 +79,7 @@ def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str
     return "a bound beyond the dtype, which some versions of torch refuse and others wrap" if beyond else None
 
 
-@elementwise("aten.clamp.default", takes="if", cost=2, why_not=why_not_clamp)
+@elementwise("aten.clamp.default", takes="if", cost=2, fits=True, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
     """torch 2.11 ignores a single bound that is NaN; later versions return NaN for every element."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
@@ -92,12 +94,12 @@ def clamp_tensor(x: Scalar, low: Scalar | None = None, high: Scalar | None = Non
     return x if high is None else minimum(x, high)
 
 
-@elementwise("aten.clamp_min.default", takes="if", why_not=why_not_clamp)
+@elementwise("aten.clamp_min.default", takes="if", fits=True, why_not=why_not_clamp)
 def clamp_min(x: Scalar, low: Number) -> Scalar:
     return clamp(x, low)
 
 
-@elementwise("aten.clamp_max.default", takes="if", why_not=lambda x, high: why_not_clamp(x, None, high))
+@elementwise("aten.clamp_max.default", takes="if", fits=True, why_not=lambda x, high: why_not_clamp(x, None, high))
 def clamp_max(x: Scalar, high: Number) -> Scalar:
     return clamp(x, None, high)
 

@@ -207,14 +207,14 @@ def edges(x: Any, padding: Sequence[int], before: Any, behind: Any, reach: int =
     return boxed(x, sides)
 
 
-@shape(
-    "aten.reflection_pad1d.default",
-    "aten.reflection_pad2d.default",
-    "aten.reflection_pad3d.default",
-    "aten.replication_pad1d.default",
-    "aten.replication_pad2d.default",
-    "aten.replication_pad3d.default",
-)
+@shape("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+def reflection_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
+    if any(n >= x.shape[-1 - k // 2] for k, n in enumerate(padding)):
+        raise NoRule(f"reflecting {list(padding)} elements of {list(x.shape)}")
+    return edge_pad(x, padding)
+
+
+@shape("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
 def edge_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
     sizes = list(x.shape)
     for k in range(len(padding) // 2):

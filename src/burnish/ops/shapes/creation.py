@@ -215,8 +215,8 @@ def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, **options
     if not isinstance(getattr(value, "type", None), NumberType):
         raise NoRule("a constant")
     type = made(size, value.dtype, **options)
-    if type.dtype is torch.bool:
-        raise NoRule("a truth value that is known when the graph runs")
+    if type.dtype is not value.dtype and (not type.dtype.is_floating_point or type.dtype is torch.float16):
+        raise NoRule(f"a number that may not fit into {type.dtype}")
     return g.convert(g("mul.Tensor", g.full(type.shape, 1, type), value), type.dtype)
 
 

@@ -24,6 +24,7 @@ from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
 from ...tensors.compile_request import request_of
+from ...tensors.in_place_names import is_in_place_name
 
 MOST_BYTES = 1 << 20
 """Copying more than this would slow the call noticeably."""
@@ -144,7 +145,7 @@ def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[lis
         if node.op == "placeholder":
             continue
         name = name_of(node)
-        is_in_place = name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "setitem")
+        is_in_place = is_in_place_name(name)
         targets = node.args[:1] if is_in_place else ()
         if name in STATISTICS:
             named = (node.kwargs.get("running_mean"), node.kwargs.get("running_var"))

@@ -26,6 +26,7 @@ from ...numbers import constant_tensors
 from ...numbers.live_scalars import Expression, Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
+from ...symbolic_sizes import argument_checks
 from ..attributes.class_lookup import forget
 from ..operators import prepare_native_reads, value_kinds
 from . import torch_function_protocol
@@ -49,9 +50,12 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     answer = torch_function_protocol.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
+    if m.symbolic_sizes is not None:
+        argument_checks.check(m.symbolic_sizes, function.__name__, args, kwargs)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
-        takes_sizes = m.symbolic_sizes is not None and function.__module__ == "torch.nn.functional"
+        is_plain = function.__module__ == "torch.nn.functional" or function.__name__ in argument_checks.PARAMETERS
+        takes_sizes = m.symbolic_sizes is not None and is_plain
         args = tuple(
             a.settle()
             if type(a) is LiveInt and not (takes_sizes and m.symbolic_sizes.takes(a, function.__name__))

@@ -18,6 +18,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
 from ...pytorch import tensor_assertions, tensor_hooks_and_data, torch_call_roles
 from ...subclasses import make_tensors
+from ...symbolic_sizes import argument_checks
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..operators import prepare_native_reads
 from . import torch_function_protocol
@@ -45,6 +46,9 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not None:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    if m.symbolic_sizes is not None:
+        is_function = type(getattr(function, "__self__", None)) not in TENSOR_TYPES
+        argument_checks.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
     if not torch_call_roles.takes_live_numbers(function) and not torch_call_roles.is_filled_by_number(
         name, given, kwargs
     ):
@@ -70,6 +74,9 @@ def perform(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
 def read(m: Any, function: Any, name: str, args: tuple) -> Any:
     """The answer of ``item`` or ``tolist`` that does not end the graph; MISSING if there is none."""
     tensor = args[0] if args else getattr(function, "__self__", None)
+    number = constant_tensors.number_read(m, tensor)
+    if number is not None:
+        return number
     if constant_tensors.is_known(m, tensor):
         return m.plainly(function, *args)
     if name == "tolist":
@@ -86,6 +93,10 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
     given = args if type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if name in ("as_tensor", "tensor"):
         answer = graph_numbers.tensor_of(m, args, kwargs)
+        return MISSING if answer is None else answer
+    if name == "new_tensor" and len(given) == 2 and type(given[0]) in TENSOR_TYPES:
+        chosen = {key: value for key, value in kwargs.items() if value is not None}
+        answer = graph_numbers.tensor_of(m, given[1:], {"dtype": given[0].dtype, "device": given[0].device, **chosen})
         return MISSING if answer is None else answer
     if name == "requires_grad_" and is_required_now(m, given, kwargs):
         return given[0]

@@ -1,0 +1,113 @@
+"""Numbers of the program that change from call to call, as arguments of torch calls: one graph, and eager's errors."""
+
+import operator
+
+import pytest
+import torch
+
+import burnish
+from burnish import events
+
+X = torch.arange(1, 7).view(2, 3)
+SMALL = (2, 3, 5, 0, 1, -1, -3, 7)
+LARGE = (2**31, 2**40, -(2**40), 2**62, -(2**63), 2**63, 2**64)
+
+
+def outcome(fn, *args):
+    try:
+        return fn(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def check(fn, values, most, backend="burnish", given=X):
+    """Compare with plain Python for each value, and return how many graphs were made."""
+    graphs = []
+    stop = events.subscribe(lambda event: graphs.append(event.data["segment"].graph), ("segment",))
+    try:
+        with burnish.settings.patch(never_slower=False):
+            compiled = burnish.compile(fn, backend=backend)
+            for value in values:
+                want, got = outcome(fn, given.clone(), value), outcome(compiled, given.clone(), value)
+                if isinstance(want, torch.Tensor):
+                    assert isinstance(got, torch.Tensor), (value, got)
+                    torch.testing.assert_close(got, want, equal_nan=True)
+                    assert got.stride() == want.stride()
+                else:
+                    assert got == want, value
+    finally:
+        stop()
+    assert len([graph for graph in graphs if graph is not None]) <= most
+
+
+OPERATORS = "eq ne pow floordiv mod lshift rshift and_ or_ xor"
+MADE = {
+    "tensor": lambda x, n: torch.tensor(n) + x,
+    "tensor of a list": lambda x, n: torch.tensor([n, 1, -n]) + x,
+    "tensor of a fraction": lambda x, n: torch.tensor(n * 0.5) + x,
+    "tensor of half precision": lambda x, n: torch.tensor(n, dtype=torch.half) + x,
+    "as_tensor": lambda x, n: torch.as_tensor(n) * x,
+    "new_tensor": lambda x, n: x.new_tensor(n) * x,
+    "scalar_tensor": lambda x, n: torch.scalar_tensor(n, dtype=torch.int64) * x,
+    "item of a tensor": lambda x, n: torch.tensor(n).item() * x,
+    "int of a tensor": lambda x, n: int(torch.tensor(n)) * x,
+    "item of a changed tensor": lambda x, n: torch.tensor(n).add_(1).item() * x,
+    "an index": lambda x, n: x[:, torch.tensor(n)] * 2,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("name", OPERATORS.split())
+def test_operators_take_changing_integers(name, backend):
+    operation = getattr(operator, name)
+    check(lambda x, n: operation(x, n), SMALL + LARGE, 2, backend)
+
+
+@pytest.mark.parametrize("name", ["pow", "floordiv", "mod", "lshift", "rshift", "and_", "xor"])
+def test_reflected_operators_take_changing_integers(name):
+    operation = getattr(operator, name)
+    check(lambda x, n: operation(n, x), SMALL + LARGE[:-1], 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("name", MADE)
+def test_tensors_of_changing_numbers_are_made_in_the_graph(name, backend):
+    check(MADE[name], SMALL + LARGE, 3, backend)
+
+
+def test_branches_on_tensors_of_changing_numbers_are_guarded():
+    check(lambda x, n: x * 2 if torch.tensor(n) > 3 else x * 3, (2, 3, 4, 5, 3, 9), 8)
+    check(lambda x, n: torch.zeros(torch.tensor(n)) + 1, (2, 3, 4, 0), 4)
+
+
+CONVERTED = {
+    "full": lambda x, n: torch.full((2,), n, dtype=torch.int32) + 1,
+    "full_like": lambda x, n: torch.full_like(x, n, dtype=torch.int8) + 1,
+    "new_full": lambda x, n: x.to(torch.uint8).new_full((2,), n) + 1,
+    "fill_": lambda x, n: torch.empty(2, dtype=torch.int8).fill_(n) + 1,
+    "fill_ of half precision": lambda x, n: torch.empty(2, dtype=torch.half).fill_(n) + 1,
+    "masked_fill": lambda x, n: x.int().masked_fill(x > 2, n) * 2,
+    "masked_fill by a fraction": lambda x, n: x.int().masked_fill(x > 2, n * 1.5) * 2,
+    "clamp": lambda x, n: x.int().clamp(0, n) * 2,
+    "where": lambda x, n: torch.where(x > 1, x.int(), n) * 2,
+    "alpha": lambda x, n: torch.add(x.int(), x.int(), alpha=n) * 2,
+    "a power": lambda x, n: x.half() ** n * 2,
+    "a part": lambda x, n: x.int().index_fill_(0, torch.tensor([0]), 1)[:, 0].fill_(n) + 1,
+    "a number of a tensor": lambda x, n: torch.full((2,), (x.sum() * 0 + n).item(), dtype=torch.int32) * 2,
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_numbers_that_do_not_fit_into_a_dtype_raise(name):
+    check(CONVERTED[name], (2, 3, 5, 4, 2**31, 300, 2**40, -(2**40), 4), 2)
+
+
+def test_fractions_become_integers_without_rounding():
+    check(lambda x, n: torch.full((2,), n * 1.0, dtype=torch.int64) + 1, (2, 3, 2**24 + 1, 2**40 + 1, 2**53 + 2), 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_powers_that_change_have_the_zeros_and_infinities_of_eager(dtype):
+    given = torch.tensor([0.0, -0.0, 1, -1, 2, -2.5, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+    check(lambda x, n: (x**n).sign() * 2, (3.0, 2.5, 1.5, -1.5, -0.5, 0.5, 2.0, 0.0, -1.0, -2.0), 2, given=given)
+    check(lambda x, n: 1 / x**n, (3.0, 2.5, 1.5, -1.5, -0.5, 0.5, 2.0, 0.0, -1.0, -2.0), 2, given=given)
