@@ -180,10 +180,14 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
     if operation is operator.iadd and isinstance(left, list) and not isinstance(right, (list, tuple)):
         return m.call(left.__iadd__, (right,), {})
+    if operation is operator.ior and isinstance(left, dict) and type(right) is Generator:
+        return m.call(left.__ior__, (right,), {})
+    converts = operation not in COMPARISONS  # to numbers
     for side, other in ((left, right), (right, left)):
         if not isinstance(side, BUILTIN_CONTAINERS):
-            settle_all(m, side)
-            m.check_readable(operation, side)
+            settle_all(m, side, converts=converts)
+            if operation in IN_PLACE or any(has_other_method(m, type(side), name) for name in METHODS[operation]):
+                m.check_readable(operation, side)  # otherwise its type decides
             for key in other if isinstance(side, DICT_VIEWS) and isinstance(other, (list, tuple)) else ():
                 check_key(m, key)
     if operation in IN_PLACE:
@@ -194,8 +198,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     expose(m, right)
     if operation in COMPARISONS:
         if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
-            settle_all(m, left)
-            settle_all(m, right)
+            settle_all(m, left, converts=converts)
+            settle_all(m, right, converts=converts)
         if holds_user_equality(m, left) or holds_user_equality(m, right):
             return compare_by_steps(m, operation, left, right)
     if isinstance(right, (Generator, types.GeneratorType)):
