@@ -170,6 +170,10 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
         return sequence_builtins.native(m, hash, args, kwargs)
     if type(args[0]).__hash__ is None and method is MISSING:
         return m.plainly(hash, *args)  # which refuses
+    if lookup(m, type(args[0]), "__hash__")[1] is object:
+        found = object_addresses.hash_of(m, args[0])
+        if found is not None:
+            return found
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 
