@@ -4,6 +4,8 @@ import random
 
 import torch
 
+import burnish
+
 from .harness import program
 
 
@@ -63,3 +65,32 @@ def test_a_generator_lives_across_a_break():
         return y, r.random()
 
     return fn, [(torch.ones(2),), (-torch.ones(2),), (torch.ones(2),), (-torch.ones(2),)]
+
+
+def test_one_graph_draws_from_the_states_of_generators_outside():
+    own = random.Random(9)
+
+    def fn(x, other):
+        items = [random.randrange(100) for _ in range(5)]
+        random.shuffle(items)
+        drawn = random.random(), random.gauss(0, 1), random.getrandbits(70), random.getrandbits(0), own.random()
+        before = random.getstate()
+        first = random.random()
+        random.setstate(before)
+        own.seed(4 if random.random() > 0.5 else 5)
+        return x * first, items, drawn, random.random() == first, other.random(), other.gauss(0, 1)
+
+    def run(function, other):
+        return function(torch.ones(2), other), random.getstate(), own.getstate(), other.getstate()
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    for is_seeded in (True, False):
+        for seed in (3, 3, 3, 5):
+            if is_seeded:
+                random.seed(1)
+                own.seed(2)
+            states = random.getstate(), own.getstate()
+            expected = run(fn, random.Random(seed))
+            random.setstate(states[0])
+            own.setstate(states[1])
+            assert str(run(compiled, random.Random(seed))) == str(expected)

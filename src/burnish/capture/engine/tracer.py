@@ -120,7 +120,7 @@ class Tracer(Machine):
         self.ends_in_level = False  # see forward_dual_levels
         self.rules_at_start = torch._C._get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
-        self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
+        self.random_objects: dict[int, Any] = {}  # generators with a known state, and whether they are made here
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
