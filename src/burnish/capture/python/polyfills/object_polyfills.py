@@ -123,6 +123,13 @@ def call_forward(module, args, kwargs):
     return module.forward(*args, **kwargs)
 
 
+def sorted_names(method):
+    """``dir()`` of an object that says itself which names it has."""
+    names = list(method())
+    names.sort()
+    return names
+
+
 def instance_by_class(obj, kinds):
     """``isinstance`` of an object whose ``__class__`` is computed by Python code."""
     for kind in kinds:
