@@ -2,6 +2,7 @@
 
 import array
 import collections
+import collections.abc
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 
 import pytest
@@ -986,3 +987,78 @@ def test_a_set_that_changes_while_a_generator_extends_it():
 
     names = "union intersection difference symmetric_difference update difference_update intersection_update".split()
     return fn, [(torch.ones(2), name) for name in names for _ in range(2)]
+
+
+@program(breaks=0)
+def test_operators_and_init_of_sets_with_other_iterables():
+    def generate(*values):
+        yield from values
+
+    class Named(set):
+        def __init__(self, values, name=""):
+            super().__init__(values)
+            self.name = name
+
+    class Other(collections.abc.Set):
+        def __init__(self, values=()):
+            self.values = list(values)
+
+        def __contains__(self, value):
+            return value in self.values
+
+        def __iter__(self):
+            return iter(self.values)
+
+        def __len__(self):
+            return len(self.values)
+
+    def outcome(call):
+        try:
+            return call()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x, n):
+        items, named = {1, n}, Named(generate(3, n))
+        named.__init__(generate(5, n))
+        other = items == Other([1, n]), sorted(items & Other([1])), items <= Other([1, n, 7]), items == generate(1)
+        refused = outcome(lambda: items | generate(1)), outcome(lambda: set.__init__(named, generate(1), [2]))
+        refused += (outcome(lambda: set.__init__(named, generate([1]))), items.__ior__(generate(1)) is NotImplemented)
+        return x + 1, named, other, refused
+
+    return fn, [(torch.ones(2), n) for n in (2, 2, 4)]
+
+
+@program(breaks=0)
+def test_generators_fill_subclasses_of_containers():
+    state = {"first": 0}
+
+    def generate(*values):
+        yield state["first"]
+        yield from values
+
+    class Listed(list):
+        pass
+
+    class Named(set):
+        pass
+
+    class Paired(tuple):
+        __slots__ = ()
+
+    class Frozen(frozenset):
+        pass
+
+    def outcome(call):
+        try:
+            return call()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x, first):
+        state["first"] = first
+        made = Listed(generate(1)), Named(generate(1, 2)), Paired(generate(3)), Frozen(generate(4))
+        refused = outcome(lambda: Listed(generate(), 1)), outcome(lambda: Named(generate([1])))
+        return x + 1, made, [type(each) for each in made], refused
+
+    return fn, [(torch.ones(2), first) for first in (5, 5, 6, 5)]

@@ -245,19 +245,22 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
 # ---- sets
 
 KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
-OF_ONE_SET = frozenset("symmetric_difference symmetric_difference_update issubset issuperset isdisjoint".split())
+OF_ONE_SET = frozenset(
+    "symmetric_difference symmetric_difference_update issubset issuperset isdisjoint __init__".split()
+)
+SET_OPERATORS = frozenset(
+    f"__{name}__" for name in "and or sub xor rand ror rsub rxor iand ior isub ixor eq ne lt le gt ge".split()
+)
 
 
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name in SET_OPERATORS and not all(issubclass(type(other), (set, frozenset)) for other in args):
+        return m.plainly(method, *args, **kwargs)  # which leaves it to the other operand
     steps = () if name in KEYED_SET_METHODS else tuple(iteration.needs_interpreting(m, a) for a in args)
     if any(steps):
-        polyfill = getattr(set_polyfills, f"set_{name}", None)
-        if polyfill is None or kwargs or len(args) != 1 and name in OF_ONE_SET:
-            return (
-                m.plainly(method, *args, **kwargs)
-                if name in OF_ONE_SET
-                else m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
-            )
+        if kwargs or len(args) != 1 and name in OF_ONE_SET:
+            return m.plainly(method, *args, **kwargs)  # which refuses
+        polyfill = getattr(set_polyfills, f"set_{name.strip('_')}")
         base = set if isinstance(items, set) else frozenset
         return m.call(polyfill, (base, items, args, steps), {})
     for value in args:

@@ -16,7 +16,7 @@ import torch
 
 from ... import breaks
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import MISSING, Generator
+from ...interpreter.frames import MISSING, SAMPLE, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
@@ -202,7 +202,9 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             settle_all(m, right, converts=converts)
         if holds_user_equality(m, left) or holds_user_equality(m, right):
             return compare_by_steps(m, operation, left, right)
-    if isinstance(right, (Generator, types.GeneratorType)):
+    if isinstance(right, (Generator, types.GeneratorType)) and operation not in COMPARISONS:
+        if isinstance(left, (set, frozenset)):
+            return m.plainly(operation, left, SAMPLE)  # which refuses
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
     return m.perform(operation, left, right)
 

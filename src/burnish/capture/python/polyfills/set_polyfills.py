@@ -22,6 +22,11 @@ def set_update(base, items, others, steps):
         others, steps = others[1:], steps[1:]
 
 
+def set_init(base, items, others, steps):
+    base.clear(items)
+    set_update(base, items, others, steps)
+
+
 def set_union(base, items, others, steps):
     if base is frozenset:
         return base.union(items, *elements_of_each(others, steps))
@@ -46,6 +51,10 @@ def elements(items):
         hash(value)
         found.append(value)
     return found
+
+
+def made_of(kind, items):
+    return kind(elements(items))
 
 
 def elements_of_each(others, steps):
