@@ -21,6 +21,7 @@ import operator
 import os
 import pickle
 import re
+import struct
 import sys
 import time
 import types
@@ -94,6 +95,9 @@ PURE = frozenset(
         str.maketrans,
         bytes.maketrans,
         sys.getsizeof,
+        struct.calcsize,
+        struct.pack,
+        struct.unpack,
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
         torch._C._get_tracing_state,
