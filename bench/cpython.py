@@ -16,6 +16,7 @@ A row shows how many methods pass, of how many. Under `default` each one has to.
 from __future__ import annotations
 
 import argparse
+import builtins
 import collections
 import contextlib
 import importlib
@@ -135,6 +136,7 @@ def run_module(name: str, way: str, options: argparse.Namespace) -> None:
 
     done = read_record(options.record)
     module, compile = importlib.import_module(f"test.{name}"), compiler_of(way)
+    table, kept = vars(builtins), dict(vars(builtins))
     with options.record.open("a", buffering=1) as record:
 
         def note(case: unittest.TestCase, outcome: str, why: str = "") -> None:
@@ -155,6 +157,9 @@ def run_module(name: str, way: str, options: argparse.Namespace) -> None:
             with collect_fallbacks() as found:
                 answer, why = outcome(case, options.calls, options.limit)
             internal = [str(fallback) for fallback in found if fallback.cause == "internal"]
+            if table != kept:  # a method that an error ends half way leaves other builtins for all that follow
+                table.clear()
+                table.update(kept)
             note(case, *((FELL_BACK, internal[0]) if internal and answer == PASSED else (answer, why)))
 
 

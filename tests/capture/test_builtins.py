@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import struct
 
 import torch
 
@@ -593,3 +594,60 @@ def test_sum_refuses_bytes():
         return x + 1, asked(b""), asked(bytearray())
 
     return fn, lambda i: (torch.ones(2),)
+
+
+def test_dir_of_objects_and_classes_that_change():
+    class Base:
+        kept = 1
+
+    class Named:
+        def __dir__(self):
+            return ["b", *Base.__dict__.get("more", ()), "a"]
+
+    outer = Base()
+
+    def fn(x, given):
+        class Local(Base):
+            inner = 1
+
+        made = Local()
+        made.new = 1
+        Local.late = 1
+        before = dir(given)
+        given.fresh = 1
+        names = before, dir(given), dir(made), dir(Local), dir(Base), dir(outer), dir(Named()), dir(3), dir([])
+        return names
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for i in range(6):
+        if i == 2:
+            outer.other = 1
+        if i == 3:
+            Base.more = "k"
+        given = Base(), Base()
+        if i == 4:
+            given[0].y = given[1].y = 1
+        assert compiled(torch.ones(2), given[0]) == fn(torch.ones(2), given[1])
+
+
+@program(breaks=0)
+def test_numbers_of_strict_subclasses_are_made_plain_with_a_warning():
+    class Number(int):
+        pass
+
+    def of(name, value):
+        return type("Of", (), {name: lambda self: value})()
+
+    def fn(x, n):
+        found = [int(of("__int__", True)), int(of("__index__", Number(n))), float(of("__float__", 1.5))]
+        return x + 1, found, [type(value) for value in found]
+
+    return fn, [(torch.ones(2), n) for n in (3, 3, 4)]
+
+
+@program(breaks=0)
+def test_struct_packs_plain_values():
+    def fn(x, n):
+        return x + 1, struct.pack("<if", n, 2.5), struct.unpack("<i", struct.pack("<i", n)), struct.calcsize("3d")
+
+    return fn, [(torch.ones(2), n) for n in (3, 3, 4)]

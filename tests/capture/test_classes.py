@@ -1469,3 +1469,71 @@ def test_each_call_makes_another_class():
         pass
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program(breaks=0)
+def test_subclass_checks_in_python_read_state_that_changes():
+    state = {"answer": True}
+
+    class Asked(type):
+        def __subclasscheck__(cls, other):
+            return state["answer"]
+
+        def __instancecheck__(cls, obj):
+            return [1] if state["answer"] else []
+
+    class Base(metaclass=Asked):
+        pass
+
+    class Asking:
+        def __subclasscheck__(self, other):
+            return other is int
+
+    def fn(x, answer):
+        state["answer"] = answer
+        kinds = issubclass(int, Base), issubclass(int, (str, Base)), issubclass(bool, Base | str)
+        objects = isinstance(3, Base), isinstance(3, (str, Base)), isinstance(3, str | Base)
+        return x + 1, kinds, objects, issubclass(int, Asking()), issubclass(str, (float, Asking()))
+
+    return fn, [(torch.ones(2), answer) for answer in (True, False, True, False)]
+
+
+@program(breaks=0)
+def test_classes_by_their_own_bases():
+    class Like:
+        def __init__(self, *bases):
+            self.bases = bases
+
+        @property
+        def __bases__(self):
+            return self.bases
+
+    class Refusing:
+        @property
+        def __bases__(self):
+            raise AttributeError
+
+    class Of:
+        def __init__(self, kind):
+            self.kind = kind
+
+        @property
+        def __class__(self):
+            return self.kind
+
+    top = Like()
+
+    def outcome(function, *args):
+        try:
+            return function(*args)
+        except TypeError as error:
+            return str(error)
+
+    def fn(x, base):
+        like = Like(Like(), Like(base))
+        asked = (like, top), (like, int), (like, (str, top)), (like, int | str), (Refusing(), int), (int, Refusing())
+        found = [outcome(issubclass, *pair) for pair in (*asked, (5, int), (int, Like(int)), (top, top))]
+        objects = (Of(like), top), (4, top), (4, Refusing()), (4, (int, Refusing())), (4, (str, Refusing()))
+        return x + 1, found, [outcome(isinstance, *pair) for pair in objects]
+
+    return fn, [(torch.ones(2), base) for base in (top, int, top)]

@@ -1,6 +1,7 @@
 """Classes made inside the function: hooks, metaclasses and abstract bases that change or that C code would call."""
 
 import abc
+import collections
 import functools
 import threading
 
@@ -422,3 +423,74 @@ def test_two_threads_trace_classes_of_one_base(monkeypatch):
         assert all(torch.equal(each, x * 3) for each in found)
         made.clear()
         found[:] = [second(x), first(x)]
+
+
+class Prepared(type):
+    given = "first"
+
+    @classmethod
+    def __prepare__(cls, name, bases, **kwargs):
+        return {cls.given: name, "kwargs": sorted(kwargs)}
+
+    def __new__(cls, name, bases, namespace, **kwargs):
+        return super().__new__(cls, name, bases, {**namespace, "names": [n for n in namespace if n[0] != "_"]})
+
+    def __init__(cls, name, bases, namespace, **kwargs):
+        super().__init__(name, bases, namespace)
+
+
+@program(breaks=0)
+def test_a_metaclass_prepares_the_namespace():
+    class Base(metaclass=Prepared):
+        pass
+
+    def fn(x, given):
+        Prepared.given = given
+
+        class Scale(Base, flag=True):
+            factor = kwargs  # noqa: F821
+
+            def named(self):
+                return super().names, __class__.__name__, x.shape[0]
+
+        return x + 1, Scale.names, Scale.factor, Scale().named(), type(Scale) is Prepared
+
+    return fn, [(torch.ones(2), given) for given in ("first", "first", "second", "first")]
+
+
+@program
+def test_a_prepared_namespace_that_is_no_new_dictionary():
+    shared = {}
+
+    class Ordered(type):
+        @classmethod
+        def __prepare__(cls, name, bases):
+            return collections.OrderedDict(first=1)
+
+    class Shared(type):
+        @staticmethod
+        def __prepare__(name, bases):
+            shared["name"] = name
+            return shared
+
+    class Refused(type):
+        @classmethod
+        def __prepare__(cls, name, bases):
+            return 5
+
+    def fn(x, kind):
+        shared.clear()
+        factor = x.shape[0]
+        try:
+
+            class Scale(metaclass=kind):
+                own = factor
+
+                def named(self):
+                    return super().__doc__ is None, __class__.__name__, factor
+
+        except TypeError as error:
+            return x + 1, str(error)
+        return x + 1, Scale.own, Scale.__dict__.get("first"), Scale().named(), sorted(shared)
+
+    return fn, [(torch.ones(2), kind) for kind in (Ordered, Ordered, Shared, Refused, Ordered, Shared)]

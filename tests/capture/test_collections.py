@@ -1,6 +1,8 @@
 """Containers: list, dict, set methods and the collections module, mutated inside and outside, around breaks."""
 
 import array
+import collections
+import collections.abc
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 
 import pytest
@@ -882,3 +884,181 @@ def test_tuple_that_holds_itself_is_one_object_on_every_run():
     for _ in range(3):
         outer = made(torch.ones(2))
         assert outer[0][1] is outer
+
+
+def noting(base, log):
+    """A subclass of a container that notes calls of its methods."""
+
+    def method(name):
+        def noted(self, *args):
+            log.append(name)
+            return getattr(base, name)(self, *args)
+
+        return noted
+
+    names = "append appendleft add discard __contains__ __getitem__ __setitem__ __delitem__ __len__".split()
+    return type("Noting", (base,), {name: method(name) for name in names if hasattr(base, name)})
+
+
+@program
+def test_iterables_in_python_reach_containers_past_overridden_methods():
+    log = []
+    kinds = [noting(base, log) for base in (list, collections.deque, set, dict)]
+
+    class Equal:
+        def __init__(self, value):
+            self.value = value
+
+        def __eq__(self, other):
+            log.append("__eq__")
+            return self.value == getattr(other, "value", other)
+
+    def generate(*values):
+        for value in values:
+            log.append(value)
+            yield value
+
+    def fn(x, n):
+        log.clear()
+        items, queue, names, table = (kind() for kind in kinds)
+        items.extend(generate(n, 1))
+        items += generate(2)
+        queue.extend(generate(3))
+        queue.extendleft(generate(4))
+        names.update(generate("a", "b"))
+        names.difference_update(generate("b"))
+        table.update(generate((n, 1)))
+        found = kinds[0]([Equal(1), Equal(n)])
+        at = found.index(Equal(n)), found.count(n), kinds[1]([Equal(n)]).index(Equal(n))
+        found.remove(Equal(1))
+        return x + 1, list.__len__(items), sorted(set.copy(names)), dict.__repr__(table), at, list(log)
+
+    return fn, [(torch.ones(2), n) for n in (5, 5, 6, 5)]
+
+
+@program(breaks=0)
+def test_methods_of_sets_over_generators():
+    log = []
+
+    def generate(*values):
+        for value in values:
+            log.append(value)
+            yield value
+
+    def outcome(call):
+        try:
+            found = call()
+        except TypeError as error:
+            return str(error)
+        return sorted(found) if isinstance(found, (set, frozenset)) else found
+
+    def outcomes(name, base):
+        for values in ("axb", ("a", [1]), "abcd", ({1},), (), "cba"):
+            items = base("abc")
+            yield outcome(lambda: getattr(items, name)(generate(*values))), sorted(items)  # noqa: B023
+        if not name.startswith(("is", "symmetric")):
+            items = base("abc")
+            yield outcome(lambda: getattr(items, name)(generate("a", "q"), {"b": 1}, generate("c")))
+            yield outcome(lambda: getattr(items, name)({"b": 1}, generate("b"))), sorted(items)
+
+    reading = "union intersection difference symmetric_difference issubset issuperset isdisjoint".split()
+    writing = "update intersection_update difference_update symmetric_difference_update".split()
+
+    def fn(x):
+        log.clear()
+        found = [[*outcomes(name, base)] for name in reading for base in (set, frozenset)]
+        return x + 1, found, [[*outcomes(name, set)] for name in writing], list(log)
+
+    return fn, ordinary
+
+
+@program(breaks=0)
+def test_a_set_that_changes_while_a_generator_extends_it():
+    def fn(x, name):
+        items = set("abc")
+
+        def generate():
+            for value in "az":
+                items.discard(value)
+                yield value
+                items.add(value + "!")
+
+        return x + 1, sorted(getattr(items, name)(generate()) or ()), sorted(items)
+
+    names = "union intersection difference symmetric_difference update difference_update intersection_update".split()
+    return fn, [(torch.ones(2), name) for name in names for _ in range(2)]
+
+
+@program(breaks=0)
+def test_operators_and_init_of_sets_with_other_iterables():
+    def generate(*values):
+        yield from values
+
+    class Named(set):
+        def __init__(self, values, name=""):
+            super().__init__(values)
+            self.name = name
+
+    class Other(collections.abc.Set):
+        def __init__(self, values=()):
+            self.values = list(values)
+
+        def __contains__(self, value):
+            return value in self.values
+
+        def __iter__(self):
+            return iter(self.values)
+
+        def __len__(self):
+            return len(self.values)
+
+    def outcome(call):
+        try:
+            return call()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x, n):
+        items, named = {1, n}, Named(generate(3, n))
+        named.__init__(generate(5, n))
+        other = items == Other([1, n]), sorted(items & Other([1])), items <= Other([1, n, 7]), items == generate(1)
+        refused = outcome(lambda: items | generate(1)), outcome(lambda: set.__init__(named, generate(1), [2]))
+        refused += (outcome(lambda: set.__init__(named, generate([1]))), items.__ior__(generate(1)) is NotImplemented)
+        return x + 1, named, other, refused
+
+    return fn, [(torch.ones(2), n) for n in (2, 2, 4)]
+
+
+@program(breaks=0)
+def test_generators_fill_subclasses_of_containers():
+    state = {"first": 0}
+
+    def generate(*values):
+        yield state["first"]
+        yield from values
+
+    class Listed(list):
+        pass
+
+    class Named(set):
+        pass
+
+    class Paired(tuple):
+        __slots__ = ()
+
+    class Frozen(frozenset):
+        pass
+
+    def outcome(call):
+        try:
+            return call()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x, first):
+        state["first"] = first
+        made = Listed(generate(1)), Named(generate(1, 2)), Paired(generate(3)), Frozen(generate(4))
+        refused = outcome(lambda: Listed(generate(), 1)), outcome(lambda: Named(generate([1])))
+        return x + 1, made, [type(each) for each in made], refused
+
+    return fn, [(torch.ones(2), first) for first in (5, 5, 6, 5)]

@@ -1,5 +1,7 @@
 """Identity: which objects are the same, in results, arguments, aliases, singletons and small values."""
 
+import weakref
+
 import torch
 
 import burnish
@@ -365,3 +367,30 @@ def test_objects_compared_with_numbers_and_strings():
         return x + 1 if given == 3 or "a" == given or given != MISSING and MISSING == 5.0 else x - 1, given != None  # noqa: E711
 
     return fn, lambda i: (torch.randn(2), [MISSING, Sentinel(), 3, "a", Sentinel()][i])
+
+
+def test_hash_and_text_of_an_object_follow_its_address():
+    def fn(x, given, other):
+        made = Sentinel()
+        texts = repr(made), str(given), f"{made!r} {given}"
+        same = hash(made) == hash(made), hash(given) == hash(other), hash(made) == hash(given), hash(made) == 5
+        return x + 1, made, texts, hash(made), hash(given), same
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for is_same in (True, True, False, True):
+        given = Sentinel()
+        _, made, texts, *hashes, same = compiled(torch.ones(2), given, given if is_same else Sentinel())
+        assert texts == (repr(made), repr(given), f"{made!r} {given!r}")
+        assert hashes == [hash(made), hash(given)]
+        assert same == (True, is_same, False, False)
+
+
+@program
+def test_an_address_does_not_keep_its_object():
+    def fn(x, function):
+        made = Sentinel()
+        reference, told = weakref.ref(made), function(made)
+        del made
+        return x + 1, reference() is None, type(told)
+
+    return fn, [(torch.ones(2), function) for function in (id, id, hash, hash, repr, repr)]

@@ -1,8 +1,10 @@
 """``warnings.warn`` points at the user's lines, whether the line was traced, replayed or run as plain Python."""
 
 import sys
+import unittest
 import warnings
 
+import pytest
 import torch
 from typing_extensions import deprecated
 
@@ -209,3 +211,58 @@ def test_older_names_of_autocast_stay_in_the_graph():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert [compiled(torch.ones(2, 2)).dtype for _ in range(2)] == [torch.bfloat16] * 2
+
+
+def test_recorded_warnings_follow_the_filters_outside():
+    case = unittest.TestCase()
+
+    def failure(function):
+        try:
+            function()
+        except AssertionError as error:
+            return str(error)
+
+    def none():
+        with case.assertWarns(UserWarning):
+            pass
+
+    def another():
+        with case.assertWarnsRegex(UserWarning, "q"):
+            warnings.warn("x")
+
+    def fn(x, text):
+        with case.assertWarns(DeprecationWarning) as caught:
+            warnings.warn("a" + text, DeprecationWarning)
+        with warnings.catch_warnings(record=True) as log:
+            warnings.simplefilter("always")
+            warnings.warn("one")
+            warnings.warn("two")
+        with warnings.catch_warnings(record=True) as outer:
+            warnings.warn("outer")
+            warnings.warn("outer")
+        warnings.warn("shown " + text)
+        texts = [[str(each.message) for each in found] for found in (log, outer)]
+        return x + 1, str(caught.warning), caught.lineno, failure(none), failure(another), texts
+
+    def run(function, action, text):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter(action)
+            found = function(torch.ones(2), text)
+        return str(found), [(str(each.message), each.lineno) for each in seen if "burnish" not in str(each.message)]
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    before = list(warnings.filters)
+    for action, text in (("default", "p"), ("default", "p"), ("always", "p"), ("ignore", "p"), ("default", "q")):
+        assert run(compiled, action, text) == run(fn, action, text)
+    assert warnings.filters == before
+
+
+def test_a_list_that_still_records_does_not_leave_the_graph():
+    def fn(x):
+        block = warnings.catch_warnings(record=True)
+        return x + 1, block.__enter__(), block
+
+    before = list(warnings.filters)
+    with warnings.catch_warnings(), pytest.raises(burnish.errors.Unsupported, match="still records"):
+        burnish.compile(fn, backend="eager", fullgraph=True)(torch.ones(2))
+    assert warnings.filters == before

@@ -189,15 +189,13 @@ class Heap:
 
     def adopt(self, value: Any) -> Any:
         """A mutable object found under a fixed name of torch or the standard library: pinned, its content guarded."""
-        kind = type(value)
+        key, kind = id(value), type(value)
         if (
-            id(value) not in self.origins
-            and id(value) not in self.fresh
-            and id(value) not in SINGLETON_IDS
+            not (key in self.origins or key in self.fresh or key in SINGLETON_IDS)
             and not self.is_compared_by_value(kind)
             and not self.has_fixed_meaning(value)
         ):
-            self.origins[id(value)] = Origin(value, self.sources.pin(value))
+            self.origins[key] = Origin(value, self.sources.pin(value))
             if kind is types.MethodType or kind is types.BuiltinFunctionType:
                 self.adopt(value.__self__)  # `random.uniform` is a method of an object that `random` holds
         return value

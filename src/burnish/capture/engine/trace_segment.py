@@ -10,7 +10,7 @@ import torch
 
 from ... import events, settings
 from ...concurrency import pause_garbage_collection
-from ...errors import BackendError, BurnishError, InternalError
+from ...errors import BackendError, BurnishError, InternalError, Unsupported
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import compile_activity_counter
@@ -74,6 +74,9 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None:
             keyboard_interrupts.drop_our_modes(tracer, modes)
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
+            if isinstance(error, Unsupported) and tracer.frame is not None:
+                continuation.let_go()  # blocks of the program may call it
+                keyboard_interrupts.leave_blocks(plain_machine(tracer), error)
             marks_of_dynamo.restore_flag(flag)
             torch._C._set_torch_function_state(tracer.rules_at_start)
             leave_dual_levels()

@@ -63,6 +63,21 @@ def raise_in(machine: Machine, error: BaseException) -> Any:
     return machine.run()
 
 
+class Leaving(BaseException):
+    """Raised in the program's frames around a break that is an error, for their ``finally`` and ``with`` blocks."""
+
+
+def leave_blocks(machine: Machine, error: Exception) -> None:
+    """Leave the program's frames, before ``error`` is raised in their place. The trace has run the program up to a
+    break: what its blocks restore must be restored. ``except Exception`` of the program's is not meant for this."""
+    try:
+        raise_in(machine, Leaving(str(error)))
+    except Leaving:
+        return
+    except Exception as further:
+        error.__context__ = further  # of one of the blocks
+
+
 def run(machine: Machine) -> Any:
     """``machine.run()``, with interrupts raised in the program."""
     try:

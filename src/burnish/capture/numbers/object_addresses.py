@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import collections
 import operator
+import sys
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .. import breaks
+from ..engine.object_lifetimes import ALWAYS, IF_REFERENCED, rule_of
 from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..guards.object_sources import Source
 from . import live_scalars
@@ -25,22 +29,29 @@ from .live_scalars import Expression
 
 
 class Address(Expression):
-    """The address of an object. ``source``: where the object comes from, if it is from outside."""
+    """The address of an object. ``source``: where the object comes from, if it is from outside. An object whose end the
+    program can see is not kept alive."""
 
-    __slots__ = ("obj", "source")
+    __slots__ = ("kind", "reference", "source")
 
     def __init__(self, obj: Any, source: Source | None):
         super().__init__(id, ())
-        self.obj, self.source = obj, source
+        self.kind, self.source = type(obj), source
+        is_seen = rule_of(self.kind) in (ALWAYS, IF_REFERENCED)
+        self.reference: Callable[[], Any] = weakref.ref(obj) if is_seen else lambda: obj
+
+    @property
+    def is_gone(self) -> bool:
+        return type(self.reference) is weakref.ref and self.reference() is None
 
     def render(self, writer: Any) -> str:
-        return f"id({writer.load(self.source)})" if self.source is not None else writer.address(self.obj)
+        return f"id({writer.load(self.source)})" if self.source is not None else writer.address(self)
 
     def sources(self) -> list[Source]:
         return [] if self.source is None else [self.source]
 
     def words(self) -> str:
-        made = f"a {type(self.obj).__qualname__} that is made here"
+        made = f"a {self.kind.__qualname__} that is made here"
         return f"id({made if self.source is None else self.source})"
 
 
@@ -53,6 +64,36 @@ def of(m: Any, value: Any) -> Any:
     if origin is None and is_value:
         return None
     return live_scalars.make(id(value), Address(value, None if origin is None else origin.source), m)
+
+
+def hash_of(m: Any, value: Any) -> Any:
+    """``object.__hash__(value)``, or None if it is the hash of a value without identity."""
+    address = of(m, value)
+    return (
+        live_scalars.apply(hash_of_address, address)
+        if isinstance(address, live_scalars.Live)
+        else address and hash(value)
+    )
+
+
+def hash_of_address(address: int) -> int:
+    """The address, rotated by the bits that are the same for all objects."""
+    bits = sys.hash_info.width
+    rotated = (address >> 4 | address << bits - 4) & (1 << bits) - 1
+    signed = rotated - (rotated >> bits - 1 << bits)
+    return -2 if signed == -1 else signed
+
+
+def text_of(m: Any, value: Any) -> Any:
+    """``object.__repr__(value)``, which ends with the address; None where ``hash_of`` is None."""
+    address, text = of(m, value), object.__repr__(value)
+    if not isinstance(address, live_scalars.Live):
+        return address and text
+    return live_scalars.apply(text_with_address, text[: text.rindex(" 0x")], address)
+
+
+def text_with_address(before: str, address: int) -> str:
+    return f"{before} {address:#x}>"
 
 
 def is_in(expression: Any) -> bool:
@@ -83,7 +124,9 @@ def decide(m: Any, expression: Expression) -> bool:
     # A settled one is compared where it is a key.
     operands = [m.addresses.get(part, part) if type(part) is int else part for part in expression.operands]
     if expression.operation in EQUALITY and all(isinstance(operand, Address) for operand in operands):
-        m.same(operands[0].obj, operands[1].obj)
+        if any(operand.is_gone for operand in operands):
+            m.stop(breaks.OPAQUE_CALL, f"the address of a {operands[0].kind.__qualname__} that is gone is compared")
+        m.same(operands[0].reference(), operands[1].reference())
         return True
     if is_made_here(expression) and expression.operation in ORDER:
         m.stop(breaks.OPAQUE_CALL, f"the order of addresses: {expression.words()}")
@@ -123,7 +166,7 @@ def guard_keys(m: Any) -> None:
         return
     meets_others = any(map(holds_addresses, list(m.heap.origins.values())))
     for value, address in m.addresses.items():
-        m.heap.identity_matters.add(type(address.obj))
+        m.heap.identity_matters.add(address.kind)
         if address.source is not None and meets_others:
             guard(m, address, value)
 

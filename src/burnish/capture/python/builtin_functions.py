@@ -21,6 +21,7 @@ import operator
 import os
 import pickle
 import re
+import struct
 import sys
 import time
 import types
@@ -102,6 +103,9 @@ PURE = frozenset(
         str.maketrans,
         bytes.maketrans,
         sys.getsizeof,
+        struct.calcsize,
+        struct.pack,
+        struct.unpack,
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
         torch._C._get_tracing_state,
@@ -178,6 +182,10 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
         return sequence_builtins.native(m, hash, args, kwargs)
     if method is MISSING and find_on_type(type(args[0]), "__hash__") is None:
         return m.plainly(hash, *args)  # which refuses
+    if lookup(m, type(args[0]), "__hash__")[1] is object:
+        found = object_addresses.hash_of(m, args[0])
+        if found is not None:
+            return found
     return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
 
 

@@ -7,8 +7,8 @@
     Scale()(x)                        the methods are interpreted like any others
 
 Each run of the program makes such a class again, so one that leaves the graph cannot be a constant. It is made by plain
-Python then: the segment ends before the statement. So it does for a metaclass with its own ``__prepare__``. What C code
-would call, ``__set_name__`` and ``__init_subclass__``, is interpreted when the class is there.
+Python then: the segment ends before the statement. So it does where ``__prepare__`` returns no new dictionary. What C
+code would call, ``__set_name__`` and ``__init_subclass__``, is interpreted when the class is there.
 """
 
 from __future__ import annotations
@@ -45,17 +45,20 @@ def class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
             return refuse(m, "a base with its own __mro_entries__")
     bases = m.plainly(types.resolve_bases, original)
     kind = kwargs.get("metaclass", type)
+    has_hook = isinstance(kind, type) and not has_no_hook(m, kind, bases)
     if isinstance(kind, type):
-        kind = (
-            m.plainly(types.prepare_class, name, bases, {"metaclass": kind})[0] if has_no_hook(m, kind, bases) else None
-        )
-    if kind is None or not isinstance(kind, type) or type(kind) is not type:
+        derived = metaclass_of(kind, bases)
+        is_conflict = not all(issubclass(derived, each) for each in map(type, bases))
+        kind = derived
+        if not has_hook or is_conflict:  # which it refuses, before it calls a hook
+            kind = m.plainly(types.prepare_class, name, bases, {"metaclass": derived})[0]
+    if not isinstance(kind, type) or type(kind) is not type:
         return refuse(m, "a metaclass with its own rules")
     why = why_not_make(m, kind, bases)
     if why is not None:
         return refuse(m, why)
     further = {key: value for key, value in kwargs.items() if key != "metaclass"}
-    return m.call(class_polyfills.build_class, (body, name, original, bases, kind, {}, further), {})
+    return m.call(class_polyfills.build_class, (body, name, original, bases, kind, has_hook, further), {})
 
 
 def refuse(m: Any, why: str) -> Any:
@@ -257,6 +260,8 @@ def only_in_other_threads(hook: Any) -> Any:
 
 def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
     body, namespace = args
+    if not is_new_dictionary(m, namespace):
+        return refuse(m, "a namespace that is no new dictionary")
     code = decode(body.__code__)
     values = [UNBOUND] * code.n_locals
     if body.__closure__:
@@ -266,6 +271,19 @@ def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.push(frame)
 
 
+def is_new_dictionary(m: Any, namespace: Any) -> bool:
+    return type(namespace) is dict and m.heap.origin_of(namespace) is None
+
+
+def check_prepared(m: Any, args: tuple, kwargs: dict) -> Any:
+    namespace = args[1]
+    if is_new_dictionary(m, namespace):
+        return namespace
+    if not hasattr(type(namespace), "__getitem__"):
+        return MISSING  # it is refused
+    return refuse(m, "a namespace that is no new dictionary")
+
+
 def check_cell(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(class_polyfills.check_cell, *args)
 
@@ -273,5 +291,6 @@ def check_cell(m: Any, args: tuple, kwargs: dict) -> Any:
 HANDLERS: dict[Any, Any] = {
     class_polyfills.run_body: run_body,
     class_polyfills.check_cell: check_cell,
+    class_polyfills.prepared: check_prepared,
     abc.ABCMeta.__new__: lambda m, args, kwargs: make_class(m, abc.ABCMeta.__new__, args, kwargs),
 }

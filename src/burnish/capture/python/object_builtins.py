@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, UnionType
 from typing import Any
 
+from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..guards import value_bases
 from ..interpreter import frames as fr
@@ -17,6 +18,7 @@ from ..numbers.live_scalars import Expression, Live, settled
 from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.class_lookup import guard_order, lookup
+from .attributes.descriptor_binding import special_method
 from .polyfills import object_polyfills
 from .sequence_builtins import wants_python
 
@@ -78,12 +80,9 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     obj, kinds = args
     if type(obj) is Generator:
         obj = SAMPLE if obj.builtin is None else obj.builtin.sample
-    for kind in _flatten(kinds):
-        check, owner = lookup(m, type(kind), "__instancecheck__")
-        if isinstance(check, FunctionType) and not is_trusted_type(owner):
-            if issubclass(type(kinds), tuple):
-                return m.call(object_polyfills.instance_check, (obj, kinds), {})
-            return m.call(object_polyfills.truth_of, (check, kind, obj), {})
+    answer = check_by_user(m, "__instancecheck__", obj, kinds)
+    if answer is not MISSING:
+        return answer
     if says_its_class(m, type(obj)):
         return m.call(object_polyfills.instance_by_class, (obj, tuple(_flatten(kinds))), {})
     answer = m.plainly(isinstance, obj, kinds)
@@ -103,8 +102,34 @@ def says_its_class(m: Any, kind: type) -> bool:
     return isinstance(getter, property) or isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType)
 
 
+def check_by_user(m: Any, name: str, subject: Any, kinds: Any) -> Any:
+    """``isinstance`` or ``issubclass`` by code of the user's: a method of one of the kinds, or their ``__bases__``."""
+    of_instance = name == "__instancecheck__"
+    checks = [lookup(m, type(kind), name) for kind in _flatten(kinds)]
+    is_own = any(owner is not None and not is_trusted_type(owner) for _, owner in checks)
+    has_no_class = [not issubclass(type(kind), type) and is_user_type(type(kind)) for kind in _flatten(kinds)]
+    if not of_instance:
+        has_no_class.append(not issubclass(type(subject), type) and is_user_type(type(subject)))
+    if not is_own and not any(has_no_class):
+        return MISSING
+    if is_several(kinds):
+        if type(kinds) is UnionType and not all(isinstance(kind, type) for kind in kinds.__args__):
+            m.stop(breaks.OPAQUE_CALL, f"{name} of a union with parameterized classes")
+        polyfill = object_polyfills.instance_check if of_instance else object_polyfills.subclass_check
+        return m.call(polyfill, (subject, parts_of(kinds)), {})
+    if is_own:
+        return m.call(object_polyfills.truth_of, (special_method(m, kinds, name), subject), {})
+    polyfill = object_polyfills.instance_by_bases if of_instance else object_polyfills.subclass_by_bases
+    return m.call(polyfill, (subject, kinds), {})
+
+
 def _issubclass(m: Any, args: tuple, kwargs: dict) -> Any:
-    if len(args) == 2 and issubclass(type(args[0]), type):
+    if len(args) != 2:
+        return MISSING
+    answer = check_by_user(m, "__subclasscheck__", *args)
+    if answer is not MISSING:
+        return answer
+    if issubclass(type(args[0]), type):
         guard_order(m, args[0])
         for kind in _flatten(args[1]):
             guard_registered(m, args[0], kind)
@@ -136,9 +161,17 @@ def guard_attributes(m: Any, obj: Any, kind: type) -> None:
 
 
 def _flatten(kinds: Any) -> list:
-    if issubclass(type(kinds), tuple):
-        return [k for part in kinds for k in _flatten(part)]
+    if is_several(kinds):
+        return [k for part in parts_of(kinds) for k in _flatten(part)]
     return [kinds]
+
+
+def is_several(kinds: Any) -> bool:
+    return issubclass(type(kinds), tuple) or type(kinds) is UnionType
+
+
+def parts_of(kinds: Any) -> tuple:
+    return kinds.__args__ if type(kinds) is UnionType else kinds
 
 
 def _new(m: Any, args: tuple, kwargs: dict) -> Any:

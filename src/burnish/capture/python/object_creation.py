@@ -30,7 +30,7 @@ from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills, set_polyfills
 
 ITERABLE_MAKERS = {
     list: container_polyfills.to_list,
@@ -39,6 +39,7 @@ ITERABLE_MAKERS = {
     frozenset: container_polyfills.to_frozenset,
     dict: container_polyfills.to_dict,
 }
+ELEMENT_KINDS = (list, set, frozenset, tuple)
 OLD_KIND = type(torch.LongTensor)
 CONVERSIONS = {int: "__int__", float: "__float__", complex: "__complex__", bool: "__bool__", bytes: "__bytes__"}
 
@@ -126,11 +127,16 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
+    if issubclass(cls, ELEMENT_KINDS) and is_user_type(cls) and args and iteration.needs_interpreting(m, args[0]):
+        if len(args) > 1 or kwargs:
+            return m.plainly(cls, *args, **kwargs)  # which refuses
+        of_set = issubclass(cls, (set, frozenset))
+        return m.call((set_polyfills if of_set else container_polyfills).made_of, (cls, *args), {})
     if issubclass(cls, type) and new is type.__dict__["__new__"]:
         return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)
     if (
         issubclass(cls, BaseException)
-        or issubclass(cls, (dict, list, set, tuple, *value_bases.BASES))
+        or issubclass(cls, (dict, *ELEMENT_KINDS, *value_bases.BASES))
         and is_user_type(cls)
         or new_owner is object
         and init_owner is object
@@ -262,11 +268,12 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(operator_polyfills.of_kind, (method, int, "__index__ returned non-int (type {})"), {})
+                return m.call(operator_polyfills.number_of, (method, int, name), {})
+            if cls in (bool, bytes):
+                text = f"{name} returned non-{cls.__name__} (type {{}})"
+                return m.call(operator_polyfills.of_kind, (method, cls, text), {})
             owner = f"{type(value).__name__}." if cls is float else ""
-            return m.call(
-                operator_polyfills.of_kind, (method, cls, f"{owner}{name} returned non-{cls.__name__} (type {{}})"), {}
-            )
+            return m.call(operator_polyfills.number_of, (method, cls, owner + name), {})
     return native(m, cls, args, kwargs)
 
 

@@ -77,12 +77,17 @@ class Rebuilder:
         if self.tracer.addresses and object_addresses.is_part_of(self.tracer, value):
             if type(value) is not int:
                 raise Unrebuildable(value, "the address of an object is in a constant")
-            return f"id({self.build(self.tracer.addresses[value].obj)})"
+            return self.address(self.tracer.addresses[value])
         if issubclass(type(value), type) and id(value) in self.heap.fresh:
             raise Unrebuildable(value, f"the class {value.__qualname__}, made here, leaves the graph")
         if type(value) is types.CodeType and id(value) in self.heap.fresh:
             raise Unrebuildable(value, "a code object that compile() makes leaves the graph")
         return self.writer.constant(value)
+
+    def address(self, of: object_addresses.Address) -> str:
+        if of.is_gone:
+            raise Unrebuildable(None, f"the address of a {of.kind.__qualname__} that is gone")
+        return f"id({self.build(of.reference())})"
 
     def variable(self) -> str:
         return f"t{len(self.keep)}"
@@ -223,8 +228,8 @@ class _SourceNames:
     def graph_number(self, handle: Handle) -> str:
         return self.rebuilder.output(handle)
 
-    def address(self, value: Any) -> str:
-        return f"id({self.rebuilder.build(value)})"
+    def address(self, of: object_addresses.Address) -> str:
+        return self.rebuilder.address(of)
 
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.

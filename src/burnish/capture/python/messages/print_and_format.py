@@ -18,7 +18,7 @@ from ... import breaks
 from ...guards import value_bases
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
-from ...numbers import live_scalars, numpy_types
+from ...numbers import live_scalars, numpy_types, object_addresses
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
@@ -84,13 +84,20 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if issubclass(type(value), BaseException):
         return _text_of_exception(m, convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not issubclass(type(value), (type, types.ModuleType)):
-        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows its address")
+        return _text_with_address(m, convert, value)
     if kind in SHOW_OTHERS and _shows_objects(m, value):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
     if value_kinds.is_known_native(kind):
         m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
+
+
+def _text_with_address(m: Any, convert: Callable, value: Any) -> Any:
+    text = object_addresses.text_of(m, value)
+    if text is None:
+        m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} shows its address")
+    return text
 
 
 def _text_of_live(m: Any, convert: Callable, value: Live) -> Any:
@@ -163,8 +170,10 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             break
     if issubclass(type(value), torch.Tensor):
         return m.perform(format, value, spec)
+    if not spec:
+        return text_of(m, str, value)
     m.check_readable(format, value)
-    return m.plainly(format, value, spec) if spec else text_of(m, str, value)
+    return m.plainly(format, value, spec)
 
 
 def _holds_live(shape: torch.Size) -> bool:

@@ -13,14 +13,20 @@ So while the filters differ from those at the segment's start, calls are checked
 from __future__ import annotations
 
 import functools
+import sys
+import types
+import unittest.case
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ... import breaks
 from ...interpreter.frames import MISSING, Raised
-from ...numbers.live_scalars import Live
+from ...interpreter.reads_past_overrides import dict_of
+from ...numbers.live_scalars import Expression, Live
 from ...segments.effects import Effect
+from ...segments.unrebuildable_object import Unrebuildable
+from ..polyfills import text_polyfills
 
 catch_warnings = warnings.catch_warnings
 GLOBALS = ("simplefilter", "filterwarnings", "resetwarnings")
@@ -35,21 +41,42 @@ def enter(m: Any, args: tuple, kwargs: dict) -> Any:
         or id(block) not in m.heap.fresh
         or id(block) in m.filters
         or block._record
+        and not may_record(m)
         or block._module is not warnings
     ):  # type: ignore[attr-defined]
         return MISSING
     if m.region is not None:
         m.region.refuse("a change of warning filters")
-    m.plainly(catch_warnings.__enter__, block)
+    log = m.plainly(catch_warnings.__enter__, block)
     m.filters[id(block)] = block
     m.effects.append(Effect.of(m, is_entered, (block,)))
-    return None
+    return log
+
+
+def may_record(m: Any) -> bool:
+    """Whether warnings may be recorded: what the program finds in the list is a constant then. No break may come inside
+    the block, because the list that a later run makes is another one."""
+    found = filters_of(warnings)
+    if not m.options.fullgraph or any(entry[0] == "once" for entry in found[1:]):
+        return False
+    if not m.filters:
+        asked = Expression(filters_are, (Expression(None, (m.heap.sources.pin(warnings),)), found))
+        m.heap.guard("outcome", None, (asked, True))
+    return True
+
+
+def filters_of(module: Any) -> tuple:
+    return module.defaultaction, *module.filters
+
+
+def filters_are(module: Any, expected: tuple) -> bool:
+    return filters_of(module) == expected
 
 
 def leave(m: Any, args: tuple, kwargs: dict) -> Any:
     """``catch_warnings.__exit__``, also for a block that was entered before this segment."""
     block = args[0]
-    if type(block) is not catch_warnings or block._record:  # type: ignore[attr-defined]
+    if type(block) is not catch_warnings or block._record and id(block) not in m.filters:  # type: ignore[attr-defined]
         return MISSING
     if id(block) not in m.filters and m.heap.origin_of(block) is None:
         return MISSING
@@ -92,8 +119,8 @@ def leave_again(block: Any) -> None:
     block.__exit__(None, None, None)
 
 
-def enter_again(action: tuple | None) -> Any:
-    block = catch_warnings()
+def enter_again(action: tuple | None, records: bool) -> Any:
+    block = catch_warnings(record=records)
     block._filter = action  # type: ignore[attr-defined]
     block.__enter__()
     return block
@@ -104,8 +131,28 @@ def build_block(rebuilder: Any, block: Any) -> str:
     if not any(effect.function is is_entered and effect.args[0] is block for effect in rebuilder.tracer.effects):
         text: str = rebuilder.other(block)
         return text
-    made: str = rebuilder.name(block, f"{rebuilder.constant(enter_again)}({rebuilder.constant(block._filter)})")
+    if block._record and id(block) in rebuilder.tracer.filters:
+        raise Unrebuildable(block, "a block that still records warnings")
+    action = rebuilder.constant(block._filter)
+    made: str = rebuilder.name(block, f"{rebuilder.constant(enter_again)}({action}, {block._record})")
     return made
+
+
+def enter_assertion(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``with self.assertWarns(...)`` of ``unittest``: all modules forget the warnings that they have given."""
+    if len(args) != 1 or kwargs or not m.options.fullgraph or m.region is not None:
+        return MISSING
+    m.plainly(forget_warnings)
+    m.effects.append(Effect.of(m, forget_warnings, ()))
+    return m.call(text_polyfills.enter_assertion_of_warning, args, {})
+
+
+def forget_warnings() -> None:
+    """Nothing but the modules' dictionaries is looked at: no ``__getattr__`` of a module makes such a name."""
+    for module in list(sys.modules.values()):
+        names = dict_of(module) if isinstance(module, types.ModuleType) else None
+        if names and names.get("__warningregistry__"):
+            names["__warningregistry__"] = {}
 
 
 def listening(recorder: Any, function: Callable) -> Callable:
@@ -130,5 +177,6 @@ def listening(recorder: Any, function: Callable) -> Callable:
 HANDLERS: dict[Callable, Callable] = {
     catch_warnings.__enter__: enter,
     catch_warnings.__exit__: leave,
+    unittest.case._AssertWarnsContext.__enter__: enter_assertion,  # type: ignore[attr-defined]
     **{getattr(warnings, name): change(name) for name in GLOBALS},
 }

@@ -21,7 +21,7 @@ from .. import sequence_builtins
 from ..calls import native_calls
 from ..messages import print_and_format
 from ..operators import iteration, prepare_native_reads, subscripts, value_kinds
-from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
+from ..polyfills import container_polyfills, reduction_polyfills, set_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
@@ -203,7 +203,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             "count": container_polyfills.count_of,
             "remove": container_polyfills.remove,
         }.get(name)
-        if polyfill is not None and value_kinds.holds_user_equality(m, (list(items), args)):
+        if polyfill is not None and value_kinds.holds_user_equality(m, (items, args)):
             return m.call(polyfill, (items, *args), kwargs)
     m.heap.expose(items)
     return call_sequence(m, items, name, args, kwargs, method)
@@ -245,13 +245,24 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
 # ---- sets
 
 KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
+OF_ONE_SET = frozenset(
+    "symmetric_difference symmetric_difference_update issubset issuperset isdisjoint __init__".split()
+)
+SET_OPERATORS = frozenset(
+    f"__{name}__" for name in "and or sub xor rand ror rsub rxor iand ior isub ixor eq ne lt le gt ge".split()
+)
 
 
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    if name not in KEYED_SET_METHODS and any(iteration.needs_interpreting(m, a) for a in args):
-        if name == "update":
-            return m.call(container_polyfills.set_update, (items, *args), kwargs)
-        m.stop(breaks.OPAQUE_CALL, f"set.{name} of a user iterable")
+    if name in SET_OPERATORS and not all(issubclass(type(other), (set, frozenset)) for other in args):
+        return m.plainly(method, *args, **kwargs)  # which leaves it to the other operand
+    steps = () if name in KEYED_SET_METHODS else tuple(iteration.needs_interpreting(m, a) for a in args)
+    if any(steps):
+        if kwargs or len(args) != 1 and name in OF_ONE_SET:
+            return m.plainly(method, *args, **kwargs)  # which refuses
+        polyfill = getattr(set_polyfills, f"set_{name.strip('_')}")
+        base = set if isinstance(items, set) else frozenset
+        return m.call(polyfill, (base, items, args, steps), {})
     for value in args:
         if name not in KEYED_SET_METHODS:
             for part in value if issubclass(type(value), (list, tuple, set, frozenset, dict)) else ():

@@ -16,7 +16,7 @@ import torch
 
 from ... import breaks
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import MISSING, Generator
+from ...interpreter.frames import MISSING, SAMPLE, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
@@ -180,10 +180,14 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
     if operation is operator.iadd and issubclass(type(left), list) and not issubclass(type(right), (list, tuple)):
         return m.call(left.__iadd__, (right,), {})
+    if operation is operator.ior and issubclass(type(left), dict) and type(right) is Generator:
+        return m.call(left.__ior__, (right,), {})
+    converts = operation not in COMPARISONS  # to numbers
     for side, other in ((left, right), (right, left)):
         if not issubclass(type(side), BUILTIN_CONTAINERS):
-            settle_all(m, side)
-            m.check_readable(operation, side)
+            settle_all(m, side, converts=converts)
+            if operation in IN_PLACE or any(has_other_method(m, type(side), name) for name in METHODS[operation]):
+                m.check_readable(operation, side)  # otherwise its type decides
             for key in other if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)) else ():
                 check_key(m, key)
     if operation in IN_PLACE:
@@ -194,11 +198,13 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     expose(m, right)
     if operation in COMPARISONS:
         if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
-            settle_all(m, left)
-            settle_all(m, right)
+            settle_all(m, left, converts=converts)
+            settle_all(m, right, converts=converts)
         if holds_user_equality(m, left) or holds_user_equality(m, right):
             return compare_by_steps(m, operation, left, right)
-    if isinstance(right, (Generator, types.GeneratorType)):
+    if isinstance(right, (Generator, types.GeneratorType)) and operation not in COMPARISONS:
+        if isinstance(left, (set, frozenset)):
+            return m.plainly(operation, left, SAMPLE)  # which refuses
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
     return m.perform(operation, left, right)
 

@@ -9,8 +9,19 @@ import sys
 
 
 def run_body(body, namespace):
-    """Call ``body`` with ``namespace`` as its local names. Only the tracer calls this."""
-    raise AssertionError
+    """Call ``body`` with ``namespace`` as its local names. A trace interprets it."""
+    exec(body.__code__, body.__globals__, namespace, closure=body.__closure__)
+    try:
+        return namespace["__classcell__"]
+    except KeyError:
+        return None
+
+
+def prepared(kind, namespace):
+    """What ``__prepare__`` returned. A trace ends here if that is no dictionary."""
+    if not hasattr(type(namespace), "__getitem__"):
+        raise TypeError(f"{kind.__name__}.__prepare__() must return a mapping, not {type(namespace).__name__}")
+    return namespace
 
 
 def check_cell(cell, made):
@@ -28,7 +39,8 @@ def check_cell(cell, made):
         raise TypeError(f"__class__ set to {held!r} defining {made.__name__!r} as {made!r}")
 
 
-def build_class(body, name, original, bases, kind, namespace, kwargs):
+def build_class(body, name, original, bases, kind, has_hook, kwargs):
+    namespace = prepared(kind, kind.__prepare__(name, bases, **kwargs)) if has_hook else {}
     cell = run_body(body, namespace)
     if bases is not original:
         namespace["__orig_bases__"] = original

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
+from operator import setitem
 
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 
@@ -157,39 +158,39 @@ def made_of(kind, items):
     return kind([value for value in items])  # noqa: C416
 
 
+def base_of(items):
+    """The class of C code whose methods C code calls, whatever a subclass defines."""
+    return list if isinstance(items, list) else tuple if isinstance(items, tuple) else deque
+
+
 def list_extend(target, items):
+    base = base_of(target)
     for value in items:
-        target.append(value)
+        base.append(target, value)
 
 
 def list_extended(target, items):
     """``target.__iadd__(items)``."""
-    for value in items:
-        target.append(value)
+    list_extend(target, items)
     return target
 
 
 def deque_extendleft(target, items):
     for value in items:
-        target.appendleft(value)
-
-
-def set_update(target, *others):
-    for items in others:
-        for value in items:
-            target.add(value)
+        deque.appendleft(target, value)
 
 
 def dict_update(target, items=(), /, **kwargs):
+    store = setitem if isinstance(target, OrderedDict) else dict.__setitem__
     if hasattr(items, "keys"):
         for key in items.keys():  # noqa: SIM118
-            target[key] = items[key]
+            store(target, key, items[key])
     else:
         for at, item in enumerate(items):
             key, value = pair_of(item, at)
-            target[key] = value
+            store(target, key, value)
     for key, value in kwargs.items():
-        target[key] = value
+        store(target, key, value)
 
 
 def dict_updated(target, items):
@@ -207,19 +208,21 @@ def store_slice(target, at, items):
 
 
 def index_of(sequence, item, start=0, stop=None):
-    start, stop, _ = slice(start, stop).indices(len(sequence))
+    base = base_of(sequence)
+    start, stop, _ = slice(start, stop).indices(base.__len__(sequence))
     for at in range(start, stop):
-        if at >= len(sequence):
+        if at >= base.__len__(sequence):
             break  # it shrinks while its elements are compared
-        if sequence[at] is item or sequence[at] == item:
+        value = base.__getitem__(sequence, at)
+        if value is item or value == item:
             return at
-    if issubclass(type(sequence), tuple):
+    if base is tuple:
         raise ValueError("tuple.index(x): x not in tuple")
-    raise ValueError(f"{item!r} is not in {'deque' if issubclass(type(sequence), deque) else 'list'}")
+    raise ValueError(f"{item!r} is not in {'deque' if base is deque else 'list'}")
 
 
 def count_of(sequence, item):
-    return sum([1 for value in sequence if value is item or value == item])
+    return sum([1 for value in base_of(sequence).__iter__(sequence) if value is item or value == item])
 
 
 def count_in(items, item):
@@ -240,13 +243,12 @@ def index_in(items, item):
 
 
 def remove(target, item):
-    for at, value in enumerate(target):
+    base = base_of(target)
+    for at, value in enumerate(base.__iter__(target)):
         if value is item or value == item:
-            del target[at]
+            base.__delitem__(target, at)
             return
-    raise ValueError(
-        f"{item!r} is not in deque" if issubclass(type(target), deque) else "list.remove(x): x not in list"
-    )
+    raise ValueError(f"{item!r} is not in deque" if base is deque else "list.remove(x): x not in list")
 
 
 def to_dict_like(cls, args, kwargs):

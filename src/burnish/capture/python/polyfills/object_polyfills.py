@@ -131,6 +131,13 @@ def call_forward(module, args, kwargs):
     return module.forward(*args, **kwargs)
 
 
+def sorted_names(method):
+    """``dir()`` of an object that says itself which names it has."""
+    names = list(method())
+    names.sort()
+    return names
+
+
 def instance_by_class(obj, kinds):
     """``isinstance`` of an object whose ``__class__`` is computed by Python code."""
     for kind in kinds:
@@ -144,6 +151,43 @@ def instance_by_class(obj, kinds):
 
 def instance_check(obj, classes):
     return any_(isinstance(obj, c) for c in classes)
+
+
+def subclass_check(cls, classes):
+    return any_(issubclass(cls, c) for c in classes)
+
+
+def instance_by_bases(obj, kind):
+    """``isinstance`` with an object that is no class, and says by ``__bases__`` that it is like one."""
+    if bases_of(kind) is None:
+        raise TypeError("isinstance() arg 2 must be a type, a tuple of types, or a union")
+    cls = getattr(obj, "__class__", None)
+    return cls is not None and has_base(cls, kind)
+
+
+def subclass_by_bases(cls, kind):
+    """The same for ``issubclass``."""
+    if bases_of(cls) is None:
+        raise TypeError("issubclass() arg 1 must be a class")
+    if bases_of(kind) is None:
+        raise TypeError("issubclass() arg 2 must be a class, a tuple of classes, or a union")
+    return has_base(cls, kind)
+
+
+def bases_of(cls):
+    bases = getattr(cls, "__bases__", None)
+    return bases if isinstance(bases, tuple) else None
+
+
+def has_base(cls, kind):
+    while cls is not kind:
+        bases = bases_of(cls)
+        if not bases:
+            return False
+        if len(bases) > 1:
+            return any_(has_base(base, kind) for base in bases)
+        cls = bases[0]
+    return True
 
 
 def construct_around(obj, args, kwargs):

@@ -7,6 +7,7 @@ The error messages and the order of the calls are those of C code.
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections import deque
 from operator import index
@@ -231,6 +232,29 @@ def of_kind(method, kinds, refusal, *args):
     if not issubclass(type(value), kinds):
         raise TypeError(refusal.format(type(value).__name__))
     return value
+
+
+def number_of(method, kind, name):
+    """What ``int()``, ``float()`` and ``complex()`` make of what a special method answers."""
+    value = method()
+    if type(value) is kind:
+        return value
+    text = f"{name} returned non-{kind.__name__} (type {type(value).__name__})"
+    if not isinstance(value, kind):
+        raise TypeError(text)
+    text += (
+        f".  The ability to return an instance of a strict subclass of {kind.__name__} is deprecated, and may be "
+        "removed in a future version of Python."
+    )
+    warnings.warn(text, DeprecationWarning)  # noqa: B028  # our frames are not counted
+    return plain_number(kind, value)
+
+
+def plain_number(kind, value):
+    return kind.__pos__(value)
+
+
+plain_number._burnish_constant = True
 
 
 def hash_of(method):

@@ -7,6 +7,8 @@ They serve objects whose text is made by Python code.
 
 from __future__ import annotations
 
+import warnings
+
 
 def convert_and_format(convert, value, spec):
     return format(convert(value), spec)
@@ -38,3 +40,11 @@ def show(text, thing):
 def error_text(name, args):
     """``BaseException.__repr__``, and without a name ``BaseException.__str__`` of several arguments."""
     return f"{name}({args[0]!r})" if name and len(args) == 1 else name + repr(args)
+
+
+def enter_assertion_of_warning(context):
+    """The rest of what ``assertWarns`` of ``unittest`` does when its block is entered."""
+    context.warnings_manager = warnings.catch_warnings(record=True)
+    context.warnings = context.warnings_manager.__enter__()
+    warnings.simplefilter("always", context.expected)
+    return context

@@ -1,0 +1,128 @@
+"""Set polyfills: methods of sets over iterables in Python, such as ``names.union(generator())``.
+
+Each step is one of C code: ``hash`` comes first, because it refuses an element, and the set may change in between.
+``base``: ``set`` or ``frozenset``; the methods of a subclass are not called. ``steps``: whether an iterable is Python.
+"""
+
+from __future__ import annotations
+
+_rest = iter("ab")
+{"a"}.issubset(_rest)
+SUBSETS_READ_ALL = not [*_rest]
+"""Older Python makes a set of the iterable first. Newer Python stops at the last element that is needed."""
+
+
+def set_update(base, items, others, steps):
+    while others:
+        if steps[0]:
+            for value in others[0]:
+                base.add(items, value)
+        else:
+            base.update(items, others[0])
+        others, steps = others[1:], steps[1:]
+
+
+def set_init(base, items, others, steps):
+    base.clear(items)
+    set_update(base, items, others, steps)
+
+
+def set_union(base, items, others, steps):
+    if base is frozenset:
+        return base.union(items, *elements_of_each(others, steps))
+    made = base.copy(items)
+    set_update(base, made, others, steps)
+    return made
+
+
+def set_difference_update(base, items, others, steps):
+    while others:
+        if steps[0]:
+            for value in others[0]:
+                hash(value)
+                base.discard(items, value)
+        base.difference_update(items, () if steps[0] else others[0])  # which may make its table smaller
+        others, steps = others[1:], steps[1:]
+
+
+def elements(items):
+    found = []
+    for value in items:
+        hash(value)
+        found.append(value)
+    return found
+
+
+def made_of(kind, items):
+    return kind(elements(items))
+
+
+def elements_of_each(others, steps):
+    found = []
+    while others:
+        found.append(elements(others[0]) if steps[0] else others[0])
+        others, steps = others[1:], steps[1:]
+    return found
+
+
+def set_difference(base, items, others, steps):
+    if base is frozenset:
+        return base.difference(items, *elements_of_each(others, steps))
+    made = base.copy(items) if steps[0] else base.difference(items, others[0])
+    at = 0 if steps[0] else 1
+    set_difference_update(base, made, others[at:], steps[at:])
+    return made
+
+
+def set_intersection(base, items, others, steps):
+    while others:
+        items = base(common(base, items, others[0])) if steps[0] else base.intersection(items, others[0])
+        others, steps = others[1:], steps[1:]
+    return items
+
+
+def set_intersection_update(base, items, others, steps):
+    made = set_intersection(base, items, others, steps)
+    base.intersection_update(items, [*made])
+
+
+def common(base, items, others):
+    found, distinct = [], set()
+    for value in others:
+        hash(value)
+        if base.__contains__(items, value):
+            found.append(value)
+            distinct.add(value)
+            if len(distinct) >= base.__len__(items):
+                break
+    return found
+
+
+def set_symmetric_difference(base, items, others, steps):
+    return base.symmetric_difference(items, elements(others[0]))
+
+
+def set_symmetric_difference_update(base, items, others, steps):
+    base.symmetric_difference_update(items, elements(others[0]))
+
+
+def set_issubset(base, items, others, steps):
+    if SUBSETS_READ_ALL:
+        return base.issubset(items, elements(others[0]))
+    return base.__len__(set_intersection(base, items, others, steps)) == base.__len__(items)
+
+
+def set_issuperset(base, items, others, steps):
+    for value in others[0]:
+        hash(value)
+        if not base.__contains__(items, value):
+            return False
+    return True
+
+
+def set_isdisjoint(base, items, others, steps):
+    for value in others[0]:
+        hash(value)
+        if base.__contains__(items, value):
+            return False
+    return True
