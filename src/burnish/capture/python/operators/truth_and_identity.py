@@ -67,11 +67,11 @@ def truth(m: Any, value: Any) -> Any:
         else:
             m.heap.complete(origin)
         return bool(value)
+    if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
+        return True
     if issubclass(type(value), BUILTIN_CONTAINERS) or is_known(value):
         m.check_readable(bool, value)
         return m.plainly(bool, value)
-    if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
-        return True
     m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
     return None
 
