@@ -67,12 +67,9 @@ def truth(m: Any, value: Any) -> Any:
         else:
             m.heap.complete(origin)
         return bool(value)
-    if issubclass(type(value), BUILTIN_CONTAINERS):
-        m.check_readable(bool, value)
-        return m.plainly(bool, value)
     if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
         return True
-    if is_known(value):
+    if issubclass(type(value), BUILTIN_CONTAINERS) or is_known(value):
         m.heap.expose(value)
         m.check_readable(bool, value)
         return m.plainly(bool, value)
