@@ -4,6 +4,8 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import burnish
+
 from .caller_programs import program_with_caller
 from .harness import program
 
@@ -169,3 +171,16 @@ def test_a_setting_with_sizes_that_change():
         return y, torch.ones(x.shape) + x
 
     return fn, [(torch.ones(n),) for n in (3, 4, 5, 6)]
+
+
+def test_number_of_gpus_follows_the_environment(monkeypatch):
+    def fn(x):
+        return x + torch.cuda.device_count()
+
+    assert burnish.explain(fn)(torch.ones(2)).graph_break_count == 0
+    compiled = burnish.compile(fn, fullgraph=True)
+    for visible in ("", "", "0", None, ""):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))

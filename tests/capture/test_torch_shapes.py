@@ -170,3 +170,11 @@ def test_while_loop_halves_the_length():
         return x, levels
 
     return fn, sizes((8,), (7,), (1,), (2, 4), (8,))
+
+
+@program(breaks=0)
+def test_sizes_change_next_to_a_sparse_tensor():
+    def fn(weights, x):
+        return weights.to_dense().sum() + x * 2, weights @ x.new_ones(3, 2)
+
+    return fn, [(torch.eye(3).to_sparse(), torch.ones(size)) for size in (3, 4, 5, 3)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
@@ -47,8 +48,15 @@ def _whether_there_is_a_gpu(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _how_many_gpus(m: Any, args: tuple, kwargs: dict) -> Any:
     if not torch.cuda.is_initialized():
-        return MISSING  # the environment may still change the number
+        if torch.version.hip or args or kwargs:
+            return MISSING  # another variable, too, may still change the number
+        m.guard_outcome(Expression(operator.eq, (Expression(visible_gpus, ()), visible_gpus())), True)
     return m.plainly(torch.cuda.device_count, *args, **kwargs)
+
+
+def visible_gpus() -> tuple[str | None, bool]:
+    """What the number of GPUs follows from: the variable, until CUDA is initialized."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.is_initialized()
 
 
 def is_current_gpu(index: int) -> bool:

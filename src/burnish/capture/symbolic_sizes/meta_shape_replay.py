@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...backends.shapes_at_other_sizes import Shapes
+from ...ir.untraceable_graph import Untraceable
 from ...tensors.fit_size_formulas import NoFormula
 from ..pytorch.torch_call_roles import STATE_IN_GRAPH
 from .size_symbols import Symbols
@@ -145,13 +146,16 @@ class ShapeReplay:
         example = self.recorder.examples[handle.key]
         if isinstance(example, torch.Tensor):
             given = self.given.get(id(example))
-            if given is None:
-                return probe.input(example)
-            shape = [
-                size if type(size) is int else self.symbols.values(size.expression)[number]  # type: ignore[index]
-                for size in given[1]
-            ]
-            return probe.input(example, shape, given[2])
+            try:
+                if given is None:
+                    return probe.input(example)
+                shape = [
+                    size if type(size) is int else self.symbols.values(size.expression)[number]  # type: ignore[index]
+                    for size in given[1]
+                ]
+                return probe.input(example, shape, given[2])
+            except Untraceable as error:  # a sparse or quantized tensor
+                raise NotRepeatable(str(error)) from error
         values = self.symbols.values(handle.source)
         return example if values is None else values[number]
 
