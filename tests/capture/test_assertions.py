@@ -12,6 +12,53 @@ import burnish
 from .harness import program
 
 
+def some_that_fail(fn):
+    """Calls of ``fn(state, x)``, two of which fail an assertion about ``x``. The state is to be eager's after each."""
+    state = torch.zeros(3)
+
+    def call(x):
+        torch.manual_seed(0)
+        return fn(state, x)
+
+    values = (1.0, 2.0, torch.nan, 4.0, torch.nan)
+    return call, [(torch.tensor([1.0, value, 3.0]),) for value in values], [state]
+
+
+@program(breaks=0)
+def test_a_write_to_a_tensor_of_the_graph_keeps_an_assertion_in_it():
+    def fn(state, x):
+        sample = torch.empty(3).normal_()
+        parts = torch.stack([torch.zeros(3), torch.ones(3)])
+        parts[0][1] = 5
+        torch._foreach_add_([*parts.unbind()], 1.0)
+        assert (x == x).all()
+        return state.add_(sample * parts[0]).clone()
+
+    return some_that_fail(fn)
+
+
+@program
+def test_a_write_to_an_argument_and_a_tensor_of_the_graph_before_an_assertion():
+    def fn(state, x):
+        torch._foreach_add_([torch.zeros(3), state], 1.0)
+        assert (x == x).all()
+        return state.add_(1).clone()
+
+    return some_that_fail(fn)
+
+
+@program
+def test_a_write_through_the_data_of_another_tensor_before_an_assertion():
+    def fn(state, x):
+        other = torch.zeros(3)
+        other.data = state
+        other.add_(1)
+        assert (x == x).all()
+        return state.clone()
+
+    return some_that_fail(fn)
+
+
 @program(breaks=0)
 def test_an_assertion_that_holds_ends_no_graph():
     def fn(x):

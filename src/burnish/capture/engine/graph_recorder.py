@@ -22,6 +22,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 
+from ...runtime.eager.tensor_object_state import set_data_
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.collective_operators import is_wait
 from .. import breaks
@@ -38,7 +39,7 @@ from ..pytorch.torch_call_roles import IMMEDIATE
 from ..subclasses import interpret_rules, mode_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
-from .torch_call_records import Call, Handle, NotRecordable
+from .torch_call_records import Call, Handle, NotRecordable, handles_in
 
 _new_call = tuple.__new__
 
@@ -69,7 +70,14 @@ def may_write(call: Call) -> bool:
     target = call.target
     if isinstance(target, str) or torch_call_roles.writes(target, call.kwargs):
         return torch_call_roles.writes(target, call.kwargs)
-    return not is_of_torch(target) or str(getattr(target, "__module__", "")).startswith("burnish.")
+    return not is_torch_code(target)
+
+
+def is_torch_code(target: Any) -> bool:
+    """Whether a call runs torch alone: neither the user's Python nor a function of ours, which may stand for it."""
+    if isinstance(target, str):
+        return target not in ("apply_", "map_", "map2_")
+    return is_of_torch(target) and not str(getattr(target, "__module__", "")).startswith("burnish.")
 
 
 class Recorder(TorchFunctionMode):
@@ -374,8 +382,22 @@ class Recorder(TorchFunctionMode):
 
     def writes_before_assertion(self) -> bool:
         """Whether an input may have been written when an assertion fails: the graph could not run again."""
-        before = self.calls[: max(self.assertions(), default=0)]
-        return bool(self.written_inputs()) and any(map(may_write, before))
+        end = max(self.assertions(), default=0)
+        has_other_data = any(call.target is set_data_ for call in self.calls[:end])  # the version shows no write then
+        return (has_other_data or bool(self.written_inputs())) and self.writes_older(end)
+
+    def writes_older(self, end: int) -> bool:
+        """Whether a call before this one may write to a tensor that the graph has not made from nothing, as it made
+        those of ``torch.empty(3).normal_()``. What no input had a part in shares no memory with one."""
+        made_here: set[int | None] = set()
+        for at, call in enumerate(self.calls[:end]):
+            used = {handle.call for handle in handles_in((call.args, call.kwargs))}
+            is_apart = used <= made_here and is_torch_code(call.target)
+            if may_write(call) and not (is_apart and used):
+                return True
+            if is_apart:
+                made_here.add(at)
+        return False
 
     def written_inputs(self) -> list[Handle]:
         written = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 
@@ -19,6 +20,18 @@ class Handle:
 
     def __init__(self, call: int | None, path: tuple = (), source: Any = None, key: Any = None):
         self.call, self.path, self.source, self.key = call, path, source, key
+
+
+def handles_in(tree: Any) -> Iterator[Handle]:
+    if isinstance(tree, Handle):
+        yield tree
+    elif type(tree) in (tuple, list):
+        for part in tree:
+            yield from handles_in(part)
+    elif type(tree) is dict:
+        yield from handles_in(tuple(tree.values()))
+    elif type(tree) is slice:
+        yield from handles_in((tree.start, tree.stop, tree.step))
 
 
 class NotRecordable(Exception):

@@ -6,13 +6,12 @@ the tensors among its arguments, and leaves. Its results require gradients becau
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ....runtime.argument_trees import tensors_in
-from ...engine.torch_call_records import Handle
+from ...engine.torch_call_records import handles_in
 
 
 def why_not_alike(args: tuple, kwargs: dict) -> str | None:
@@ -46,15 +45,3 @@ def why_not_alike_after(
         if isinstance(x, torch.Tensor) and x.requires_grad and not x.is_leaf and id(x) not in given:
             return "a tensor with a history that is no argument"
     return None
-
-
-def handles_in(tree: Any) -> Iterator[Handle]:
-    if isinstance(tree, Handle):
-        yield tree
-    elif type(tree) in (tuple, list):
-        for part in tree:
-            yield from handles_in(part)
-    elif type(tree) is dict:
-        yield from handles_in(tuple(tree.values()))
-    elif type(tree) is slice:
-        yield from handles_in((tree.start, tree.stop, tree.step))
