@@ -10,7 +10,7 @@ import sys
 
 def run_body(body, namespace):
     """Call ``body`` with ``namespace`` as its local names. A trace interprets it."""
-    exec(body.__code__, body.__globals__, namespace, closure=body.__closure__)
+    exec(body.__code__, body.__globals__, namespace, closure=body.__closure__ or None)
     try:
         return namespace["__classcell__"]
     except KeyError:
