@@ -13,8 +13,9 @@ import torch
 from .. import breaks
 from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
+from ..numbers import constant_arrays, numpy_types
 from .object_lifetimes import Origin, has_finalizer
-from .value_or_identity import DICTS, LISTS, UNEXPOSED, has_fixed_meaning
+from .value_or_identity import DICTS, GUARDED_KINDS, LISTS, UNEXPOSED, has_fixed_meaning
 
 if TYPE_CHECKING:
     from .heap import Heap
@@ -176,3 +177,15 @@ def has_changed_since(origin: Origin) -> bool:
     if isinstance(obj, set):
         return set(map(id, now)) != set(map(id, origin.snapshot))
     return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
+
+
+def why_not_readable(heap: Heap, value: Any) -> str | None:
+    """Why native code must not read ``value``: no guard covers the inner state of an outside object."""
+    origin = heap.origin_of(value)
+    if constant_arrays.is_of_graph(heap.tracer, value):
+        return "an array whose data the graph computes"
+    if origin is None or origin.source.is_pinned or issubclass(type(value), GUARDED_KINDS):
+        return None
+    kind = type(value)
+    is_readable = heap.is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
+    return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"

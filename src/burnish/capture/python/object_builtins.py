@@ -198,9 +198,8 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        return (
-            attribute_reads.load(m, args[0], "__dict__") if dict_of(args[0]) is not None else m.plainly(vars, args[0])
-        )
+        has_any = dict_of(args[0]) is not None or lookup(m, type(args[0]), "__dict__")[0] is not MISSING
+        return attribute_reads.load(m, args[0], "__dict__") if has_any else m.plainly(vars, args[0])
     return namespace_of(m.frame)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import tracebacks
-from ..interpreter.reads_past_overrides import dict_of
+from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor._
 
 
 def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
-    table = f"{name}.__dict__" if type(value).__getattribute__ in PLAIN else f"{to.constant(dict_of)}({name})"
+    is_plain = type(value).__getattribute__ in PLAIN and not shows_other_dict(type(value))
+    table = f"{name}.__dict__" if is_plain else f"{to.constant(dict_of)}({name})"
     for key, part in (dict_of(value) or {}).items():
         to.lines.append(f"{table}[{key!r}] = {to.build(part)}")
     for field, descriptor in slots_of(type(value)):

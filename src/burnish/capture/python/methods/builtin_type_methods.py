@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from ...interpreter import frames as fr
 from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
+from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.attribute_writes import delete_plainly
@@ -134,12 +136,29 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
         return without_result(m, delete_plainly(m, owner, args[0]))
     if name == "fromkeys":
         return dict_of_keys(m, owner, args, kwargs, method)
+    if name == "__subclasses__" and not args and not kwargs:
+        return subclasses_of(m, owner, method)
     if name == "__init__" and id(owner) in m.heap.fresh:
         return m.plainly(method, *args, **kwargs)  # which checks the arguments, and does no more
     home = next((base for base in owner.__mro__ if name in base.__dict__), type)
     if home.__module__.partition(".")[0] not in PURE_HOMES or home.__module__ == "datetime" and name in ASKS_THE_SYSTEM:
         return m.stop(breaks.OPAQUE_CALL, f"call of {home.__module__}.{home.__qualname__}.{name}")
     return pure_method(m, owner, name, args, kwargs, method)
+
+
+def subclasses_of(m: Any, cls: type, method: Callable) -> Any:
+    """Another class may be defined between two calls, or collected."""
+    if m.has_classes:
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}.__subclasses__() after a class statement")
+    found = m.plainly(method)
+    expected = tuple(map(weakref.ref, found))  # a guard must not keep them alive
+    m.guard_outcome(Expression(has_subclasses, (Expression(None, (m.heap.sources.pin(cls),)), expected)), True)
+    return found
+
+
+def has_subclasses(cls: type, expected: tuple) -> bool:
+    found = type.__subclasses__(cls)
+    return len(found) == len(expected) and all(one is each() for one, each in zip(found, expected, strict=True))
 
 
 PURE_HOMES = frozenset(
