@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from ..engine.object_lifetimes import has_observable_finalization
+from ..engine.object_lifetimes import IF_REFERENCED, ends_unseen, rule_of
 from .bytecode_decoder import dead_locals
 from .decoded_code import Code
 from .frames import NULL, UNBOUND, Frame, Generator
@@ -166,8 +166,13 @@ def _forget_dead(frame: Frame, at: int) -> None:
     values = frame.locals
     for i in dead_locals(frame.code, at):
         value = values[i]
-        if value is not UNBOUND and not has_observable_finalization(value):
+        if value is not UNBOUND and ends_unseen(value) and not is_given_away(value, frame.stack):
             values[i] = UNBOUND
+
+
+def is_given_away(value: Any, stack: list) -> bool:
+    """Whether the next instruction may refer weakly to the object: ``weakref.finalize(value, close)``."""
+    return rule_of(type(value)) == IF_REFERENCED and any(value is operand for operand in stack)
 
 
 # ---- guards on generators
