@@ -14,6 +14,11 @@ from ...interpreter.frames import THROW_OF_CLASS_AND_VALUE, made_no_error, throw
 from .reduction_polyfills import any_
 
 
+def call_without_breaks(function, args, kwargs):
+    """A call of a function that was compiled with ``fullgraph=True``, inside other compiled code."""
+    return function(*args, **kwargs)
+
+
 def raise_error(error, context):
     """Raise ``error`` as it is: what is being handled does not become its context."""
     try:
