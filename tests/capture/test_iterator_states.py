@@ -290,3 +290,15 @@ def test_iterator_kept_in_an_object_goes_on_in_the_next_call():
         return x, step(holder.made, 1)
 
     return fn, [*CALLS, *CALLS]
+
+
+@program(breaks=0)
+def test_a_copied_tee_iterator_shares_what_was_read():
+    def fn(x):
+        first, second = itertools.tee(iter([1, 2, 3]))
+        head = next(first)
+        copied = copy.copy(first)
+        kinds = type(copied) is type(first), type(copied).__name__, isinstance(copied, type(second))
+        return x + head, kinds, list(copied), list(first), list(second)
+
+    return fn, CALLS

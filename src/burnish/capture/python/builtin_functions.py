@@ -457,6 +457,7 @@ def _generator_method(name: str) -> Callable:
 
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = builtin_type_methods.copy_tee
 PYTHON_FUNCTIONS[Generator.__reduce_ex__] = builtin_type_methods.reduce_generator
 
 

@@ -27,7 +27,7 @@ from ..attributes.attribute_writes import delete_plainly
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
 from ..operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
-from ..polyfills import iterator_polyfills, object_polyfills, operator_polyfills
+from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, operator_polyfills
 from .container_methods import dict_of_keys, without_result
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
@@ -122,7 +122,20 @@ def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
     state = parts[1]
     if kind is zip:
         return (zip, state[0], True) if state[1] else (zip, state[0])
-    return kind, (state[0], *state[1]) if kind is map else tuple(state)
+    reduction = kind, (state[0], *state[1]) if kind is map else tuple(state)
+    if kind.__module__ == "itertools" and BEHAVIOR.copies_of_itertools_warn:
+        return m.call(object_polyfills.reduced_iterator, (reduction,), {})
+    return reduction
+
+
+def copy_tee(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``__copy__`` of what ``itertools.tee`` returns: one more iterator over the same values."""
+    if len(args) != 1 or kwargs or type(args[0]) is not Generator:
+        return MISSING
+    m.take_over(args[0])
+    if args[0].frame is None or args[0].running:
+        m.stop(breaks.OPAQUE_CALL, "a copy of an iterator of itertools.tee that has ended")
+    return m.call(itertools_polyfills.tee_copy, tuple(args[0].frame.locals[:2]), {})
 
 
 def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
