@@ -335,3 +335,15 @@ def test_iterator_over_an_outside_list_filled_before_it(kind):
 @pytest.mark.parametrize("kind", [iter, reversed], ids=lambda kind: kind.__name__)
 def test_iterator_over_an_outside_deque_filled_before_it(kind):
     filled_after_a_break(collections.deque, kind)
+
+
+@program(breaks=0)
+def test_a_copied_tee_iterator_shares_what_was_read():
+    def fn(x):
+        first, second = itertools.tee(iter([1, 2, 3]))
+        head = next(first)
+        copied = copy.copy(first)
+        kinds = type(copied) is type(first), type(copied).__name__, isinstance(copied, type(second))
+        return x + head, kinds, list(copied), list(first), list(second)
+
+    return fn, CALLS

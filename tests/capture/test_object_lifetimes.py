@@ -1,6 +1,7 @@
 """Compiled code does not keep its inputs alive: they are freed as in eager, without garbage collection."""
 
 import gc
+import io
 import os
 import weakref
 
@@ -295,3 +296,118 @@ def test_an_object_lives_as_long_as_its_variable(refer):
 
     compiled = burnish.compile(fn, backend="eager")
     assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]
+
+
+class Noted(io.RawIOBase):
+    """A file that notes when it is closed."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def writable(self):
+        return True
+
+    def close(self):
+        if not self.closed:
+            self.notes.append("closed")
+        super().close()
+
+
+class Holder:
+    pass
+
+
+def suspended(notes):
+    try:
+        yield 1
+    finally:
+        notes.append("closed")
+
+
+def held_by_attribute(notes):
+    holder = Holder()
+    holder.file = Noted(notes)
+    return holder
+
+
+def held_by_closure(notes):
+    file = Noted(notes)
+    return lambda: file
+
+
+def started(generator):
+    next(generator)
+    return generator
+
+
+HOLDERS = {
+    "a text file": lambda notes: io.TextIOWrapper(Noted(notes), write_through=True),
+    "a buffered file": lambda notes: io.BufferedWriter(Noted(notes)),
+    "a list": lambda notes: [Noted(notes)],
+    "a dictionary in a tuple": lambda notes: ({"file": Noted(notes)}, 1),
+    "an attribute": held_by_attribute,
+    "a closure": held_by_closure,
+    "a method": lambda notes: Noted(notes).readable,
+    "an iterator": lambda notes: iter([Noted(notes)]),
+    "a suspended generator": lambda notes: [started(suspended(notes))],
+    "an outside generator": lambda notes: started(suspended(notes)),
+}
+
+
+@pytest.mark.parametrize("make", HOLDERS.values(), ids=HOLDERS)
+def test_a_dead_local_is_kept_if_its_end_has_an_effect(make):
+    def fn(x, make, notes):
+        held = make(notes)
+        notes.append(held is not None)
+        if x.sum() > 0:
+            x = x + 1
+        notes.append("after the first break")
+        if x.sum() > 0:
+            x = x * 2
+        notes.append("at the end")
+        return x
+
+    make = burnish.disable(make)
+    want, got = [], []
+    compiled = burnish.compile(fn, backend="eager")
+    for k in range(4):
+        x = torch.ones(2) * k
+        assert torch.equal(fn(x, make, want), compiled(x, make, got))
+    gc.collect()
+    assert got == want
+
+
+@pytest.mark.falls_back("refused")  # the view cannot be made again
+def test_a_view_of_memory_is_kept():
+    def fn(x):
+        data = bytearray(b"abc")
+        views = [memoryview(data)]
+        x = x + len(views)
+        if x.sum() > 0:
+            x = x + 1
+        try:
+            data.append(1)
+        except BufferError:
+            return x, "shown"
+        return x, "free"
+
+    compiled = burnish.compile(fn, backend="eager")
+    assert [compiled(torch.ones(2))[1] for _ in range(3)] == ["shown"] * 3
+
+
+@pytest.mark.falls_back("refused")  # where the finalizer runs
+def test_a_finalizer_registered_at_a_break_runs_at_the_end():
+    def fn(x, notes):
+        held = Holder()
+        weakref.finalize(held, notes.append, "finalized")
+        if x.sum() > 0:
+            x = x + 1
+        notes.append("at the end")
+        return x
+
+    want, got = [], []
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        fn(torch.ones(2), want)
+        compiled(torch.ones(2), got)
+    assert got == want == ["at the end", "finalized"] * 3

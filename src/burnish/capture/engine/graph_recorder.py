@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections.abc import Callable
 from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -191,6 +192,15 @@ class Recorder(TorchFunctionMode):
         calls.append(_new_call(Call, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
         return True
 
+    def guard_place(self, question: Callable, tensor: torch.Tensor) -> None:
+        """Guard the answer for all tensors from outside with the memory of ``tensor``, which may be a view of them."""
+        place = tensor.untyped_storage()._cdata
+        for origin in list(self.tracer.origins.values()):
+            outside = origin.obj
+            if type(outside) in TENSOR_TYPES and outside.untyped_storage()._cdata == place:
+                asked = Expression(question, (Expression(None, (origin.source,)),))
+                self.tracer.guard_outcome(Expression(operator.eq, (asked, question(outside))), True)
+
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
         known = torch_call_roles.known(func)
@@ -204,6 +214,8 @@ class Recorder(TorchFunctionMode):
                 if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, args)):
                     return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)
+                if what in torch_call_roles.NOT_IN_GUARDS and args and type(args[0]) in TENSOR_TYPES:
+                    self.guard_place(getattr(torch.Tensor, what), args[0])
                 if self.tracer.symbolic_sizes is not None and what not in torch_call_roles.SIZELESS:
                     for value in args:
                         self.tracer.symbolic_sizes.specialize_sizes(value)

@@ -10,12 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from ..guards.object_sources import Source
 from ..guards.value_bases import base_of_value, has_value, value_of
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression
 from .container_changes import hashes_in_python
+from .interpreted_or_native import is_trusted_namespace, is_trusted_type, is_user_type
 from .value_or_identity import METHOD_WRAPPER
 
 if TYPE_CHECKING:
     from .heap import Heap
+
+
+def guard_kind(heap: Heap, value: Any) -> None:
+    """That a fixed object keeps its class: ``__class__`` may be assigned to objects of the user's classes, to classes
+    and to modules."""
+    kind = type(value)
+    if issubclass(kind, type):
+        is_fixed = is_trusted_type(value)
+    elif issubclass(kind, types.ModuleType):
+        is_fixed = is_trusted_namespace(dict_of(value))
+    else:
+        is_fixed = not is_user_type(kind)
+    if not is_fixed and id(value) not in heap.fresh:
+        heap.guard("type", heap.sources.pin(value), kind)
 
 
 def admit_entries(heap: Heap, value: tuple, source: Source) -> None:

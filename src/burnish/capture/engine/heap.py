@@ -23,8 +23,15 @@ from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
 from ..numbers import decimal_arithmetic, live_scalars, numpy_types, object_addresses
 from . import container_changes, guards_at_first_use
-from .interpreted_or_native import find_on_type
-from .object_lifetimes import EXACT, NO_ENTRIES, Origin, WeakOrigin, has_observable_finalization, runs_code_at_the_end
+from .object_lifetimes import (
+    EXACT,
+    NO_ENTRIES,
+    Origin,
+    WeakOrigin,
+    has_observable_finalization,
+    members_source,
+    runs_code_at_the_end,
+)
 from .value_or_identity import (
     FIXED_WITH_STATE,
     PLAIN_KINDS,
@@ -34,17 +41,13 @@ from .value_or_identity import (
     is_made_by_call,
     is_named_tuple,
     is_plain_kind,
+    is_setting,
 )
 
 MOST_REMEMBERED = 64
 """The largest dictionary whose old values are kept when keys of it are written."""
 
 _new_guard = tuple.__new__
-
-
-def members_source(source: Source, obj: Any) -> Source:
-    by_user = isinstance(find_on_type(type(obj), "__getattribute__"), types.FunctionType)
-    return source.own_members if by_user else source.members
 
 
 class Heap:
@@ -57,6 +60,8 @@ class Heap:
     why_not_readable = container_changes.why_not_readable
     changed = container_changes.changed
     note_changes = container_changes.note_changes
+    why_not_readable = container_changes.why_not_readable
+    guard_kind = guards_at_first_use.guard_kind
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -133,6 +138,7 @@ class Heap:
         ):
             self.add("is", source, value)
             if kind is not types.FunctionType:
+                self.guard_kind(value)
                 return value
             self.pinned_functions.add(key)
             source = self.sources.pin(value)
@@ -203,9 +209,12 @@ class Heap:
     def adopt_named(self, namespace: dict, name: str, value: Any) -> Any:
         """The value of a name in a trusted module. Functions and constants stay, ``sys.stdout`` may be replaced."""
         self.adopt(value)
-        if id(value) in self.origins and (id(namespace), name) not in self.names_seen:
+        if (id(value) in self.origins or is_setting(namespace, name, value)) and (
+            id(namespace),
+            name,
+        ) not in self.names_seen:
             self.names_seen.add((id(namespace), name))
-            self.guard("is", self.sources.pin(namespace).item(name), value)
+            self.guard("equal" if type(value) is str else "is", self.sources.pin(namespace).item(name), value)
         return value
 
     def adopt_pinned(self, value: Any) -> None:
@@ -366,6 +375,8 @@ class Heap:
         """A slot or C-level field of an object."""
         value = read()
         origin = self.origin_of(obj)
+        if origin is None and type(obj) is property and id(obj) not in self.fresh:
+            origin = self.origins[id(obj)] = Origin(obj, self.sources.pin(obj))
         if origin is not None and name not in origin.known and name not in origin.written:
             origin.note_read(name, value)
             return self.admit(value, origin.source.attr(name))

@@ -18,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...errors import OURS
+from ..interpreter.reads_past_overrides import table_of_class
 
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
 LEAVES = frozenset(
@@ -99,9 +100,14 @@ def is_trusted_namespace(namespace: dict) -> bool:
 _module_of = type.__dict__["__module__"].__get__
 
 
+def module_of(kind: type) -> str:
+    """The module of a class, past a property of that name, on a metaclass or in the class."""
+    module = _module_of(kind)
+    return module if type(module) is str else ""
+
+
 def is_trusted_type(kind: type) -> bool:
-    module = _module_of(kind)  # past a property of that name, on a metaclass
-    return type(module) is str and is_trusted(module)
+    return is_trusted(module_of(kind))
 
 
 LOOKING = frozenset(("gaussian_nll_loss",))
@@ -169,7 +175,7 @@ STDLIB_PATH = sysconfig.get_paths()["stdlib"]
 
 def is_user_type(kind: type) -> bool:
     """A class written in Python outside torch and the standard library."""
-    return bool(kind.__flags__ & (1 << 9)) and not is_trusted(kind.__module__)
+    return bool(kind.__flags__ & (1 << 9)) and not is_trusted_type(kind)
 
 
 def has_python_method(kind: type, name: str) -> bool:
@@ -178,8 +184,9 @@ def has_python_method(kind: type, name: str) -> bool:
 
 def find_on_type(kind: type, name: str) -> Any:
     for base in kind.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
+        table = table_of_class(base)
+        if name in table:
+            return table[name]
     return None
 
 

@@ -8,6 +8,7 @@ alive, and frames must not release them before their function returns.
 from __future__ import annotations
 
 import collections
+import gc
 import io
 import types
 import weakref
@@ -18,22 +19,14 @@ import torch
 
 from ..guards.object_sources import Source
 from ..interpreter.frames import Generator
-from .interpreted_or_native import find_on_type
+from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact
+from ..numbers import numpy_types
+from .interpreted_or_native import find_on_type, module_of
 
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
 NEVER, ALWAYS, IF_REFERENCED, UNREFERENCED = 0, 1, 2, 3
 FUNCTION = types.FunctionType
 _kinds: dict[type, int] = {}
-
-
-def store_class_fact(table: dict[type, Any], kind: type, fact: Any) -> Any:
-    """Store a fact about a class and return it. Classes made on the fly must not be kept forever, because the methods
-    of a class inside a function may close over large objects, such as a model."""
-    if "<locals>" not in kind.__qualname__:
-        if len(table) > 4096:
-            table.clear()
-        table[kind] = fact
-    return fact
 
 
 def has_observable_finalization(value: Any) -> bool:
@@ -85,6 +78,12 @@ def runs_code_at_the_end(kind: type) -> bool:
 
 
 NO_ENTRIES: Mapping = types.MappingProxyType({})
+
+
+def members_source(source: Source, obj: Any) -> Source:
+    kind = type(obj)
+    by_user = isinstance(find_on_type(kind, "__getattribute__"), FUNCTION) or shows_other_dict(kind)
+    return source.own_members if by_user else source.members
 
 
 class Origin:
@@ -167,3 +166,77 @@ class WeakOrigin(Origin):
     @obj.setter
     def obj(self, value: Any) -> None:
         """Only the weak reference is kept."""
+
+
+# ---- dead locals
+
+MOST_VISITED = 512
+MADE_IN_C = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+LEAVES = (torch.Tensor, torch.nn.Module, type, types.ModuleType, types.CodeType, str, bytes, int, float, complex)
+"""Objects that are not looked into: mostly, something else holds a module or a class."""
+SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+HARMLESS = frozenset(
+    """builtins collections _collections functools _functools itertools operator _operator re datetime decimal _decimal
+    types typing fractions enum abc weakref torch numpy""".split()
+)
+"""Packages of types in C with objects whose end has no effect of its own."""
+
+IS_LEAF, IS_HARMLESS, HAS_EFFECT = range(3)
+_ends: dict[type, int] = {}
+
+
+def ends_unseen(value: Any) -> bool:
+    """Whether a dead local may go before its function returns: nothing can notice the end of what it holds.
+
+    Plain Python keeps a local until its function returns. A frame that is taken apart at a break drops those that
+    nothing reads any more, so that their memory is free: a list of texts, but not a list of open files. Where it is not
+    known, the local is kept."""
+    end = end_of(type(value))
+    if end == IS_LEAF:
+        return True
+    waiting, seen = [value], {id(value)}
+    while waiting:
+        held = waiting.pop()
+        end = end_of(type(held))
+        if end == IS_LEAF:
+            continue
+        if end == HAS_EFFECT or has_observable_finalization(held) or shows_foreign_memory(held):
+            return False
+        if len(seen) > MOST_VISITED:
+            return False
+        for part in gc.get_referents(held) if type(held) is not FUNCTION else parts_of_function(held):
+            if id(part) not in seen and end_of(type(part)) != IS_LEAF:
+                seen.add(id(part))
+                waiting.append(part)
+    return True
+
+
+def parts_of_function(function: types.FunctionType) -> tuple:
+    """Without its globals."""
+    return function.__closure__, function.__defaults__, function.__kwdefaults__, function.__dict__
+
+
+def end_of(kind: type) -> int:
+    end = _ends.get(kind)
+    return store_class_fact(_ends, kind, _end_of(kind)) if end is None else end
+
+
+def _end_of(kind: type) -> int:
+    if issubclass(kind, LEAVES) or kind in (types.FrameType, types.TracebackType):
+        return IS_LEAF
+    if kind in (io.BytesIO, io.StringIO):
+        return IS_HARMLESS
+    if kind is memoryview or issubclass(kind, SUSPENDED):
+        return HAS_EFFECT  # the end of a view lets the object behind it change its size; code of a generator may run
+    for base in kind.__mro__:
+        is_in_c = not base.__flags__ & MADE_IN_PYTHON or base.__flags__ & MADE_IN_C
+        if is_in_c and module_of(base).partition(".")[0] not in HARMLESS:
+            return HAS_EFFECT  # it may own a file, a socket, a lock
+    return IS_HARMLESS
+
+
+def shows_foreign_memory(value: Any) -> bool:
+    """Whether it is an array in the memory of another object, which cannot change its size meanwhile."""
+    base = value.base if type(value) is numpy_types.ARRAY else None
+    return base is not None and not isinstance(base, (numpy_types.ARRAY, torch.Tensor))

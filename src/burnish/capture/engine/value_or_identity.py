@@ -14,9 +14,9 @@ import torch
 from ..guards import value_bases
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
+from ..interpreter.reads_past_overrides import store_class_fact
 from ..numbers import numpy_types
-from .interpreted_or_native import is_pure_module, is_trusted
-from .object_lifetimes import store_class_fact
+from .interpreted_or_native import is_pure_module, is_trusted, module_of
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
@@ -88,7 +88,7 @@ UNEXPOSED = TENSOR_TYPES | {int, float, bool, str, type(None), torch.dtype, torc
 def is_compared_by_value(kind: type) -> bool:
     return (
         kind in VALUES
-        or kind.__module__ in VALUE_MODULES
+        or module_of(kind) in VALUE_MODULES
         and kind.__hash__ is not None
         and kind.__eq__ is not object.__eq__
     )  # not decimal's context, for example: an object with a changing state
@@ -123,7 +123,7 @@ def is_plain_kind(kind: type) -> bool:
                 is_compared_by_value(kind)
                 or kind in IDENTITIES
                 or issubclass(kind, SPECIAL_KINDS)
-                or kind.__module__ in FIXED_MODULES
+                or module_of(kind) in FIXED_MODULES
                 or any(type(value) is kind for value in SINGLETONS)
             ),
         )
@@ -147,7 +147,7 @@ def has_fixed_meaning(value: Any) -> bool:
         return isinstance(value.__self__, (types.ModuleType, type, type(None)))
     if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):
         return True
-    return kind.__module__ in FIXED_MODULES or kind is functools._lru_cache_wrapper
+    return module_of(kind) in FIXED_MODULES or kind is functools._lru_cache_wrapper
 
 
 def is_made_by_call(value: types.FunctionType) -> bool:
@@ -158,3 +158,12 @@ def is_made_by_call(value: types.FunctionType) -> bool:
         return True
     module = value.__module__ or "torch"
     return module.partition(".")[0] != "torch" and not is_pure_module(module)
+
+
+def is_setting(namespace: dict, name: str, value: Any) -> bool:
+    """Whether a name of the standard library is there to be assigned: ``sys.excepthook``, ``tempfile.tempdir``."""
+    if name.startswith("__") or namespace.get("__name__", "").partition(".")[0] == "torch":
+        return False
+    if type(value) in (types.FunctionType, types.BuiltinFunctionType):
+        return name.endswith("hook") or name in ("showwarning", "formatwarning")
+    return type(value) in (str, type(None), bool) and not name.isupper()

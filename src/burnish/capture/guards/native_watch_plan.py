@@ -27,6 +27,7 @@ from ...runtime.state_watch.native_watch import (
     argument,
     dictionary_behind,
     function_field,
+    name_field,
     order_field,
     slot_offset,
 )
@@ -220,6 +221,10 @@ class WatchPlan:
         if key == "__mro__" and isinstance(base, type):
             value = ORDER.__get__(base)
             self.watch.field(base, order_field(), value)
+            return value, False
+        if key in ("__name__", "__qualname__") and isinstance(base, type):
+            value = type.__dict__[key].__get__(base)
+            self.watch.field(base, name_field(key, base), value)
             return value, False
         if key in FIELDS.get(kind, ()):
             value = getattr(base, key)

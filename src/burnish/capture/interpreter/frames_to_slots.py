@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from ..engine.object_lifetimes import has_observable_finalization, may_be_referenced_weakly
+from ..engine.object_lifetimes import ends_unseen, may_be_referenced_weakly
 from .bytecode_decoder import dead_locals
 from .decoded_code import Code
 from .frames import NULL, UNBOUND, Frame, Generator
@@ -171,7 +171,7 @@ def _forget_dead(frame: Frame, at: int, shared: list[tuple[list, int, Any]]) -> 
     values = frame.locals
     for i in dead_locals(frame.code, at):
         value = values[i]
-        if value is not UNBOUND and not has_observable_finalization(value):
+        if value is not UNBOUND and ends_unseen(value):
             values[i] = UNBOUND
             if may_be_referenced_weakly(value):
                 shared.append((values, i, value))

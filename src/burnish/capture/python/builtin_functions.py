@@ -73,6 +73,7 @@ from . import (
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
+from .calls import import_statements
 from .messages import print_and_format, warning_filters, warnings_warn
 from .methods import builtin_type_methods
 from .operators import prepare_native_reads, value_kinds
@@ -283,8 +284,9 @@ def _import_module(m: Any, args: tuple, kwargs: dict) -> Any:
     name, package = (*args, None, None)[:2]
     if type(name) is str and name.startswith(".") and type(package) is str:
         name = importlib.util.resolve_name(name, package)
-    if type(name) is str and name not in sys.modules:
-        m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
+    if type(name) is not str or name not in sys.modules:
+        return MISSING if type(name) is not str else m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
+    import_statements.guard_imported(m, name)
     return MISSING
 
 
@@ -431,6 +433,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     torch._utils.is_compiling: _is_compiling,
     functools.reduce: _reduce,
     importlib.import_module: _import_module,
+    importlib.util.find_spec: import_statements.find_spec,
     re.finditer: functools.partial(_by_polyfill, iterator_polyfills.find_matches),
 }
 
@@ -483,6 +486,7 @@ def _generator_method(name: str) -> Callable:
 
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = builtin_type_methods.copy_tee
 PYTHON_FUNCTIONS[Generator.__reduce_ex__] = builtin_type_methods.reduce_generator
 
 

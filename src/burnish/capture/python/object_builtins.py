@@ -13,7 +13,7 @@ from ..guards import value_bases
 from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
-from ..interpreter.reads_past_overrides import dict_of, hides_dict
+from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression, Live, settled
 from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
@@ -231,8 +231,8 @@ def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
-        has_dict = dict_of(args[0]) is not None or hides_dict(type(args[0]))
-        return attribute_reads.load(m, args[0], "__dict__") if has_dict else m.plainly(vars, args[0])
+        has_any = dict_of(args[0]) is not None or lookup(m, type(args[0]), "__dict__")[0] is not MISSING
+        return attribute_reads.load(m, args[0], "__dict__") if has_any else m.plainly(vars, args[0])
     return namespace_of(m.frame)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.interpreted_or_native import is_trusted_type, is_user_type
+from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
@@ -176,7 +176,8 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         for value in (*args, *kwargs.values()):
             prepare_native_reads.settle_all(m, value)
             m.check_readable(cls, value)
-    return m.perform(cls, *args, **kwargs)
+    by_meta = isinstance(find_on_type(type(cls), "__call__"), FunctionType) and not issubclass(cls, enum.Enum)
+    return m.perform(type.__call__, cls, *args, **kwargs) if by_meta else m.perform(cls, *args, **kwargs)
 
 
 def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

@@ -54,6 +54,9 @@ FACTS = frozenset(
 """.split()
 )
 
+NOT_IN_GUARDS = frozenset("storage_offset is_shared is_pinned".split())
+"""Facts that the guards of tensors leave open."""
+
 # The facts that do not depend on sizes (from 2 on).
 SIZELESS = FACTS - frozenset(
     """

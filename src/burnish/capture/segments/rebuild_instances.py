@@ -11,7 +11,7 @@ import torch
 
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import tracebacks
-from ..interpreter.reads_past_overrides import dict_of, hides_dict
+from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
 from .unrebuildable_object import Unrebuildable
 
@@ -119,7 +119,7 @@ PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor._
 
 
 def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
-    is_plain = type(value).__getattribute__ in PLAIN and not hides_dict(type(value))
+    is_plain = type(value).__getattribute__ in PLAIN and not shows_other_dict(type(value))
     table = f"{name}.__dict__" if is_plain else f"{to.constant(dict_of)}({name})"
     for key, part in (dict_of(value) or {}).items():
         to.lines.append(f"{table}[{build_key(to, key)}] = {to.build(part)}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.object_lifetimes import has_observable_finalization, may_be_referenced_weakly
+from ..engine.object_lifetimes import ends_unseen, may_be_referenced_weakly
 from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
 from ..interpreter.frame_introspection import FRAME_CALLS
@@ -162,7 +162,7 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     if error is None:
         target = transition.target_for(answer)
         for at in target.dropped:
-            if has_observable_finalization(slots[at]) or stays(slots, at, target):
+            if not ends_unseen(slots[at]) or stays(slots, at, target):
                 break
         else:
             if target.continuation is None:

@@ -356,6 +356,26 @@ def order_field() -> int:
     return offset
 
 
+def name_field(name: str, cls: type) -> int:
+    """The offset of ``__name__`` or ``__qualname__`` in a class made in Python."""
+    if not cls.__flags__ & (1 << 9):
+        raise Unwatchable
+    return _name_fields()[name]
+
+
+@once
+def _name_fields() -> dict[str, int]:
+    probe = type("probe of a name", (), {"__qualname__": "probe of a qualified name"})
+    words = words_at(id(probe), type.__basicsize__ // WORD)
+    found = {}
+    for name in ("__name__", "__qualname__"):
+        at = [WORD * k for k, word in enumerate(words) if word == id(getattr(probe, name))]
+        if len(at) != 1:
+            raise Unwatchable
+        found[name] = at[0]
+    return found
+
+
 @once
 def function_field(name: str) -> int:
     """The offset of a function's field, found by the name of its attribute."""

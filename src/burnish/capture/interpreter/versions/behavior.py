@@ -35,11 +35,14 @@ class Behavior:
     cause_of_class_is_checked: bool
     """Whether ``raise error from Kind`` is an error if calling ``Kind`` makes no exception."""
 
+    copies_of_itertools_warn: bool
+    """Whether copies of iterators of ``itertools`` are deprecated."""
+
 
 VERSIONS = {
-    (3, 11): Behavior(False, False, False, True, False, False, False, False),
-    (3, 12): Behavior(False, True, False, True, False, False, True, False),
-    (3, 13): Behavior(True, True, True, False, True, True, True, True),
+    (3, 11): Behavior(False, False, False, True, False, False, False, False, False),
+    (3, 12): Behavior(False, True, False, True, False, False, True, False, True),
+    (3, 13): Behavior(True, True, True, False, True, True, True, True, True),
 }
 VERSION = min(max(sys.version_info[:2], min(VERSIONS)), max(VERSIONS))
 BEHAVIOR = VERSIONS[VERSION]

@@ -7,16 +7,15 @@ The rules of numbers, arrays and methods are here, those of other types in files
 
 from __future__ import annotations
 
-import functools
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import torch
 
 from ... import breaks
-from ...engine.object_lifetimes import store_class_fact
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING, Generator
+from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers import numpy_types
 from ...numbers.live_scalars import Live
 from ...numpy_calls import array_attributes, graph_arrays
@@ -53,7 +52,6 @@ NATIVE_TYPES = (
             torch.finfo,
             torch.iinfo,
             bytearray,
-            functools.partial,
         )
     )
     | numpy_types.FACTS
@@ -126,7 +124,7 @@ def _load_from_generator(m: Any, obj: Generator, name: str) -> Any:
 
 
 def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:
-    if hasattr(MethodType, name):
+    if name != "__doc__" and hasattr(MethodType, name):
         return getattr(obj, name)
     return load(m, obj.__func__, name)
 

@@ -10,7 +10,7 @@ from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, guard_order, lookup, lookup_after
-from .descriptor_binding import C_DESCRIPTORS, bind, bind_function, class_value, is_classmethod
+from .descriptor_binding import C_DESCRIPTORS, bind, bind_function, class_value, is_classmethod, is_data_descriptor
 
 
 def load_from_class(m: Any, cls: type, name: str) -> Any:
@@ -24,23 +24,21 @@ def load_from_class(m: Any, cls: type, name: str) -> Any:
 
 def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
     """``type.__getattribute__`` with the ``__getattr__`` fallback."""
-    if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__"):
-        value = getattr(cls, name)
-        if name in ("__mro__", "__bases__"):
-            guard_order(m, cls)
-        if name == "__dict__" and not is_trusted_type(cls):
-            members = m.heap.members(cls)
-            return value if members is None else members.obj
-        return value
+    on_meta, on_meta_owner = lookup(m, meta, name)
+    if on_meta_owner is type or on_meta_owner is object:
+        if name in FACTS:
+            return fact_of_class(m, cls, name)
+    elif on_meta is not MISSING and is_data_descriptor(on_meta):
+        # It comes before anything that the class has.
+        if type(on_meta) is property and on_meta.fget is not None:
+            return m.call(on_meta.fget, (cls,), {})
+        return bind(m, on_meta, cls, meta, on_meta_owner, name)
     if name == "__annotations__" and name not in cls.__dict__:
         m.plainly(getattr, cls, name)  # the class gets a table of its own, whatever its bases have
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
-        on_meta, on_meta_owner = lookup(m, meta, name)
         if isinstance(on_meta, FunctionType):
             return MethodType(on_meta, cls)
-        if isinstance(on_meta, property) and isinstance(on_meta.fget, FunctionType):
-            return m.call(on_meta.fget, (cls,), {})
         guard_absent(m, cls, name)
         if on_meta is not MISSING and not hasattr(type(on_meta), "__get__"):
             return class_value(m, on_meta, on_meta_owner, name)
@@ -63,6 +61,31 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
     if getter is not None:
         return m.plainly(getattr, cls, name)
     return class_value(m, descriptor, owner, name)
+
+
+FACTS = frozenset(
+    ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__")
+)
+"""What ``type`` computes from a class. Each of them can be assigned."""
+
+
+def fact_of_class(m: Any, cls: type, name: str) -> Any:
+    value = m.plainly(type.__getattribute__, cls, name)
+    if is_trusted_type(cls) or id(cls) in m.heap.fresh:
+        return value
+    guard_order(m, cls)
+    if name in ("__name__", "__qualname__"):
+        m.heap.guard("equal", m.heap.sources.pin(cls).attr(name), value)
+    elif name in ("__module__", "__doc__"):
+        m.heap.read_key(m.heap.members(cls), name)
+    return m.heap.members(cls).obj if name == "__dict__" else value
+
+
+def guard_text(m: Any, cls: type) -> None:
+    """The text of a class is about to be read: ``<class 'module.name'>``."""
+    if lookup(m, type(cls), "__repr__")[1] is type:
+        for name in ("__module__", "__qualname__"):
+            fact_of_class(m, cls, name)
 
 
 # The fields of a super object: asked of it by name, each would be looked for in all of its classes first.

@@ -11,7 +11,10 @@ from types import FunctionType
 from typing import Any
 
 from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.object_lifetimes import members_source
+from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
+from ...interpreter.reads_past_overrides import table_of_class
 
 
 def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
@@ -21,8 +24,9 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
     if found is None:
         found = (MISSING, None)
         for base in kind.__mro__:
-            if name in base.__dict__:
-                found = (base.__dict__[name], base)
+            table = table_of_class(base)
+            if name in table:
+                found = (table[name], base)
                 break
         m.lookups[key] = found
         value, owner = found
@@ -32,24 +36,32 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
         if owner is not None and is_trusted_type(owner):
             m.heap.adopt(value)
         elif owner is not None and id(owner) not in m.heap.fresh:
-            source = m.heap.sources.pin(owner).members
+            source = table_of(m, owner)
             if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(
                 type(value), "__get__"
             ):
                 m.heap.guard("is", source.item(name), value)
+                m.heap.guard_kind(value)
                 m.heap.adopt_pinned(value)
                 if isinstance(value, FunctionType):
                     m.heap.pinned_functions.add(id(value))
     return found
 
 
+def table_of(m: Any, cls: type) -> Source:
+    """The source of a class's dictionary."""
+    return members_source(m.heap.sources.pin(cls), cls)
+
+
 def guard_order(m: Any, kind: type) -> None:
-    """That a class keeps its bases: ``__bases__`` may be assigned, its own or those of one that it inherits from."""
+    """That a class keeps its metaclass and its bases: ``__class__`` and ``__bases__`` may be assigned, its own or
+    those of a class that it inherits from."""
     if (kind, "the order of its bases") not in m.lookups:
         m.lookups[kind, "the order of its bases"] = (MISSING, None)
         if not is_trusted_type(kind) and id(kind) not in m.heap.fresh:
             order = type.__dict__["__mro__"].__get__(kind)
             m.heap.guard("is", m.heap.sources.pin(kind).attr("__mro__"), order)
+            m.heap.guard("type", m.heap.sources.pin(kind), type(kind))
 
 
 def forget(m: Any, kind: type) -> None:
@@ -65,7 +77,7 @@ def guard_absent(m: Any, kind: type, name: str, owner: type | None = None) -> No
         if base is owner:
             return
         if not is_trusted_type(base) and id(base) not in m.heap.fresh:
-            m.heap.guard("absent", m.heap.sources.pin(base).members, name)
+            m.heap.guard("absent", table_of(m, base), name)
 
 
 def lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type | None]:
@@ -75,6 +87,6 @@ def lookup_after(m: Any, kind: type, start: type, name: str) -> tuple[Any, type 
     if found is None:
         guard_order(m, kind)
         mro = kind.__mro__
-        base = next((base for base in mro[mro.index(start) + 1 :] if name in base.__dict__), None)
+        base = next((base for base in mro[mro.index(start) + 1 :] if name in table_of_class(base)), None)
         found = m.lookups_after[key] = (MISSING, None) if base is None else (lookup(m, base, name)[0], base)
     return found

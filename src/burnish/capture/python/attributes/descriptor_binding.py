@@ -50,6 +50,11 @@ def bind(m: Any, value: Any, obj: Any, kind: type, owner: type | None, name: str
     return class_value(m, value, owner, name)
 
 
+def is_data_descriptor(value: Any) -> bool:
+    """Whether it comes before what an object has under its name."""
+    return any(find_on_type(type(value), name) is not None for name in ("__set__", "__delete__"))
+
+
 def reader_of(m: Any, kind: type) -> Any:
     """What reads an attribute natively: not by a ``__getattribute__`` in Python, which has been called by then."""
     return object.__getattribute__ if isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType) else getattr

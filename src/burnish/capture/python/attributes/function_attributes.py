@@ -8,10 +8,10 @@ from typing import Any
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING
 
-CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__", "__wrapped__"))
-
 NAMESPACES = frozenset(("__globals__", "__builtins__"))
-TOLD = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
+CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__"))
+SHOWN = frozenset("__name__ __qualname__ __doc__ __module__ __annotations__ __type_params__".split())
+"""What may be assigned to a function, and what differs between functions of one code."""
 
 
 def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
@@ -20,13 +20,16 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         return function.__dict__
     if hasattr(FunctionType, name):
         value = m.plainly(getattr, function, name)
-        origin = m.heap.origin_of(function)
         if name in NAMESPACES and id(value) not in m.heap.fresh:
             m.heap.namespace(value)
-        if name in CELLS_AND_DEFAULTS and value is not None and origin is not None:
-            return m.heap.admit(value, origin.source.attr(name))
-        if name in TOLD and origin is not None and not is_trusted(function.__module__):
-            return m.heap.admit(value, origin.source.attr(name))  # functions of one code may have several names
+        if id(function) in m.heap.fresh or name not in CELLS_AND_DEFAULTS and is_trusted(function.__module__):
+            return value
+        origin = m.heap.origin_of(function)
+        source = (m.heap.sources.pin(function) if origin is None else origin.source).attr(name)
+        if name == "__code__":
+            m.heap.guard("is", source, value)
+        elif name in CELLS_AND_DEFAULTS or name in SHOWN:
+            return m.heap.admit(value, source)
         return value
     if is_trusted(function.__module__) and id(function) not in m.heap.fresh:
         return m.heap.adopt(m.plainly(getattr, function, name))

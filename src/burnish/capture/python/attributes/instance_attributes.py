@@ -43,7 +43,7 @@ class AttributePlan:
 def plan_for(m: Any, kind: type, name: str) -> AttributePlan | None:
     """None where the rules have to be followed."""
     if type(find_on_type(kind, "__dict__")) is not GetSetDescriptorType:
-        return None
+        return None  # it has no dictionary, or shows another one
     found, owner = lookup(m, kind, name)
     if type(found) is FunctionType:
         return AttributePlan(found, MISSING, owner, False)
@@ -179,7 +179,7 @@ def table_of(m: Any, obj: Any, name: str) -> Any:
 def load_from_tables(m: Any, obj: Any, name: str) -> Any:
     """A parameter, buffer or submodule of an ``nn.Module``."""
     for table_name in MODULE_TABLES:
-        table = obj.__dict__.get(table_name)
+        table = dict_of(obj).get(table_name)
         if table is not None and name in table:
             members = m.heap.members(obj)
             if members is None:
@@ -187,7 +187,7 @@ def load_from_tables(m: Any, obj: Any, name: str) -> Any:
             return m.heap.read_key(m.heap.module_table(members, table_name, table), name)
     members = m.heap.members(obj)
     for table_name in MODULE_TABLES if members is not None else ():
-        table = obj.__dict__.get(table_name)
+        table = dict_of(obj).get(table_name)
         if table is not None:
             m.heap.read_key(m.heap.module_table(members, table_name, table), name)  # that it is not there
     return MISSING

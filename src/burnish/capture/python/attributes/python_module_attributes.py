@@ -15,6 +15,8 @@ from .instance_attributes import load_by_rules
 
 def load_from_module(m: Any, module: ModuleType, name: str) -> Any:
     kind = type(module)
+    if not is_trusted(dict_of(module).get("__name__")):
+        m.heap.guard_kind(module)
     if kind is not ModuleType and not is_trusted_type(kind):
         custom, _ = lookup(m, kind, "__getattribute__")
         if isinstance(custom, FunctionType):

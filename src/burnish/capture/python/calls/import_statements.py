@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import Any
 
 from ... import breaks
+from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import Frame
+from ...numbers.live_scalars import Expression
 
 
 def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> Any:
@@ -18,8 +21,33 @@ def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> An
         full = f"{package}.{name}" if name else package
     if full not in sys.modules:
         m.stop(breaks.OPAQUE_CALL, f"first import of {full}")
+    guard_imported(m, full)
     return m.plainly(fr_import, frame, name, level, names)
 
 
 def fr_import(frame: Frame, name: str, level: int, names: Any) -> Any:
     return frame.builtins["__import__"](name, frame.globals, None, names, level)
+
+
+def guard_imported(m: Any, name: str) -> None:
+    """``sys.modules`` may hold another module under the name later, or under that of a package around it."""
+    if not is_trusted(name):
+        for end in [*(k for k, letter in enumerate(name) if letter == "."), len(name)]:
+            m.heap.guard("is", m.heap.sources.pin(sys.modules).item(name[:end]), sys.modules[name[:end]])
+
+
+def find_spec(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``importlib.util.find_spec``: a program asks whether a package is installed. Files decide that."""
+    by_user = any(not is_trusted(getattr(finder, "__module__", None)) for finder in sys.meta_path)
+    if len(args) != 1 or kwargs or type(args[0]) is not str or by_user:
+        return m.stop(breaks.OPAQUE_CALL, "importlib.util.find_spec()")
+    found = m.plainly(importlib.util.find_spec, args[0])
+    if args[0] in sys.modules:
+        guard_imported(m, args[0])
+    else:
+        m.guard_outcome(Expression(is_found, (args[0],)), found is not None)
+    return found
+
+
+def is_found(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None

@@ -29,7 +29,7 @@ from ...segments.effects import Effect
 from ...symbolic_sizes import argument_checks
 from ..attributes.class_lookup import forget
 from ..operators import prepare_native_reads, value_kinds
-from . import torch_function_protocol
+from . import reflection, torch_function_protocol
 
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -131,6 +131,8 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     answer = native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
+    if type(function) is FunctionType:
+        reflection.guard_answer(m, function, args, kwargs, answer)
     if m.has_classes:
         for value in args:
             if id(value) in m.heap.fresh and issubclass(type(value), type):

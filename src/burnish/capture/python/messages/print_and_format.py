@@ -88,6 +88,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if kind in SHOW_OTHERS and _shows_objects(m, value):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
     if value_kinds.is_known_native(kind):
+        prepare_native_reads.settle_all(m, value)
         m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")

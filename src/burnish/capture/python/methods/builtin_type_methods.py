@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +20,14 @@ from ...interpreter import frames as fr
 from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
+from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.attribute_writes import delete_plainly
 from ..attributes.class_lookup import lookup
 from ..calls import native_calls
 from ..operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
-from ..polyfills import iterator_polyfills, object_polyfills, operator_polyfills
+from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, operator_polyfills
 from .container_methods import dict_of_keys, without_result
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
@@ -120,7 +122,20 @@ def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
     state = parts[1]
     if kind is zip:
         return (zip, state[0], True) if state[1] else (zip, state[0])
-    return kind, (state[0], *state[1]) if kind is map else tuple(state)
+    reduction = kind, (state[0], *state[1]) if kind is map else tuple(state)
+    if kind.__module__ == "itertools" and BEHAVIOR.copies_of_itertools_warn:
+        return m.call(object_polyfills.reduced_iterator, (reduction,), {})
+    return reduction
+
+
+def copy_tee(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``__copy__`` of what ``itertools.tee`` returns: one more iterator over the same values."""
+    if len(args) != 1 or kwargs or type(args[0]) is not Generator:
+        return MISSING
+    m.take_over(args[0])
+    if args[0].frame is None or args[0].running:
+        m.stop(breaks.OPAQUE_CALL, "a copy of an iterator of itertools.tee that has ended")
+    return m.call(itertools_polyfills.tee_copy, tuple(args[0].frame.locals[:2]), {})
 
 
 def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
@@ -134,12 +149,29 @@ def call_class(m: Any, owner: type, name: str, args: tuple, kwargs: dict, method
         return without_result(m, delete_plainly(m, owner, args[0]))
     if name == "fromkeys":
         return dict_of_keys(m, owner, args, kwargs, method)
+    if name == "__subclasses__" and not args and not kwargs:
+        return subclasses_of(m, owner, method)
     if name == "__init__" and id(owner) in m.heap.fresh:
         return m.plainly(method, *args, **kwargs)  # which checks the arguments, and does no more
     home = next((base for base in owner.__mro__ if name in base.__dict__), type)
     if home.__module__.partition(".")[0] not in PURE_HOMES or home.__module__ == "datetime" and name in ASKS_THE_SYSTEM:
         return m.stop(breaks.OPAQUE_CALL, f"call of {home.__module__}.{home.__qualname__}.{name}")
     return pure_method(m, owner, name, args, kwargs, method)
+
+
+def subclasses_of(m: Any, cls: type, method: Callable) -> Any:
+    """Another class may be defined between two calls, or collected."""
+    if m.has_classes:
+        m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}.__subclasses__() after a class statement")
+    found = m.plainly(method)
+    expected = tuple(map(weakref.ref, found))  # a guard must not keep them alive
+    m.guard_outcome(Expression(has_subclasses, (Expression(None, (m.heap.sources.pin(cls),)), expected)), True)
+    return found
+
+
+def has_subclasses(cls: type, expected: tuple) -> bool:
+    found = type.__subclasses__(cls)
+    return len(found) == len(expected) and all(one is each() for one, each in zip(found, expected, strict=True))
 
 
 PURE_HOMES = frozenset(

@@ -7,6 +7,7 @@ change can be replayed from a comparison at the end of the segment. Both then ru
 from __future__ import annotations
 
 import collections
+import encodings.aliases
 from collections.abc import Callable
 from typing import Any
 
@@ -278,6 +279,21 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
 # ---- text
 
 
+ERROR_HANDLERS = frozenset(
+    "strict ignore replace xmlcharrefreplace backslashreplace namereplace surrogateescape surrogatepass".split()
+)
+
+
+def is_plain_codec(encoding: Any = "utf-8", errors: Any = "strict", *rest: Any) -> bool:
+    """Whether Python's own codec and error handler do the work. Errors about the arguments are theirs, too."""
+    if type(encoding) is not str or type(errors) is not str or rest:
+        return not isinstance(encoding, str) or not isinstance(errors, str)
+    name = encodings.normalize_encoding(encoding.lower())
+    return errors in ERROR_HANDLERS and (
+        name in encodings.aliases.aliases or name in encodings.aliases.aliases.values()
+    )
+
+
 def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name == "join" and args and iteration.needs_interpreting(m, args[0]):
         return m.call(reduction_polyfills.join, (text, args[0]), {})
@@ -285,6 +301,8 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         for value in (*args, *kwargs.values()):
             if not issubclass(type(value), torch.Tensor) and print_and_format.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+    if name in ("encode", "decode") and not is_plain_codec(*args, **kwargs):
+        return m.stop(breaks.OPAQUE_CALL, f"{name} by a codec or an error handler that may be registered")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
     return native_calls.native(m, method, tuple(a.settle() if issubclass(type(a), Live) else a for a in args), kwargs)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...engine.object_lifetimes import store_class_fact
+from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
 from .. import locks, text_streams

@@ -22,6 +22,7 @@ from ...interpreter.frames import RAISES
 from ...numbers import constant_arrays, numpy_types
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
+from ..attributes.class_attributes import guard_text
 from . import user_keys
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
@@ -39,6 +40,8 @@ def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> Non
     elif kind is numpy_types.ARRAY:
         if not constant_arrays.is_known(m, value):
             m.stop(breaks.DATA_READ, "an array that is read by native code")
+    elif issubclass(kind, type):
+        guard_text(m, value)
     elif depth > 20:
         return
     elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):

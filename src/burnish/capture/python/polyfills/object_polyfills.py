@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import functools
 import warnings
+from types import TracebackType
 
 from ...interpreter.frames import THROW_OF_CLASS_AND_VALUE, made_no_error, thrown
 from .reduction_polyfills import any_
+
+COPY_OF_ITERTOOLS = "Pickle, copy, and deepcopy support will be removed from itertools in Python 3.14."
+
+
+def call_without_breaks(function, args, kwargs):
+    """A call of a function that was compiled with ``fullgraph=True``, inside other compiled code."""
+    return function(*args, **kwargs)
 
 
 def raise_error(error, context):
@@ -23,6 +31,8 @@ def raise_error(error, context):
 
 
 def throw_made(generator, kind, value=None, traceback=None):
+    if traceback is not None and not isinstance(traceback, TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
     try:
         if isinstance(value, kind):
             error = value
@@ -42,6 +52,11 @@ def throw_of_class_and_value(generator, kind, value=None, traceback=None):
     if isinstance(kind, type):
         return throw_made(generator, kind, value, traceback)
     return generator.throw(thrown(kind, value, traceback))
+
+
+def reduced_iterator(reduction):
+    warnings.warn(COPY_OF_ITERTOOLS, DeprecationWarning)  # noqa: B028  # our frames are not counted
+    return reduction
 
 
 def call_for_effect(function, arguments):

@@ -1,0 +1,362 @@
+"""State of classes, functions and modules that a program may assign between two calls: names, metaclasses, bases."""
+
+import gc
+import importlib
+import importlib.util
+import inspect
+import sys
+import tempfile
+import threading
+import types
+import typing
+
+import pytest
+import torch
+
+import burnish
+
+
+def answers(make, compiled):
+    """``make`` returns a function and what is called before each call of it, with the number of the call."""
+    ask, change = make()
+    function = burnish.compile(ask, backend="eager") if compiled else ask
+    found = []
+    for k in range(4):
+        change(k)
+        found.append(function(torch.ones(2) * k)[1:])
+    return found
+
+
+def check(make):
+    assert answers(make, compiled=True) == answers(make, compiled=False)
+
+
+def test_subclasses_that_come_and_go():
+    class Base:
+        pass
+
+    class Child(Base):
+        pass
+
+    kept = []
+
+    def change(k):
+        if k in (1, 3):
+            kept.append(type("Other", (Base,), {}))
+        else:
+            kept.clear()
+            gc.collect()
+
+    compiled = burnish.compile(lambda x: (x + 1, len(Base.__subclasses__()), len(type.__subclasses__(Base))))
+    for k in range(6):
+        change(k % 4)
+        assert compiled(torch.ones(2))[1:] == (2, 2) if k % 4 in (1, 3) else (1, 1)
+    assert Child.__base__ is Base
+
+
+@pytest.mark.parametrize("name", ["__name__", "__qualname__", "__module__", "__doc__"])
+def test_a_class_that_is_renamed(name):
+    def make():
+        class Model:
+            pass
+
+        def change(k):
+            setattr(Model, name, f"name{k // 2}")
+
+        def ask(x):
+            return x + 1, getattr(Model, name), getattr(type(Model()), name), repr(Model), f"{Model}", str([Model])
+
+        return ask, change
+
+    check(make)
+
+
+def test_a_metaclass_that_is_replaced():
+    def make():
+        class First(type):
+            tag = "first"
+
+            def __len__(cls):
+                return 1
+
+        class Second(First):
+            tag = "second"
+
+            def __len__(cls):
+                return 2
+
+            def __repr__(cls):
+                return "the second"
+
+            @property
+            def __name__(cls):
+                return "named by its metaclass"
+
+            def __instancecheck__(cls, value):
+                return True
+
+        class Model(metaclass=First):
+            pass
+
+        def change(k):
+            Model.__class__ = Second if k == 2 else First
+
+        def ask(x):
+            return x + 1, Model.tag, len(Model), repr(Model) == "the second", Model.__name__, isinstance(3, Model)
+
+        return ask, change
+
+    check(make)
+
+
+def test_a_property_of_the_metaclass_comes_before_the_class():
+    def make():
+        class Meta(type):
+            @property
+            def size(cls):
+                return 3
+
+        class Model(metaclass=Meta):
+            size = 5
+
+        return (lambda x: (x * Model.size, Model.size, Model().size)), (lambda k: None)
+
+    check(make)
+
+
+def test_a_metaclass_call_happens_once():
+    def make():
+        made = []
+
+        class Meta(type):
+            def __call__(cls, *args):
+                made.append(cls.__name__)
+                return type.__call__(cls, *args)
+
+        class Model(metaclass=Meta):
+            pass
+
+        return (lambda x: (x + 1, type(Model()).__name__, len(made))), (lambda k: None)
+
+    check(make)
+
+
+class First:
+    def __get__(self, obj, kind=None):
+        return 1
+
+    def __call__(self):
+        return 3
+
+
+class Second:
+    def __get__(self, obj, kind=None):
+        return 2
+
+    def __set__(self, obj, value):
+        pass
+
+    def __call__(self):
+        return 4
+
+
+def test_a_descriptor_whose_class_is_replaced():
+    def make():
+        class Model:
+            part = First()
+
+        def change(k):
+            vars(Model)["part"].__class__ = Second if k == 2 else First
+
+        return (lambda x: (x + 1, Model().part, Model.part)), change
+
+    check(make)
+
+
+def test_a_module_whose_class_is_replaced():
+    class Virtual(types.ModuleType):
+        @property
+        def virtual(self):
+            return 5
+
+    def make():
+        module = types.ModuleType("module_of_a_test")
+
+        def change(k):
+            module.__class__ = Virtual if k == 2 else types.ModuleType
+
+        return (lambda x: (x + 1, getattr(module, "virtual", 0), type(module).__name__)), change
+
+    check(make)
+
+
+def test_a_module_that_is_replaced(monkeypatch):
+    def make():
+        def change(k):
+            module = types.ModuleType("module_of_a_test")
+            module.value = k // 2
+            monkeypatch.setitem(sys.modules, "module_of_a_test", module)
+
+        def ask(x):
+            import module_of_a_test
+
+            return x + 1, module_of_a_test.value, importlib.import_module("module_of_a_test").value
+
+        return ask, change
+
+    check(make)
+
+
+def test_a_package_that_is_installed_later(monkeypatch, tmp_path):
+    def make():
+        monkeypatch.syspath_prepend(tmp_path)
+
+        def change(k):
+            path = tmp_path / "installed_by_a_test.py"
+            path.write_text("") if k == 2 else path.unlink(missing_ok=True)
+            importlib.invalidate_caches()
+
+        return (lambda x: (x + 1, importlib.util.find_spec("installed_by_a_test") is None)), change
+
+    check(make)
+
+
+def test_settings_of_the_standard_library(monkeypatch):
+    def make():
+        def change(k):
+            monkeypatch.setattr(tempfile, "tempdir", f"/{k // 2}")
+            monkeypatch.setattr(sys, "excepthook", print if k == 2 else sys.__excepthook__)
+            monkeypatch.setattr(threading, "excepthook", print if k == 2 else threading.__excepthook__)
+
+        def ask(x):
+            own = sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__
+            return x + 1, tempfile.tempdir, own
+
+        return ask, change
+
+    check(make)
+
+
+def test_a_function_that_gets_other_parts():
+    def make():
+        class Model:
+            def forward(self, a=1, *, b=2) -> int:
+                """First."""
+
+        def other(z):
+            """Second."""
+
+        def change(k):
+            if k == 2:
+                function = Model.forward
+                function.__code__, function.__defaults__, function.__kwdefaults__ = other.__code__, (4,), None
+                function.__doc__, function.__annotations__ = other.__doc__, {"z": str}
+
+        def ask(x):
+            function = Model.forward
+            code = function.__code__.co_name, function.__code__.co_argcount
+            parts = function.__defaults__, function.__kwdefaults__, dict(function.__annotations__)
+            return x + 1, code, parts, function.__doc__, Model().forward.__doc__, str(inspect.signature(function))
+
+        return ask, change
+
+    check(make)
+
+
+def test_reflection_sees_what_was_assigned():
+    def make():
+        class Model:
+            """First."""
+
+            def __init__(self, a):
+                pass
+
+        def change(k):
+            if k == 2:
+                Model.__doc__, Model.__init__, Model.late = "Second.", lambda self, b, c: None, 5
+                Model.__annotations__ = {"late": int}
+
+        def ask(x):
+            members = [name for name, _ in inspect.getmembers(Model) if not name.startswith("_")]
+            return x + 1, inspect.getdoc(Model), str(inspect.signature(Model)), members, typing.get_type_hints(Model)
+
+        return ask, change
+
+    check(make)
+
+
+def test_the_offset_of_a_view_from_outside():
+    def fn(x):
+        return x + 1, x.storage_offset(), x[1:].storage_offset()
+
+    compiled = burnish.compile(fn)
+    for k in (0, 1, 2, 0):
+        x = torch.arange(8.0)[k : k + 4]
+        assert compiled(x)[1:] == fn(x)[1:]
+
+
+def test_attributes_of_a_partial():
+    def make():
+        import functools
+
+        partial = functools.partial(dict, a=1)
+
+        def change(k):
+            partial.mark = k // 2
+
+        return (lambda x: (x + 1, partial.mark, partial.func is dict, partial())), change
+
+    check(make)
+
+
+class Showing:
+    def __init__(self):
+        self.real = 3
+        self.asked = []
+
+    @property
+    def __dict__(self):
+        object.__getattribute__(self, "asked").append(1)
+        return {"real": 77, "virtual": 1}
+
+
+class Marked(type):
+    @property
+    def __dict__(cls):
+        return {"value": 77}
+
+
+class Model(metaclass=Marked):
+    value = 2
+
+
+def test_a_property_named_dict_is_not_the_dictionary():
+    def make():
+        outside = Showing()
+
+        def change(k):
+            outside.real = k // 2
+
+        def ask(x):
+            made = Showing()
+            made.new = 4
+            outside.new = x.shape[0]
+            read = outside.real, made.real, hasattr(outside, "virtual"), made.new, outside.new
+            shown = outside.__dict__, vars(outside), vars(made), len(outside.asked), len(made.asked)
+            return x + 1, read, shown, Model.value, vars(Model), Model.__dict__
+
+        return ask, change
+
+    check(make)
+
+
+def test_an_error_handler_of_a_codec_is_the_users():
+    import codecs
+
+    def make():
+        def change(k):
+            codecs.register_error("burnish.test", lambda error: (str(k // 2), error.end))
+
+        return (lambda x: (x + 1, "é".encode("ascii", "burnish.test"), "é".encode("latin-1"))), change
+
+    check(make)
