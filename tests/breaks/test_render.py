@@ -6,7 +6,7 @@ import linecache
 import pytest
 
 from burnish.capture import breaks
-from burnish.capture.breaks import Break, Location, graph_break
+from burnish.capture.breaks import Break, Location, break_record
 
 SOURCE = "def step(x):\n    return forward(x)\n\ndef forward(x):\n    if x.sum() > 0:\n        return x\n"
 
@@ -49,7 +49,7 @@ def test_render_gives_the_event_the_line_its_callers_the_reason_and_the_cure(sta
 @pytest.mark.parametrize("kind", breaks.CATALOG.values(), ids=lambda kind: kind.code)
 def test_every_kind_renders_within_the_width_of_a_terminal(kind):
     text = Break(kind, "something", (Location("model.py", 1, "f"),)).render()
-    assert max(map(len, text.splitlines())) <= graph_break.WIDTH
+    assert max(map(len, text.splitlines())) <= break_record.WIDTH
 
 
 def test_a_deep_call_chain_is_cut_and_says_from_where_it_came():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.capture.segments.run_break_natively import BreakTransition
+from burnish.capture.segments.break_transitions import BreakTransition
 
 
 def transitions(compiled):

@@ -803,7 +803,7 @@ def test_collections_that_change_the_module_within_a_check_are_seen():
 
 def test_value_at_the_address_of_a_freed_one_is_detected_after_a_watch_failed(monkeypatch):
     """A segment goes on asking by the last watch. The values that it knows by their addresses must live as long."""
-    from burnish.capture.guards import native_watch_checks as module
+    from burnish.capture.guards import watch_after_first_check as module
 
     def copy(text):
         return "".join(list(text))  # equal, and another object
@@ -884,7 +884,7 @@ def test_writes_of_another_thread_while_a_watch_is_made_are_detected(place, monk
 
 
 def test_one_thread_makes_a_watch_and_the_others_go_on(monkeypatch):
-    from burnish.capture.guards import native_watch_checks as module
+    from burnish.capture.guards import watch_after_first_check as module
 
     compiled = burnish.compile(lambda x: x * 2, backend="eager")
     begun, may_end, made = threading.Event(), threading.Event(), []

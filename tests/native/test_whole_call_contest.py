@@ -9,7 +9,7 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.capture.segments import whole_call_contest
+from burnish.capture.segments import begin_whole_call_contest
 from burnish.runtime.contest import compile_activity_counter
 from burnish.runtime.contest.whole_call_contest import (
     EAGER_STAYS,
@@ -194,7 +194,7 @@ class Slow:
     def __init__(self, monkeypatch, slower):
         self.time, self.ran, self.told, self.begun = 0.0, [], [], 0
         self.slower = slower
-        monkeypatch.setattr(whole_call_contest, "CallContest", self.begin)
+        monkeypatch.setattr(begin_whole_call_contest, "CallContest", self.begin)
         self.stop = events.subscribe(self.listen)
 
     def begin(self, compiled, eager, name, settle):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from ..capture.python.messages import framework_logging
+from ..capture.python.messages import trainer_logging
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 READERS = ("callback_metrics", "logged_metrics", "progress_bar_metrics", "_results")
@@ -20,8 +20,8 @@ def is_registered(package: str) -> bool:
     if module is None or trainer is None:
         return False
     readers = [getattr(vars(trainer).get(name), "fget", None) for name in READERS]
-    framework_logging.register(module.log, filter(None, readers))
+    trainer_logging.register(module.log, filter(None, readers))
     return True
 
 
-framework_logging.FRAMEWORKS += [functools.partial(is_registered, package) for package in PACKAGES]
+trainer_logging.FRAMEWORKS += [functools.partial(is_registered, package) for package in PACKAGES]

@@ -16,6 +16,7 @@ Codes never change their meaning. B1xx ``data``, B2xx ``calls``, B3xx ``language
 """
 
 from .break_kind import CATALOG, GROUPS, BreakKind
+from .break_record import Break, Location
 from .calls import (
     BACKWARD_CALL,
     COLLECTIVE_CALL,
@@ -27,7 +28,6 @@ from .calls import (
     RANDOM_CALL,
 )
 from .data import DATA_BRANCH, DATA_READ, DATA_SHAPE, LIVE_VALUE, SUBCLASS_TENSOR, TENSOR_ERROR, UNKNOWN_TENSOR
-from .graph_break import Break, Location
 from .language import OPAQUE_OPCODE, OUTSIDE_ITERATOR, RAISED, UNREBUILDABLE, USER_HASH
 from .limits import SEGMENT_LIMIT
 from .state import GLOBAL_SWITCH, GPU_CALL, TENSOR_STATE, UNSUPPORTED_WRITE

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import CATALOG
 from .break_kind import GROUPS, BreakKind
-from .graph_break import labelled
+from .break_record import labelled
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "breaks.md"
 

@@ -14,7 +14,7 @@ from .. import breaks
 from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..guards.iterator_contents import VIEWS, container_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
-from ..numbers import constant_arrays, numpy_types
+from ..numbers import constant_arrays, numpy_tables
 from .interpreted_or_native import find_on_type
 from .object_lifetimes import Origin, has_finalizer
 from .value_or_identity import DICTS, GUARDED_KINDS, LISTS, UNEXPOSED, has_fixed_meaning, is_compared_by_value
@@ -166,7 +166,7 @@ def why_not_readable(heap: Heap, value: Any) -> str | None:
     if kind in VIEWS:
         expose(heap, value)
         return None
-    is_readable = is_compared_by_value(kind) and kind not in numpy_types.NUMBERS
+    is_readable = is_compared_by_value(kind) and kind not in numpy_tables.NUMBERS
     return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
 

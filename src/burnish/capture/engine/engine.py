@@ -27,7 +27,7 @@ from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segments import Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
-from ..guards.changing_arguments import Arguments
+from ..guards.arguments_of_eager_calls import Arguments
 from ..guards.restore_torch_state import restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
@@ -35,7 +35,7 @@ from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
-from ..segments.run_break_natively import apply_transition
+from ..segments.break_transitions import apply_transition
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options

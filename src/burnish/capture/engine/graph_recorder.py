@@ -31,13 +31,13 @@ from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.program_errors import internal
-from ..numbers import constant_arrays, numpy_types, object_addresses
+from ..numbers import constant_arrays, numpy_tables, object_addresses
+from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
-from ..numbers.tensors_used_as_numbers import ReadNumbers, may_read
 from ..python.messages import warning_filters
 from ..pytorch import function_modes, torch_call_roles
 from ..pytorch.torch_call_roles import IMMEDIATE
-from ..subclasses import interpret_rules, mode_rules
+from ..subclasses import interpret_function_modes, interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .torch_call_records import Call, Handle, NotRecordable, handles_in
@@ -116,7 +116,7 @@ class Recorder(TorchFunctionMode):
             self.shown.append((func, args, kwargs or {}))
         if self.tracer.modes:
             if self.pending_break is None:
-                return mode_rules.call(self.tracer, func, kinds, args, kwargs)
+                return interpret_function_modes.call(self.tracer, func, kinds, args, kwargs)
             return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
@@ -344,7 +344,7 @@ class Recorder(TorchFunctionMode):
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
-        if kind in numpy_types.GIVEN_TO_TORCH and self.takes_numbers:
+        if kind in numpy_tables.GIVEN_TO_TORCH and self.takes_numbers:
             if not constant_arrays.may_vary(self.tracer, value):
                 return value.item()
             live = constant_arrays.as_live_scalar(self.tracer, value) if live_allowed else None

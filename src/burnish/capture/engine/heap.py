@@ -21,8 +21,8 @@ from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_te
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import decimal_arithmetic, live_scalars, numpy_types, object_addresses
-from . import container_changes, guards_at_first_use
+from ..numbers import decimal_arithmetic, live_scalars, numpy_tables, object_addresses
+from . import container_changes, guard_object_parts
 from .object_lifetimes import (
     EXACT,
     NO_ENTRIES,
@@ -61,7 +61,7 @@ class Heap:
     changed = container_changes.changed
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
-    guard_kind = guards_at_first_use.guard_kind
+    guard_kind = guard_object_parts.guard_kind
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -123,7 +123,7 @@ class Heap:
             if not (is_slot and value in (NULL, UNBOUND)):
                 self.add("is", source, value)
             return value
-        if is_compared_by_value(kind) and not (kind in numpy_types.NUMBERS and self.is_varying(kind, source, is_slot)):
+        if is_compared_by_value(kind) and not (kind in numpy_tables.NUMBERS and self.is_varying(kind, source, is_slot)):
             return self.admit_by_value(value, source, is_slot)
         origin = self.origins.get(key)
         if origin is not None:
@@ -149,7 +149,7 @@ class Heap:
         self.origins[key] = (
             Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
         )
-        admit_parts = guards_at_first_use.parts_of(kind)
+        admit_parts = guard_object_parts.parts_of(kind)
         if admit_parts is not None:
             admit_parts(self, value, source)
         return value
@@ -159,14 +159,14 @@ class Heap:
         if is_slot and kind in live_scalars.KINDS:
             self.guard("type", source, kind)
             return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
-        if kind not in numpy_types.NUMBERS:
+        if kind not in numpy_tables.NUMBERS:
             self.add("equal", source, value)
             if decimal_arithmetic.is_decimal(kind):
                 decimal_arithmetic.guard_context(self)
         elif value:
             self.add("equal", source, value)
         else:  # zeros have a sign
-            asked = live_scalars.Expression(numpy_types.is_same, (live_scalars.Expression(None, (source,)), value))
+            asked = live_scalars.Expression(numpy_tables.is_same, (live_scalars.Expression(None, (source,)), value))
             self.guard("outcome", None, (asked, True))
         return value
 

@@ -20,7 +20,7 @@ import torch
 from ..guards.object_sources import Source
 from ..interpreter.frames import Generator
 from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact
-from ..numbers import numpy_types
+from ..numbers import numpy_tables
 from .interpreted_or_native import find_on_type, module_of
 
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
@@ -238,5 +238,5 @@ def _end_of(kind: type) -> int:
 
 def shows_foreign_memory(value: Any) -> bool:
     """Whether it is an array in the memory of another object, which cannot change its size meanwhile."""
-    base = value.base if type(value) is numpy_types.ARRAY else None
-    return base is not None and not isinstance(base, (numpy_types.ARRAY, torch.Tensor))
+    base = value.base if type(value) is numpy_tables.ARRAY else None
+    return base is not None and not isinstance(base, (numpy_tables.ARRAY, torch.Tensor))

@@ -12,7 +12,7 @@ from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
 from ...runtime.segments import Continuation
-from ..guards.changing_arguments import Arguments, has_tensor
+from ..guards.arguments_of_eager_calls import Arguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
 

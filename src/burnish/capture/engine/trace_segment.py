@@ -17,7 +17,7 @@ from ...runtime.contest import compile_activity_counter
 from ...runtime.segments import Continuation
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
-from ..guards.changing_arguments import Arguments, values_in
+from ..guards.arguments_of_eager_calls import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
@@ -25,13 +25,13 @@ from ..guards.predict_growing_sizes import growing
 from ..guards.restore_torch_state import leave_dual_levels, restore_state
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
-from ..interpreter.complete_instruction import CompletedInstruction
+from ..interpreter.execute_with_given_result import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
 from ..python.polyfills import object_polyfills
 from ..pytorch import function_modes
-from ..segments import whole_call_contest
+from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
 from ..segments.unrebuildable_object import Unrebuildable
@@ -296,7 +296,7 @@ def finish_trace(
         return
     continuation.races = 0
     if continuation is program.entry and signal is not None:
-        whole_call_contest.begin(program, segment)
+        begin_whole_call_contest.begin(program, segment)
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)
     if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:

@@ -35,13 +35,13 @@ from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
 from ..python.calls import call_dispatch, free_variables, import_statements
-from ..python.messages import framework_logging, print_and_format
+from ..python.messages import print_and_format, trainer_logging
 from ..python.operators import (
     binary_operators,
+    guard_before_native_read,
     guard_runtime_functions,
     iteration,
     membership,
-    prepare_native_reads,
     subscripts,
     truth_and_identity,
     value_kinds,
@@ -52,7 +52,7 @@ from ..pytorch.backward_and_grad import Gradients
 from ..subclasses import callbacks_from_dispatch
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
-from . import globals_and_cells, native_calls, traced_generators
+from . import adopt_outside_generators, globals_and_cells, run_native_call
 from .break_signals import BreakAfterOperation, Stop
 from .graph_recorder import Recorder
 from .heap import Heap
@@ -89,21 +89,21 @@ class Tracer(Machine):
     new_cell = globals_and_cells.new_cell  # type: ignore[assignment]
     load_cell = globals_and_cells.load_cell  # type: ignore[assignment]
     store_cell = globals_and_cells.store_cell  # type: ignore[assignment]
-    resume = traced_generators.resume  # type: ignore[assignment]
-    throw = traced_generators.throw  # type: ignore[assignment]
-    send = traced_generators.send  # type: ignore[assignment]
-    reach_foreign = traced_generators.reach_foreign  # type: ignore[assignment]
+    resume = adopt_outside_generators.resume  # type: ignore[assignment]
+    throw = adopt_outside_generators.throw  # type: ignore[assignment]
+    send = adopt_outside_generators.send  # type: ignore[assignment]
+    reach_foreign = adopt_outside_generators.reach_foreign  # type: ignore[assignment]
     # Calls of native code.
-    perform = native_calls.perform
-    perform_as = native_calls.perform_as
-    fail_call = native_calls.fail_call
-    under_recorder = native_calls.under_recorder
-    plainly = native_calls.plainly
-    watched = native_calls.watched
+    perform = run_native_call.perform
+    perform_as = run_native_call.perform_as
+    fail_call = run_native_call.fail_call
+    under_recorder = run_native_call.under_recorder
+    plainly = run_native_call.plainly
+    watched = run_native_call.watched
     interpret = callbacks_from_dispatch.interpret
     interpret_purely = callbacks_from_dispatch.interpret_purely
-    take_over = traced_generators.take_over
-    adopt_running_generators = traced_generators.adopt_running_generators
+    take_over = adopt_outside_generators.take_over
+    adopt_running_generators = adopt_outside_generators.adopt_running_generators
 
     def __init__(self, frame: Frame, options: Any):
         super().__init__(frame)
@@ -141,7 +141,7 @@ class Tracer(Machine):
         self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
         self.has_classes = False
         self.has_assertions = False
-        framework_logging.meet()
+        trainer_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
@@ -266,7 +266,7 @@ class Tracer(Machine):
 
     def described_line(self) -> str | None:
         """The line for a graph of another compiler, which may ask for more."""
-        from ..pytorch.modules.call_sites import call_site  # loaded for those only
+        from ..pytorch.modules.node_provenance import call_site  # loaded for those only
 
         text = Tracer.user_line(self)
         return None if text is None else call_site(self, text)
@@ -482,12 +482,12 @@ class Tracer(Machine):
 
     def check_keys(self, keys: list) -> None:
         for key in keys:
-            if prepare_native_reads.check_key(self, key) is fr.RAISES:
+            if guard_before_native_read.check_key(self, key) is fr.RAISES:
                 self.plainly(hash, key)
 
     def check_stored_keys(self, keys: list) -> None:
         for key in keys:
-            prepare_native_reads.check_key(self, key)
+            guard_before_native_read.check_key(self, key)
 
     def raise_from(self, error: Any, cause: Any, has_cause: bool) -> Any:
         if isinstance(cause, type) and issubclass(cause, BaseException):

@@ -15,13 +15,13 @@ from ..guards import value_bases
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..interpreter.reads_past_overrides import store_class_fact
-from ..numbers import numpy_types
+from ..numbers import numpy_tables
 from .interpreted_or_native import is_pure_module, is_trusted, module_of
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 # Compared by value: only value and type are observable.
-VALUES = numpy_types.VALUES | frozenset(
+VALUES = numpy_tables.VALUES | frozenset(
     (int, float, complex, str, bytes, torch.device, torch.Size, range, slice, torch.finfo, torch.iinfo)
 )
 # Immutable types of these modules are compared by value, too.
@@ -50,8 +50,8 @@ IDENTITIES = (
             types.UnionType,
         )
     )
-    | numpy_types.FACTS
-    | numpy_types.FUNCTION_KINDS
+    | numpy_tables.FACTS
+    | numpy_tables.FUNCTION_KINDS
 )
 FIXED_WITH_STATE = (type, types.ModuleType, types.FunctionType, enum.Enum)
 """The object behind a name is fixed, while its attributes may be set at any time."""

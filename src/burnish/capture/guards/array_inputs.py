@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..numbers.numpy_types import ARRAY
+from ..numbers.numpy_tables import ARRAY
 
 CHARACTERS = frozenset("?bhilBefdFD")
 """The dtypes of arrays that a tensor can show and whose operations torch has."""

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers import numpy_types
+from ..numbers import numpy_tables
 from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .guards import MISSING_ERRORS, Guard, entry_of
@@ -49,7 +49,7 @@ def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, 
         if (
             kind == "equal"
             and source is not None
-            and (type(expected) in NUMBERS or type(expected) in numpy_types.NUMBERS)
+            and (type(expected) in NUMBERS or type(expected) in numpy_tables.NUMBERS)
         ):
             try:
                 now = value_at(source, slots, values, types)

@@ -33,7 +33,7 @@ from ...runtime.state_watch.native_watch import (
 )
 from ...runtime.state_watch.tensor_guard_layout import tensor_layout, word_at
 from ...runtime.state_watch.torch_switch_queries import switches
-from ..numbers import numpy_types
+from ..numbers import numpy_tables
 from ..numbers.live_scalars import Expression
 from .changing_numbers import READERS
 from .guards import HOOK_TABLES, CheckWriter, Guard
@@ -51,7 +51,7 @@ ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 NEVER_PINNED = (
     *(tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS),
     *READABLE,
-    *((numpy_types.ARRAY,) if numpy_types.ARRAY is not None else ()),
+    *((numpy_tables.ARRAY,) if numpy_tables.ARRAY is not None else ()),
 )
 FIELDS = {
     FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"),

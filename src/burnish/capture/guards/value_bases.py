@@ -13,7 +13,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from ..numbers import numpy_types
+from ..numbers import numpy_tables
 
 READERS: dict[type, Callable[[Any], Any]] = {
     int: int.__index__,
@@ -28,7 +28,7 @@ BASES = tuple(READERS)
 
 def base_of_value(kind: type) -> type | None:
     """The builtin class that holds the value of objects of this class, which is not that class itself."""
-    if kind in READERS or issubclass(kind, enum.Enum) or kind in numpy_types.NUMBERS:
+    if kind in READERS or issubclass(kind, enum.Enum) or kind in numpy_tables.NUMBERS:
         return None
     return next((base for base in kind.__mro__ if base in READERS), None)
 

@@ -19,7 +19,7 @@ from ..engine.torch_call_records import Call, Handle
 from ..interpreter.frames import MISSING
 from . import live_scalars
 from .live_scalars import Expression
-from .numpy_types import ARRAY, NUMBERS
+from .numpy_tables import ARRAY, NUMBERS
 
 METHODS = frozenset(
     """

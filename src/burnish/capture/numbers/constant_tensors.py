@@ -20,7 +20,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_call_roles
 from ..symbolic_sizes.unbacked_sizes import takes_sizes
 from . import graph_numbers, live_scalars
-from .tensors_used_as_numbers import takes_numbers
+from .detect_implicit_item_reads import takes_numbers
 
 SURE = frozenset(
     """

@@ -23,7 +23,7 @@ from .. import breaks
 from ..interpreter.frames import MISSING, Raised
 from . import constant_arrays
 from .live_scalars import Live
-from .numpy_types import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
+from .numpy_tables import ARRAY, CLASSES, DTYPES, FACTS, FUNCTIONS, NUMBERS
 
 PLAIN = frozenset((int, float, complex, bool, str, type(None), type(Ellipsis)))
 IN_PLACE = frozenset(

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ..interpreter.frames import MISSING
-from ..numbers.numpy_types import ARRAY
-from . import array_functions, numpy_to_torch
+from ..numbers.numpy_tables import ARRAY
+from . import array_functions, translate_numpy_call
 from .graph_arrays import tensor_of
 
 FACTS = frozenset(("dtype", "ndim", "itemsize"))
@@ -32,6 +32,8 @@ def load(m: Any, value: Any, name: str) -> Any:
         return m.call(torch.Tensor.numel, (tensor,), {})
     if name in VIEWS and type(value) is ARRAY:
         implementation, function = VIEWS[name]
-        return numpy_to_torch.computed(m, numpy_to_torch.function_named(function), implementation, (value,), {})
+        return translate_numpy_call.computed(
+            m, translate_numpy_call.function_named(function), implementation, (value,), {}
+        )
     found = getattr(type(value), name, None)
     return getattr(value, name) if callable(found) else MISSING

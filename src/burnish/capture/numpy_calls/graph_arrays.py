@@ -19,7 +19,7 @@ from ..guards.array_inputs import tensor_of_array
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays
-from ..numbers.numpy_types import ARRAY, NUMBERS
+from ..numbers.numpy_tables import ARRAY, NUMBERS
 
 
 def tensor_of(m: Any, value: Any) -> torch.Tensor | None:

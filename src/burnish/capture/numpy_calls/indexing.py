@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..numbers.live_scalars import Live
-from ..numbers.numpy_types import NUMBERS
+from ..numbers.numpy_tables import NUMBERS
 
 
 def key_for(key: Any, operand: Callable) -> Any:

@@ -18,8 +18,8 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays, numpy_folding
-from ..numbers.numpy_types import ARRAY, NUMBERS
-from . import array_attributes, graph_arrays, numpy_to_torch
+from ..numbers.numpy_tables import ARRAY, NUMBERS
+from . import array_attributes, graph_arrays, translate_numpy_call
 from .graph_arrays import is_data, tensor_of
 
 
@@ -32,8 +32,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if function in QUESTIONS and len(args) == 1 and not kwargs and type(args[0]) is ARRAY:
         return array_attributes.load(m, args[0], QUESTIONS[function])
     if type(owner) is not ARRAY and type(owner) not in NUMBERS:
-        return numpy_to_torch.call(m, function, args, kwargs)
-    answer = numpy_to_torch.call_method(m, owner, function.__name__, args, kwargs)
+        return translate_numpy_call.call(m, function, args, kwargs)
+    answer = translate_numpy_call.call_method(m, owner, function.__name__, args, kwargs)
     if answer is MISSING and is_data(m, owner):
         m.stop(breaks.OPAQUE_CALL, f"call of {type(owner).__qualname__}.{function.__name__}")
     return answer
@@ -51,7 +51,7 @@ def apply(m: Any, operation: Callable, *operands: Any) -> Any:
         m.stop(breaks.DATA_BRANCH, "the truth of an array")
     if operation in (str, repr, format):
         m.stop(breaks.DATA_READ, "the text of an array")
-    return numpy_to_torch.apply(m, operation, *operands)
+    return translate_numpy_call.apply(m, operation, *operands)
 
 
 def are_constant(m: Any, values: Any) -> bool:
@@ -63,11 +63,11 @@ def on_tensor(m: Any, operation: Callable, tensor: Any, array: Any) -> Any:
     if type(array) in NUMBERS:
         number = python_number_of(m, array)
         return MISSING if number is MISSING else m.binary(operation, tensor, number)
-    ufunc = numpy_to_torch.OPERATORS.get(operation)
-    if ufunc is None or not numpy_to_torch.holds_data(m, (tensor, array)):
+    ufunc = translate_numpy_call.OPERATORS.get(operation)
+    if ufunc is None or not translate_numpy_call.holds_data(m, (tensor, array)):
         return MISSING
-    return numpy_to_torch.computed(
-        m, ufunc, numpy_to_torch.implementation_of(ufunc), (tensor, array), {}, asked=operation
+    return translate_numpy_call.computed(
+        m, ufunc, translate_numpy_call.implementation_of(ufunc), (tensor, array), {}, asked=operation
     )
 
 
@@ -88,7 +88,7 @@ def is_own(m: Any, value: Any) -> bool:
 
 def subscript(m: Any, array: Any, key: Any) -> Any:
     if is_data(m, array) or is_data(m, key):
-        return numpy_to_torch.subscript(m, array, key)
+        return translate_numpy_call.subscript(m, array, key)
     return numpy_folding.apply(m, operator.getitem, array, key)
 
 
@@ -106,7 +106,7 @@ def store_subscript(m: Any, array: Any, key: Any, value: Any) -> Any:
     if is_own(m, array) and are_constant(m, (key, value)):
         m.plainly(operator.setitem, array, numpy_folding.settled(key), numpy_folding.settled(value))
         return None
-    numpy_to_torch.store_subscript(m, array, key, value)
+    translate_numpy_call.store_subscript(m, array, key, value)
     return None
 
 
@@ -133,7 +133,7 @@ def elements(m: Any, array: Any) -> list:
     """What iteration over an array gives."""
     if constant_arrays.is_known(m, array):
         return [constant_arrays.note(m, part) for part in array]
-    return numpy_to_torch.elements(m, array)
+    return translate_numpy_call.elements(m, array)
 
 
 def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -159,7 +159,7 @@ TORCH_DTYPES = frozenset((None, *graph_arrays.SHOWN, torch.bfloat16))
 
 QUESTIONS = {getattr(sys.modules["numpy"], name): name for name in ("shape", "ndim", "size") if NUMBERS}
 """Functions that ask for an attribute."""
-FUNCTIONS = numpy_folding.FUNCTIONS | numpy_to_torch.FUNCTIONS.keys() | {numpy_to_torch.EMPTY}
+FUNCTIONS = numpy_folding.FUNCTIONS | translate_numpy_call.FUNCTIONS.keys() | {translate_numpy_call.EMPTY}
 
 
 FROM_MATH = frozenset(each for each in vars(math).values() if isinstance(each, types.BuiltinFunctionType))

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..numbers.numpy_types import NUMBERS
+from ..numbers.numpy_tables import NUMBERS
 
 WEAK = (int, float, complex)
 

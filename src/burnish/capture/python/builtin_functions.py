@@ -46,18 +46,18 @@ from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch import (
     activation_checkpointing,
-    associative_scan,
     backward_and_grad,
     collectives,
     cond,
     constant_queries,
     cuda_calls,
+    decompose_associative_scan,
     function_modes,
     tensor_assertions,
     tensor_hooks_and_data,
     torch_switches,
 )
-from ..pytorch.custom_functions import autograd_functions
+from ..pytorch.custom_functions import autograd_function_nodes
 from ..pytorch.higher_order import loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
@@ -75,13 +75,13 @@ from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import import_statements
 from .messages import print_and_format, warning_filters, warnings_warn
-from .methods import builtin_type_methods
-from .operators import prepare_native_reads, value_kinds
+from .methods import other_native_methods
+from .operators import guard_before_native_read, value_kinds
 from .polyfills import (
     container_polyfills,
     iterator_polyfills,
     itertools_polyfills,
-    operator_polyfills,
+    protocol_polyfills,
     reduction_polyfills,
     sort_polyfills,
 )
@@ -177,9 +177,9 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, args[0], "__hash__")
     if isinstance(method, types.MethodType):
-        return m.call(operator_polyfills.hash_of, (method,), {})
+        return m.call(protocol_polyfills.hash_of, (method,), {})
     if issubclass(type(args[0]), Live) or _hashes_by_value(m, args[0]):
-        prepare_native_reads.check_key(m, args[0])
+        guard_before_native_read.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)
     if method is MISSING and find_on_type(type(args[0]), "__hash__") is None:
         return m.plainly(hash, *args)  # which refuses
@@ -253,10 +253,10 @@ def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING if is_long else m.call(getattr(heap_polyfills, function.__name__), args, {})
     if m.region is not None:
         m.region.will_write(args[0])
-    prepare_native_reads.settle_all(m, args)
+    guard_before_native_read.settle_all(m, args)
     m.heap.expose(args)
     m.heap.will_write(args[0])
-    return m.plainly(function, *map(prepare_native_reads.settled, args))
+    return m.plainly(function, *map(guard_before_native_read.settled, args))
 
 
 def _set_item(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -300,7 +300,7 @@ def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.region.apply_custom(args[0], args[1:], kwargs)
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {args[0].__qualname__}.apply")
-    return autograd_functions.apply(m, args[0], args[1:], kwargs)
+    return autograd_function_nodes.apply(m, args[0], args[1:], kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {
@@ -467,7 +467,7 @@ BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(module_backward_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
-PYTHON_FUNCTIONS.update(associative_scan.HANDLERS)
+PYTHON_FUNCTIONS.update(decompose_associative_scan.HANDLERS)
 PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
 BUILTINS.update(make_tensors.BUILTINS)
@@ -479,15 +479,15 @@ if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
 
 def _generator_method(name: str) -> Callable:
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return builtin_type_methods.call_generator(m, args[0], name, args[1:], kwargs)
+        return other_native_methods.call_generator(m, args[0], name, args[1:], kwargs)
 
     return handler
 
 
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
-object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = builtin_type_methods.copy_tee
-PYTHON_FUNCTIONS[Generator.__reduce_ex__] = builtin_type_methods.reduce_generator
+object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = other_native_methods.copy_tee
+PYTHON_FUNCTIONS[Generator.__reduce_ex__] = other_native_methods.reduce_generator
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:

@@ -28,7 +28,7 @@ from ..interpreter.frames import MISSING, UNBOUND, Frame
 from ..numbers.live_scalars import Expression
 from .attributes.class_lookup import guard_absent, lookup
 from .calls import free_variables
-from .operators import prepare_native_reads
+from .operators import guard_before_native_read
 from .polyfills import class_polyfills
 
 NATIVE_METACLASSES = (type, abc.ABCMeta)
@@ -188,7 +188,7 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
             return refuse(m, "the metaclass of a base makes it")
         new, args = home.__new__, (kind, *args[1:])
     m.heap.expose(args[3])
-    prepare_native_reads.settle_all(m, args[3])
+    guard_before_native_read.settle_all(m, args[3])
     why = why_not_call(m, new, args)
     if why is not None:
         return refuse(m, why)

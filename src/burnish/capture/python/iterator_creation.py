@@ -15,7 +15,7 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
-from .operators import iteration, prepare_native_reads, value_kinds
+from .operators import guard_before_native_read, iteration, value_kinds
 from .polyfills import iterator_polyfills, itertools_polyfills
 
 
@@ -51,11 +51,11 @@ def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """An iterator that passes on the elements of others without inspecting them."""
     for value in (*args, *kwargs.values()):
         m.heap.expose_items(value)
-        prepare_native_reads.settled(value)
+        guard_before_native_read.settled(value)
         m.check_readable(cls, value)
     args, kwargs = (
-        tuple(map(prepare_native_reads.settled, args)),
-        {k: prepare_native_reads.settled(v) for k, v in kwargs.items()},
+        tuple(map(guard_before_native_read.settled, args)),
+        {k: guard_before_native_read.settled(v) for k, v in kwargs.items()},
     )
     return m.perform(cls, *args, **kwargs)
 
@@ -105,7 +105,7 @@ def _repeat(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """It does not look at what it repeats."""
     if any(value_kinds.python_method(m, value, "__index__") for value in args[1:]) or kwargs:
         m.stop(breaks.OPAQUE_CALL, "repeat() of an object with its own __index__")
-    return m.made(m.plainly(cls, *args[:1], *map(prepare_native_reads.settled, args[1:])))
+    return m.made(m.plainly(cls, *args[:1], *map(guard_before_native_read.settled, args[1:])))
 
 
 def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -117,7 +117,7 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             return m.call(itertools_polyfills.itertool_of_lists, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
         m.check_readable(cls, value)
     return m.made(m.perform(cls, *args, **kwargs))
 

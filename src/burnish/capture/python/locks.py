@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import breaks
-from .operators import prepare_native_reads
+from .operators import guard_before_native_read
 
 KINDS = (type(threading.Lock()), type(threading.RLock()))
 TAKE = frozenset(("acquire", "acquire_lock", "__enter__"))
@@ -28,8 +28,8 @@ def make(m: Any, cls: Any, args: tuple, kwargs: dict) -> Any:
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if id(owner) not in m.heap.fresh or m.region is not None:
         return m.stop(breaks.OPAQUE_CALL, f"call of _thread.{type(owner).__name__}.{name}")
-    given = [prepare_native_reads.settled(value) for value in args]
-    named = {key: prepare_native_reads.settled(value) for key, value in kwargs.items()}
+    given = [guard_before_native_read.settled(value) for value in args]
+    named = {key: guard_before_native_read.settled(value) for key, value in kwargs.items()}
     if name in TAKE and type(owner) is KINDS[0] and owner.locked():
         may_wait = given[0] if given else named.get("blocking", True)
         if type(may_wait) is not bool or may_wait:

@@ -20,7 +20,7 @@ from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
 from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
 from ..interpreter.frames import MISSING, Generator, Raised
-from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_types
+from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_tables
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
@@ -29,8 +29,8 @@ from . import class_creation, iterator_creation, locks, random_objects, text_str
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
-from .operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills, set_polyfills
+from .operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, protocol_polyfills, set_polyfills
 
 ITERABLE_MAKERS = {
     list: container_polyfills.to_list,
@@ -50,7 +50,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         answer = special(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
-    if cls in numpy_types.CLASSES:
+    if cls in numpy_tables.CLASSES:
         answer = numpy_dispatch.call(m, cls, args, kwargs)
         if answer is not MISSING:
             return answer
@@ -79,7 +79,7 @@ def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:
     """``Color(1)``. A flag keeps the value that it makes a member for."""
     if (len(args) > 1 or kwargs) and not cls._member_map_:
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}() makes a class")
-    args = tuple(prepare_native_reads.settled(value) for value in args)
+    args = tuple(guard_before_native_read.settled(value) for value in args)
     if len(args) == 1 and not is_trusted_type(lookup(m, cls, "_missing_")[1]) and not has_member(cls, args[0]):
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
     return native(m, cls, args, kwargs)
@@ -174,7 +174,7 @@ def native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
     if cls in PLAIN.values() or not issubclass(cls, BaseException):
         for value in (*args, *kwargs.values()):
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
             m.check_readable(cls, value)
     by_meta = isinstance(find_on_type(type(cls), "__call__"), FunctionType) and not issubclass(cls, enum.Enum)
     return m.perform(type.__call__, cls, *args, **kwargs) if by_meta else m.perform(cls, *args, **kwargs)
@@ -187,7 +187,7 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
@@ -219,7 +219,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if cls is dict and not all([type(part) in (list, tuple) and len(part) == 2 for part in items]):
             return m.call(container_polyfills.to_dict, args, kwargs)
         for part in items:
-            prepare_native_reads.check_key(m, part[0] if cls is dict else part)
+            guard_before_native_read.check_key(m, part[0] if cls is dict else part)
     if (
         not issubclass(type(items), (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
         and not value_kinds.is_known_native(type(items))
@@ -269,12 +269,12 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(operator_polyfills.number_of, (method, int, name), {})
+                return m.call(protocol_polyfills.number_of, (method, int, name), {})
             if cls in (bool, bytes):
                 text = f"{name} returned non-{cls.__name__} (type {{}})"
-                return m.call(operator_polyfills.of_kind, (method, cls, text), {})
+                return m.call(protocol_polyfills.of_kind, (method, cls, text), {})
             owner = f"{type(value).__name__}." if cls is float else ""
-            return m.call(operator_polyfills.number_of, (method, cls, owner + name), {})
+            return m.call(protocol_polyfills.number_of, (method, cls, owner + name), {})
     return native(m, cls, args, kwargs)
 
 
@@ -289,7 +289,7 @@ def bool_of(m: Any, value: Any) -> Any:
     found = truth_and_identity.truth_method(m, value)
     if found is not None:
         return m.call(
-            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
+            protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool, (found[0],), {}
         )
     return truth_and_identity.truth(m, value)
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from .operators import binary_operators, iteration, subscripts, truth_and_identity
-from .polyfills import container_polyfills, operator_polyfills
+from .polyfills import container_polyfills, protocol_polyfills
 
 
 def _operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
@@ -30,8 +30,8 @@ def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> A
         return m.unary(operation, *args)
     found = truth_and_identity.truth_method(m, args[0])
     if found is not None:
-        polyfill = operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool
-        polyfill = polyfill if operation is operator.truth else operator_polyfills.UNTRUTH[polyfill]
+        polyfill = protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool
+        polyfill = polyfill if operation is operator.truth else protocol_polyfills.UNTRUTH[polyfill]
         return m.call(polyfill, (found[0],), {})
     answer = m.truth(args[0])
     return answer if operation is operator.truth else not answer

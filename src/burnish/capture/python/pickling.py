@@ -17,7 +17,7 @@ from typing import Any
 from .. import breaks
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
-from .operators import iteration, prepare_native_reads, value_kinds
+from .operators import guard_before_native_read, iteration, value_kinds
 
 CONTAINERS = frozenset((list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict))
 NAMES = {
@@ -100,7 +100,7 @@ def dumps(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.OPAQUE_CALL, f"pickle.dumps() of a {kind} that is not builtin data, or shares parts")
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     held = [settled(value, {}) if holds_live(value) else value for value in args]
     return m.plainly(pickle.dumps, *held, **kwargs)
 

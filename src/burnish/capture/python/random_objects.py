@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import breaks
 from ..interpreter.frames import MISSING
-from .operators import prepare_native_reads
+from .operators import guard_before_native_read
 
 DRAWS = ("random", "getrandbits", "seed")
 SEEDS = (int, float, str, bytes, bool)
@@ -33,7 +33,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``random.Random(seed)``; MISSING if it takes its seed from the system, or if that is no constant."""
     if len(args) != 1 or kwargs:
         return MISSING
-    seed = prepare_native_reads.settled(args[0])
+    seed = guard_before_native_read.settled(args[0])
     if type(seed) not in SEEDS:
         return MISSING
     made = m.made(m.plainly(random.Random, seed))
@@ -45,7 +45,7 @@ def call_method(m: Any, generator: Any, name: str, args: tuple, kwargs: dict) ->
     """A method written in C; MISSING for a generator from outside."""
     if not is_own(m, generator) or name not in DRAWS or kwargs:
         return MISSING
-    given = [prepare_native_reads.settled(value) for value in args]
+    given = [guard_before_native_read.settled(value) for value in args]
     if name == "seed" and (len(given) != 1 or type(given[0]) not in SEEDS):
         return MISSING
     return m.plainly(C_METHODS[name], generator, *given)

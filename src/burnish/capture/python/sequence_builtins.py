@@ -18,14 +18,14 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, min_max_of_tensors, numpy_types
+from ..numbers import graph_numbers, live_scalars, min_max_of_tensors, numpy_tables
 from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
-from .calls import native_calls
+from .calls import native_call_rules
 from .operators import iteration, value_kinds
-from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
+from .polyfills import iterator_polyfills, protocol_polyfills, reduction_polyfills, sort_polyfills
 
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -41,12 +41,12 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.perform(len, value) if answer is None else answer
     if issubclass(type(value), Live):
         return m.plainly(len, value.settle())
-    if type(value) is numpy_types.ARRAY:
+    if type(value) is numpy_tables.ARRAY:
         return numpy_dispatch.length(m, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
-            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(operator_polyfills.length, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(protocol_polyfills.length, (method,), {})
         )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
@@ -196,8 +196,8 @@ def is_object(value: Any) -> bool:
 
 
 def native(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
-    args, kwargs = tuple(map(native_calls.plain, args)), {k: native_calls.plain(v) for k, v in kwargs.items()}
-    return native_calls.native(m, function, args, kwargs)
+    args, kwargs = tuple(map(native_call_rules.plain, args)), {k: native_call_rules.plain(v) for k, v in kwargs.items()}
+    return native_call_rules.native(m, function, args, kwargs)
 
 
 BUILTINS: dict[Any, Callable] = {

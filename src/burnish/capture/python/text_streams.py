@@ -18,7 +18,7 @@ from .. import breaks
 from ..guards.object_sources import Source
 from ..interpreter.reads_past_overrides import dict_of
 from .attributes.class_lookup import lookup
-from .operators import prepare_native_reads
+from .operators import guard_before_native_read
 
 KINDS = (io.StringIO, io.BytesIO)
 
@@ -55,7 +55,7 @@ def _is_patched(stream: Any) -> bool:
 
 
 def plain_argument(m: Any, value: Any) -> Any:
-    value = prepare_native_reads.settled(value)
+    value = guard_before_native_read.settled(value)
     if type(value) not in PLAIN:
         m.stop(breaks.OPAQUE_CALL, f"a stream in memory that is given a {type(value).__qualname__}")
     return value

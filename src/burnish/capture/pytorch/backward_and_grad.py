@@ -33,7 +33,7 @@ from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from .custom_functions.autograd_functions import may_read_in_backward
+from .custom_functions.autograd_function_nodes import may_read_in_backward
 
 # Whether gradients for a dictionary of tensors are supported: `grad(loss, {"w": w})`. Not by older torch (2.11).
 TAKES_TABLES = "dict[" in str(inspect.signature(torch.autograd.grad).parameters["inputs"].annotation)

@@ -22,7 +22,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.attributes.function_attributes import load_from_function
-from ..python.calls import native_calls
+from ..python.calls import native_call_rules
 
 
 def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -42,7 +42,7 @@ def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
     if found is not None and all([a is b for a, b in zip(found[1], state, strict=True)]):
         return found[0]
     m.signatures[key] = None, state  # its parts are guarded
-    answer = native_calls.call_leaf(m, inspect.signature, args, kwargs)
+    answer = native_call_rules.call_leaf(m, inspect.signature, args, kwargs)
     m.signatures[key] = answer, state
     return answer
 

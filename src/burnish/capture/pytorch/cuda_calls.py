@@ -14,7 +14,7 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from ..python.operators import prepare_native_reads
+from ..python.operators import guard_before_native_read
 from .constant_queries import is_current_gpu
 
 CALLS: dict[Any, str] = {
@@ -58,7 +58,7 @@ def _exchange(m: Any, args: tuple, kwargs: dict) -> Any:
     """Switch to a GPU and return the previous one."""
     if kwargs or len(args) != 1 or not torch.cuda.is_initialized():
         return MISSING
-    asked, index = prepare_native_reads.settled(args[0]), torch.cuda.current_device()
+    asked, index = guard_before_native_read.settled(args[0]), torch.cuda.current_device()
     if asked not in (index, -1):
         return m.stop(breaks.GPU_CALL, f"cuda:{asked} becomes the current GPU in place of cuda:{index}")
     m.guard_outcome(Expression(is_current_gpu, (index,)), True)

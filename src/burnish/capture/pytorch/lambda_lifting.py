@@ -25,7 +25,7 @@ from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_errors import fail
 from ..numbers.live_scalars import Live
 from .cond import Branch
-from .custom_functions.autograd_function_writes import written_by
+from .custom_functions.autograd_function_side_effects import written_by
 from .higher_order import function_transforms
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 

@@ -27,8 +27,8 @@ from torch._library.triton import triton_ops_to_kernels
 from ...runtime.argument_trees import tensors_in
 from ..interpreter.frames import cell_value
 from ..numbers.live_scalars import Expression
-from .custom_functions.autograd_function_reads import ClassReader, Names, NotTraceable, is_constant
-from .custom_functions.autograd_function_writes import attributes_after, codes_in
+from .custom_functions.autograd_function_side_effects import attributes_after, codes_in
+from .custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable, is_constant
 from .opaque_nodes import is_native
 
 KEYS = (

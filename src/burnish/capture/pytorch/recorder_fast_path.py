@@ -26,7 +26,7 @@ import torch
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..numbers.tensors_used_as_numbers import SIZED_BY_FLOATS
+from ..numbers.detect_implicit_item_reads import SIZED_BY_FLOATS
 from .torch_call_roles import IMMEDIATE, known
 
 # The form in which a mode receives a call, by the called function. None if it cannot be predicted.

@@ -20,7 +20,7 @@ from .. import breaks
 from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, Live
 from ..python.calls import torch_operation_calls
-from ..python.operators import prepare_native_reads
+from ..python.operators import guard_before_native_read
 from ..segments.effects import Effect
 from . import function_modes
 
@@ -97,7 +97,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.guard_outcome(Expression(operator.eq, (Expression(function, ()), at_start)), True)
         return answer
     if name == "_get_fp32_precision_getter":
-        place = tuple(map(prepare_native_reads.settled, args))
+        place = tuple(map(guard_before_native_read.settled, args))
         answer = m.plainly(function, *place)
         at_start = answer if m.settings_at_start is None else m.settings_at_start.get(" ".join(place), answer)
         m.guard_outcome(Expression(operator.eq, (Expression(function, place), at_start)), True)
@@ -110,7 +110,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.region.asks_about_gradients("torch.is_grad_enabled()")
     if name in QUESTIONS:
         for value in args:
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
         if m.modes:
             with function_modes.entered_in_torch(m):
                 return m.plainly(function, *args, **kwargs)
@@ -154,11 +154,11 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if m.region is not None or not m.options.runs_python:
         m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__} changes a global setting")
     for value in (*args, *kwargs.values()):
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     if m.settings_at_start is None:
         m.settings_at_start = setting_change_nodes.values()
-    args = tuple(map(prepare_native_reads.settled, args))
-    kwargs = {name: prepare_native_reads.settled(value) for name, value in kwargs.items()}
+    args = tuple(map(guard_before_native_read.settled, args))
+    kwargs = {name: guard_before_native_read.settled(value) for name, value in kwargs.items()}
     value = m.plainly(function, *args, **kwargs)
     call = m.recorder.new_call(setting_change_nodes.ChangeSetting(function), args, m.user_line())
     call.kwargs.update(kwargs)
@@ -222,7 +222,7 @@ def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
-    given = tuple(map(prepare_native_reads.settled, args))
+    given = tuple(map(guard_before_native_read.settled, args))
     if function is SWITCH_HOOKS[0]:
         if m.plainly(INNERMOST_HOOKS, True) is not None:
             m.stop(breaks.GLOBAL_SWITCH, "hooks for saved tensors are in use, and torch refuses to switch them off")

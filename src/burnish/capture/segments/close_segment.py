@@ -18,9 +18,9 @@ from ..breaks import Break
 from ..engine.build_fx_graph import build_graph
 from ..engine.tracer import Tracer
 from ..guards.guard_function import check_twice, write_check
-from ..guards.native_watch_checks import watched
 from ..guards.restore_torch_state import restore_state
 from ..guards.tensor_metadata import global_state, is_tensor
+from ..guards.watch_after_first_check import watched
 from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frames import Frame, Generator

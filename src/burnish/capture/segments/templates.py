@@ -37,7 +37,7 @@ from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
 from ..guards.value_bases import base_of_value
 from ..interpreter.frames import Generator
-from ..numbers import constant_arrays, min_max_of_tensors, numpy_types, object_addresses
+from ..numbers import constant_arrays, min_max_of_tensors, numpy_tables, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import locks, text_streams
 from ..python.messages import warning_filters
@@ -201,7 +201,7 @@ class Rebuilder:
             return rebuild_instances.build_instance(self, value)
         if (
             kind in value_kinds.SIMPLE
-            or kind in numpy_types.VALUES
+            or kind in numpy_tables.VALUES
             or isinstance(value, (types.ModuleType, type, types.TracebackType, types.CodeType))
         ):
             return self.constant(value)
@@ -277,7 +277,7 @@ BUILDERS: dict[type, Any] = {
     Generator: rebuild_functions.build_generator,
     RemovableHandle: tensor_hooks_and_data.build_handle,
     warnings.catch_warnings: warning_filters.build_block,
-    numpy_types.ARRAY: constant_arrays.build,
-    **dict.fromkeys(numpy_types.NUMBERS, constant_arrays.build_number),
+    numpy_tables.ARRAY: constant_arrays.build,
+    **dict.fromkeys(numpy_tables.NUMBERS, constant_arrays.build_number),
     **dict.fromkeys(iterator_contents.VIEWS, rebuild_containers.build_view),
 }

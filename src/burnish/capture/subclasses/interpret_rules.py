@@ -27,7 +27,7 @@ from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
 from ..interpreter.program_errors import call_for_program, internal
-from ..python.operators import prepare_native_reads
+from ..python.operators import guard_before_native_read
 from ..pytorch import library_operators, torch_call_roles
 from .callbacks_from_dispatch import NestedRegion
 from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
@@ -251,7 +251,7 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if torch.is_grad_enabled() and any(value.requires_grad for value in tensors_in((args, kwargs))):
         return whole_call(m, func, args, kwargs)
     for value in (*args, *kwargs.values()):
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     if m.symbolic_sizes is not None:  # the dispatcher passes on plain numbers
         m.symbolic_sizes.symbols.settle_all("a rule of a tensor subclass")
     mark = recorder.mark()

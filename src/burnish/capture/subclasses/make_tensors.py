@@ -12,7 +12,7 @@ from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import MISSING
 from ..interpreter.program_errors import call_for_program, internal
-from ..python.operators import prepare_native_reads
+from ..python.operators import guard_before_native_read
 from .callbacks_from_dispatch import NestedRegion
 from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
 from .subclass_tensors import has_dispatch, is_subclass
@@ -21,10 +21,10 @@ from .subclass_tensors import has_dispatch, is_subclass
 def make_wrapper(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.Tensor._make_wrapper_subclass(cls, size, ...)``: a tensor without data."""
     for value in (*args, *kwargs.values()):
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     args, kwargs = (
-        prepare_native_reads.settled(args),
-        {name: prepare_native_reads.settled(value) for name, value in kwargs.items()},
+        guard_before_native_read.settled(args),
+        {name: guard_before_native_read.settled(value) for name, value in kwargs.items()},
     )
     made = m.made(m.plainly(torch.Tensor._make_wrapper_subclass, *args, **kwargs))
     m.subclasses.wrappers[id(made)] = made, args, kwargs

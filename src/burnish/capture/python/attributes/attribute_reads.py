@@ -16,7 +16,7 @@ from ... import breaks
 from ...guards.tensor_metadata import is_tensor
 from ...interpreter.frames import MISSING, Generator
 from ...interpreter.reads_past_overrides import store_class_fact
-from ...numbers import numpy_types
+from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from ...numpy_calls import array_attributes, graph_arrays
 from .class_attributes import load_from_class, load_from_class_plainly, load_from_super
@@ -54,8 +54,8 @@ NATIVE_TYPES = (
             bytearray,
         )
     )
-    | numpy_types.FACTS
-    | numpy_types.DTYPES
+    | numpy_tables.FACTS
+    | numpy_tables.DTYPES
 )
 
 
@@ -90,7 +90,7 @@ def _loader_for(kind: type) -> Any:
         return load_from_super
     if kind is MethodType:
         return _load_from_method
-    if kind in numpy_types.NUMBERS or kind is numpy_types.ARRAY:
+    if kind in numpy_tables.NUMBERS or kind is numpy_tables.ARRAY:
         return _load_from_numpy
     return load_from_instance
 
@@ -99,12 +99,12 @@ def _load_from_numpy(m: Any, obj: Any, name: str) -> Any:
     if graph_arrays.is_data(m, obj):
         answer = array_attributes.load(m, obj, name)
         return load_from_instance(m, obj, name) if answer is MISSING else answer
-    if type(obj) is not numpy_types.ARRAY:
+    if type(obj) is not numpy_tables.ARRAY:
         return (_load_natively if m.heap.origin_of(obj) is None else load_from_instance)(m, obj, name)
     value = _load_natively(m, obj, name)
-    if type(value) is numpy_types.ARRAY:
+    if type(value) is numpy_tables.ARRAY:
         m.arrays[id(value)] = value  # its transpose, say
-    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_types.DTYPES:
+    elif not isinstance(value, (int, tuple, BuiltinFunctionType)) and type(value) not in numpy_tables.DTYPES:
         m.stop(breaks.OPAQUE_CALL, f".{name} of an array")
     return value
 

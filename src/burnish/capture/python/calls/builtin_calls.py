@@ -22,14 +22,14 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_trusted
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter.frames import MISSING
-from ...numbers import numpy_types
+from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import recorder_fast_path, torch_switches
 from .. import builtin_functions, context_variables, marks_of_dynamo, object_builtins, random_objects
 from ..attributes.attribute_reads import load_plainly
 from ..methods import method_dispatch
-from .native_calls import native, pure
+from .native_call_rules import native, pure
 from .torch_operation_calls import call_torch
 
 TORCH_BUILTIN_MODULES = (
@@ -61,7 +61,7 @@ def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
 def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dict) -> Any:
     owner = function.__self__
     kind = type(owner)
-    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_types.ARRAY):
+    if kind in TENSOR_TYPES and not (args and type(args[0]) is numpy_tables.ARRAY):
         answer = recorder_fast_path.call(m, function, args, kwargs)
         return call_torch(m, function, args, kwargs) if answer is MISSING else answer
     if kind in PLAIN_OWNERS:
@@ -78,11 +78,11 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
     answer = recorder_fast_path.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
-    if kind in numpy_types.VALUES or kind is numpy_types.ARRAY or function in numpy_dispatch.FUNCTIONS:
+    if kind in numpy_tables.VALUES or kind is numpy_tables.ARRAY or function in numpy_dispatch.FUNCTIONS:
         answer = numpy_dispatch.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if args and (type(args[0]) is numpy_types.ARRAY or type(args[0]) in numpy_types.NUMBERS):
+    if args and (type(args[0]) is numpy_tables.ARRAY or type(args[0]) in numpy_tables.NUMBERS):
         answer = numpy_dispatch.make_tensor(m, function, args, kwargs)
         if answer is not MISSING:
             return answer

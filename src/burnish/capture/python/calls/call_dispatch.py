@@ -23,7 +23,7 @@ from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import MISSING
-from ...numbers import numpy_types
+from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import library_operators, opaque_nodes
 from ...pytorch.opaque_nodes import OpaqueCall
@@ -32,7 +32,7 @@ from ..attributes.descriptor_binding import special_method
 from .builtin_calls import call_builtin, call_unbound, call_wrapper
 from .function_calls import call_function
 from .module_calls import call_module, call_plain_module
-from .native_calls import call_cached, native
+from .native_call_rules import call_cached, native
 from .torch_operation_calls import METHOD_KINDS, call_torch
 
 
@@ -62,7 +62,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(m, function.__func__, args, kwargs)
     if kind is types.GenericAlias and function.__origin__ in WITHOUT_ALIAS:
         return call(m, function.__origin__, args, kwargs)
-    if kind in numpy_types.FUNCTION_KINDS:
+    if kind in numpy_tables.FUNCTION_KINDS:
         answer = numpy_dispatch.call(m, function, args, kwargs)
         if answer is not MISSING:
             return answer

@@ -27,7 +27,7 @@ from .. import builtin_functions, marks_of_dynamo
 from ..messages import recursive_text
 from ..polyfills import object_polyfills
 from . import free_variables
-from .native_calls import call_leaf
+from .native_call_rules import call_leaf
 
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

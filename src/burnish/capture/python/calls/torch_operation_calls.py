@@ -20,8 +20,8 @@ from ...pytorch import tensor_assertions, tensor_hooks_and_data, torch_call_role
 from ...subclasses import make_tensors
 from ...symbolic_sizes import argument_checks
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
-from ..operators import prepare_native_reads
-from . import torch_function_protocol
+from ..operators import guard_before_native_read
+from . import torch_function_of_non_tensors
 
 METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
@@ -30,7 +30,7 @@ def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in TENSOR_TYPES and issubclass(type(value), (list, tuple, dict)):
             m.heap.expose(value)
-    answer = MISSING if m.modes else torch_function_protocol.call(m, function, args, kwargs)
+    answer = MISSING if m.modes else torch_function_of_non_tensors.call(m, function, args, kwargs)
     return call_operation(m, function, args, kwargs) if answer is MISSING else answer
 
 
@@ -126,7 +126,7 @@ def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_n
                 and m.symbolic_sizes.takes(a, name)
                 or takes_graph_numbers
                 and graph_numbers.is_graph_number(a)
-                else prepare_native_reads.settled(a)
+                else guard_before_native_read.settled(a)
                 for a in args
             ]
         )
@@ -145,7 +145,7 @@ def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: d
         and name in torch_call_roles.FACTS
         and name not in torch_call_roles.SIZELESS
     ):
-        arguments = (*map(prepare_native_reads.settled, given[1:]), *kwargs.values())
+        arguments = (*map(guard_before_native_read.settled, given[1:]), *kwargs.values())
         answer = m.unbacked_sizes.asked(name, given[0], arguments)
         return m.symbolic_sizes.asked(name, given[0], arguments) if answer is None and m.symbolic_sizes else answer
     return None

@@ -18,15 +18,15 @@ from ... import breaks
 from ...guards import value_bases
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
-from ...numbers import live_scalars, numpy_types, object_addresses
+from ...numbers import live_scalars, numpy_tables, object_addresses
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from .. import text_streams
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
-from ..operators import prepare_native_reads, value_kinds
-from ..polyfills import operator_polyfills, text_polyfills
+from ..operators import guard_before_native_read, value_kinds
+from ..polyfills import protocol_polyfills, text_polyfills
 from . import logging_calls
 
 
@@ -51,7 +51,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         return size_text(value)
     if kind in value_kinds.SIMPLE:
         return m.plainly(convert, value)
-    if kind in numpy_types.VALUES:
+    if kind in numpy_tables.VALUES:
         return numpy_dispatch.apply(m, convert, value)
     if issubclass(type(value), Live):
         return _text_of_live(m, convert, value)
@@ -62,7 +62,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             method = types.MethodType(found, value)
-            return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+            return m.call(protocol_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
     if value_bases.base_of_value(kind) not in (None, frozenset):
@@ -70,7 +70,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
         if not _holds_printable_objects(value):
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
             return m.plainly(convert, value)
         if _is_being_shown(m, value):
             return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
@@ -88,7 +88,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if kind in SHOW_OTHERS and _shows_objects(m, value):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
     if value_kinds.is_known_native(kind):
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
         m.check_readable(convert, value)
         return m.plainly(convert, value)
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
@@ -109,7 +109,7 @@ def _text_of_live(m: Any, convert: Callable, value: Live) -> Any:
 def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     args = m.heap.read_field(value, "args", lambda: value.args)
     m.heap.expose(args)
-    prepare_native_reads.check_numbers(m, args)
+    guard_before_native_read.check_numbers(m, args)
     if convert is str and len(args) == 1 and lookup(m, type(value), "__str__")[1] is BaseException:
         return text_of(m, str, args[0])
     if convert is str and issubclass(type(value), BaseExceptionGroup):
@@ -119,7 +119,7 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
         if lookup(m, type(value), name)[1] is BaseException:
             return m.call(text_polyfills.error_text, (type(value).__name__ if convert is repr else "", args), {})
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} that holds an object")
-    prepare_native_reads.settle_all(m, args)
+    guard_before_native_read.settle_all(m, args)
     return m.plainly(convert, value)
 
 
@@ -133,7 +133,7 @@ SHOW_OTHERS = frozenset(
 def _shows_objects(m: Any, value: Any) -> bool:
     held = gc.get_referents(value)
     m.heap.expose([value, *held])
-    prepare_native_reads.settle_all(m, held)
+    guard_before_native_read.settle_all(m, held)
     return _holds_printable_objects(held)
 
 
@@ -155,14 +155,14 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         number = numpy_dispatch.python_number_of(m, value)
         if number is not MISSING:
             return format_value(m, number, None, spec)
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     for name in ("__format__", "__str__", "__repr__"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             if name == "__format__":
                 method = types.MethodType(found, value)
                 return m.call(
-                    operator_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                    protocol_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
                 )
             if spec:
                 return m.plainly(object.__format__, value, spec)
@@ -237,7 +237,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
             return m.call(text_polyfills.print_texts, (args, kwargs), {})
     options = {k: v for k, v in kwargs.items() if k != "file"}
     if text_streams.is_made_here(m, stream):
-        prepare_native_reads.settle_all(m, (*args, *options.values()))
+        guard_before_native_read.settle_all(m, (*args, *options.values()))
     else:
         m.effects.append(Effect.of(m, print_to, (name or stream, options, *args)))
     m.plainly(

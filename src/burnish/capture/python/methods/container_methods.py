@@ -19,9 +19,9 @@ from ...guards.bypass_subclass_methods import has_key
 from ...interpreter.frames import PUSH_NONE, PUSHED
 from ...numbers.live_scalars import Live
 from .. import sequence_builtins
-from ..calls import native_calls
+from ..calls import native_call_rules
 from ..messages import print_and_format
-from ..operators import iteration, prepare_native_reads, subscripts, value_kinds
+from ..operators import guard_before_native_read, iteration, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, set_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
@@ -68,7 +68,7 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
         return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
     if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
-            prepare_native_reads.check_key(m, key)
+            guard_before_native_read.check_key(m, key)
     m.heap.expose(args)
     return m.made(m.perform(bound, *args))
 
@@ -96,7 +96,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        prepare_native_reads.check_key(m, args[0])
+        guard_before_native_read.check_key(m, args[0])
         args = (args[0].settle() if issubclass(type(args[0]), Live) else args[0], *args[1:])
         key = args[0]
         if name == "__getitem__":
@@ -195,7 +195,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("pop", "insert", "rotate", "__delitem__", "__imul__") and args:
         subscripts.check_place(m, args[0])
         subscripts.check_slice(m, args[0])
-        prepare_native_reads.settle_all(m, args[0])
+        guard_before_native_read.settle_all(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
     if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
@@ -231,15 +231,15 @@ TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_poly
 
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
-    prepare_native_reads.check_numbers(m, args)
+    guard_before_native_read.check_numbers(m, args)
     if name in SEARCHES:
-        prepare_native_reads.check_numbers(m, items)
+        guard_before_native_read.check_numbers(m, items)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
     if issubclass(type(items), tuple) and name in TUPLE_SEARCHES and value_kinds.holds_user_equality(m, (items, args)):
         return m.call(TUPLE_SEARCHES[name], (items, *args), kwargs)
-    answer = m.perform(method, *map(native_calls.plain, args), **kwargs)
+    answer = m.perform(method, *map(native_call_rules.plain, args), **kwargs)
     return answer
 
 
@@ -267,9 +267,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
     for value in args:
         if name not in KEYED_SET_METHODS:
             for part in value if issubclass(type(value), (list, tuple, set, frozenset, dict)) else ():
-                prepare_native_reads.check_key(m, part)
+                guard_before_native_read.check_key(m, part)
         elif name == "add" or not issubclass(type(value), set):  # a set is looked up as an equal frozenset
-            prepare_native_reads.check_key(m, value)
+            guard_before_native_read.check_key(m, value)
     if name in SET_WRITES:
         m.heap.will_write(items)
     m.heap.expose(items)
@@ -305,4 +305,6 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.stop(breaks.OPAQUE_CALL, f"{name} by a codec or an error handler that may be registered")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
-    return native_calls.native(m, method, tuple(a.settle() if issubclass(type(a), Live) else a for a in args), kwargs)
+    return native_call_rules.native(
+        m, method, tuple(a.settle() if issubclass(type(a), Live) else a for a in args), kwargs
+    )

@@ -23,7 +23,8 @@ from .. import locks, text_streams
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
-from .builtin_type_methods import (
+from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text, without_result
+from .other_native_methods import (
     call_cached_function,
     call_class,
     call_frame,
@@ -33,7 +34,6 @@ from .builtin_type_methods import (
     call_object,
     pure_method,
 )
-from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text, without_result
 
 
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound: Any, unbound: Any = None) -> Any:

@@ -22,12 +22,12 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
-from ..calls import torch_function_protocol
+from ..calls import torch_function_of_non_tensors
 from ..messages import print_and_format
-from ..polyfills import container_polyfills, operator_polyfills
+from ..polyfills import container_polyfills, protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
-from .prepare_native_reads import check_key, expose, settle_all, settled
+from .guard_before_native_read import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
     BUILTIN_CONTAINERS,
@@ -95,7 +95,7 @@ def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         has_reflected = python_method(m, right, reflected)
         is_asked = has_reflected or has_rule(type(right)) or method in EQUALITY and identity_decides(type(right))
         if in_place is None and is_asked:
-            answer = torch_function_protocol.operator(m, left, right, method, reflected)
+            answer = torch_function_of_non_tensors.operator(m, left, right, method, reflected)
             if answer is not MISSING:
                 return answer
         if has_reflected:
@@ -220,10 +220,10 @@ def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return m.perform(operation, left, right)  # their types decide
     method = METHODS[operation][0]
     if kinds == {dict} and method in EQUALITY:
-        polyfill = operator_polyfills.equal_dicts if method == "__eq__" else operator_polyfills.unequal_dicts
+        polyfill = protocol_polyfills.equal_dicts if method == "__eq__" else protocol_polyfills.unequal_dicts
         return m.call(polyfill, (left, right), {})
     if kinds == {list} or kinds == {tuple}:
-        return m.call(operator_polyfills.compare_sequences, (left, right, method), {})
+        return m.call(protocol_polyfills.compare_sequences, (left, right, method), {})
     return m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
 
 
@@ -253,10 +253,10 @@ def identity_decides(kind: type) -> bool:
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     method, reflected, in_place = METHODS[operation]
     if operation in COMPARISONS:
-        return m.call(operator_polyfills.compare, (left, right, method, reflected), {})
+        return m.call(protocol_polyfills.compare, (left, right, method, reflected), {})
     if in_place is not None:
-        return m.call(operator_polyfills.in_place, (left, right, method, reflected, in_place), {})
-    return m.call(operator_polyfills.binary, (left, right, method, reflected), {})
+        return m.call(protocol_polyfills.in_place, (left, right, method, reflected, in_place), {})
+    return m.call(protocol_polyfills.binary, (left, right, method, reflected), {})
 
 
 def unary(m: Any, operation: Callable, value: Any) -> Any:

@@ -20,13 +20,13 @@ from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import may_have_keys
-from ...numbers import numpy_types
+from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
-from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
-from .prepare_native_reads import expose
+from ..polyfills import container_polyfills, iterator_polyfills, protocol_polyfills
+from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
 ITERATORS = frozenset(
@@ -104,7 +104,7 @@ def iterate(m: Any, value: Any) -> Any:
         return m.perform(iter, value)
     if issubclass(type(value), Live):
         return m.plainly(iter, value.settle())
-    if kind is numpy_types.ARRAY:
+    if kind is numpy_tables.ARRAY:
         return m.plainly(iter, numpy_dispatch.elements(m, value))
     found, owner = lookup(m, kind, "__iter__")
     if found is enum.EnumMeta.__iter__:
@@ -112,7 +112,7 @@ def iterate(m: Any, value: Any) -> Any:
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
         return (
-            m.call(method, (), {}) if is_trusted_type(owner) else m.call(operator_polyfills.iterator_of, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(owner) else m.call(protocol_polyfills.iterator_of, (method,), {})
         )
     if found is MISSING or found is None:
         if found is MISSING and python_method(m, value, "__getitem__"):

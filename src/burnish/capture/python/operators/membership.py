@@ -15,8 +15,8 @@ from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
-from ..polyfills import operator_polyfills
-from .prepare_native_reads import check_key, expose, settle_all, settled
+from ..polyfills import protocol_polyfills
+from .guard_before_native_read import check_key, expose, settle_all, settled
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
 
 CONSTANT_KEYS = frozenset((str, int))
@@ -39,7 +39,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
         ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
-        return m.call(operator_polyfills.not_contains if invert else operator_polyfills.contains, (container, item), {})
+        return m.call(protocol_polyfills.not_contains if invert else protocol_polyfills.contains, (container, item), {})
     if issubclass(type(item), Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
         expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
@@ -70,13 +70,13 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 check_key(m, item)
         elif issubclass(type(container), ItemsView):
             return m.call(
-                operator_polyfills.item_not_contains if invert else operator_polyfills.item_contains,
+                protocol_polyfills.item_not_contains if invert else protocol_polyfills.item_contains,
                 (container, item),
                 {},
             )
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
-                operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,
+                protocol_polyfills.sequence_not_contains if invert else protocol_polyfills.sequence_contains,
                 (container, item),
                 {},
             )

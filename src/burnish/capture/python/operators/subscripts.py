@@ -20,7 +20,7 @@ from ...guards.bypass_subclass_methods import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value, value_of
 from ...interpreter.frames import MISSING
-from ...numbers import constant_tensors, graph_numbers, numpy_types
+from ...numbers import constant_tensors, graph_numbers, numpy_tables
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
@@ -28,7 +28,7 @@ from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..polyfills import container_polyfills
-from . import iteration, prepare_native_reads, value_kinds
+from . import guard_before_native_read, iteration, value_kinds
 
 IN_ORDER = (list, collections.deque)
 
@@ -38,7 +38,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if type(key) is int and (kind is tuple or kind is torch.Size):
         return m.plainly(operator.getitem, container, key)
     if is_tensor(container):
-        prepare_native_reads.expose(m, key)
+        guard_before_native_read.expose(m, key)
         check_index(m, key)
         key = numpy_dispatch.key_of_tensor(m, key)
         key = constant_tensors.with_limits(m, key)
@@ -50,10 +50,10 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
             graph_numbers.settle_numbers(m, key)
         elif graph_numbers.is_graph_number(key):
             return m.perform(operator.getitem, container, key)
-        return m.perform(operator.getitem, container, prepare_native_reads.settled(key))
+        return m.perform(operator.getitem, container, guard_before_native_read.settled(key))
     if issubclass(kind, type):
         return subscript_class(m, container, key)
-    if kind is numpy_types.ARRAY:
+    if kind is numpy_tables.ARRAY:
         return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
         return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
@@ -81,9 +81,9 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         return m.perform(operator.getitem, container, key)
     if issubclass(type(key), Live):
         key = key.settle()
-    elif type(key) is slice or type(key) is tuple or type(key) in numpy_types.NUMBERS:
+    elif type(key) is slice or type(key) is tuple or type(key) in numpy_tables.NUMBERS:
         check_slice(m, key)
-        prepare_native_reads.settle_all(m, key)
+        guard_before_native_read.settle_all(m, key)
     origin = m.heap.origin_of(container)
     if issubclass(type(container), (dict, types.MappingProxyType)):
         return subscript_dict(m, container, key, origin)
@@ -122,7 +122,7 @@ def check_slice(m: Any, key: Any) -> None:
 
 def check_place(m: Any, key: Any) -> None:
     """Stop before a list is changed at an index that Python would read from a tensor."""
-    prepare_native_reads.check_numbers(m, (key,))
+    guard_before_native_read.check_numbers(m, (key,))
     if is_tensor(key):
         m.stop(breaks.DATA_READ, "a tensor used as an index")
 
@@ -163,7 +163,7 @@ def special_or_error(m: Any, obj: Any, name: str) -> Any:
 
 
 def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
-    prepare_native_reads.check_key(m, key)
+    guard_before_native_read.check_key(m, key)
     missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
     if origin is not None and not origin.complete:
         if m.heap.is_constant_key(key):
@@ -187,14 +187,14 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
 
 def store_subscript(m: Any, container: Any, key: Any, value: Any) -> Any:
     if issubclass(type(container), torch.Tensor):
-        prepare_native_reads.expose(m, key)
-        prepare_native_reads.expose(m, value)
+        guard_before_native_read.expose(m, key)
+        guard_before_native_read.expose(m, value)
         check_index(m, key)
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
         m.perform(operator.setitem, container, key, graph_numbers.in_tensors_type(m, value, container))
         return None
-    if type(container) is numpy_types.ARRAY:
+    if type(container) is numpy_tables.ARRAY:
         return numpy_dispatch.store_subscript(m, container, key, value)
     if value_kinds.python_method(m, container, "__setitem__"):
         return discard(m, m.call(special_method(m, container, "__setitem__"), (key, value), {}))
@@ -213,8 +213,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         key = key.settle()
     elif type(key) is slice:
         check_slice(m, key)
-        prepare_native_reads.settle_all(m, key)
-        prepare_native_reads.expose(m, value)
+        guard_before_native_read.settle_all(m, key)
+        guard_before_native_read.expose(m, value)
         if (
             issubclass(type(container), list)
             and not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS)
@@ -236,8 +236,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
 
 
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
-    prepare_native_reads.check_key(m, key)
-    key = prepare_native_reads.settled(key)
+    guard_before_native_read.check_key(m, key)
+    key = guard_before_native_read.settled(key)
     origin = m.heap.origin_of(table)
     if origin is not None:
         if m.heap.is_constant_key(key):
@@ -264,10 +264,10 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
     if m.region is not None:
         m.region.will_write(container)
     check_slice(m, key)
-    prepare_native_reads.settle_all(m, key)
-    key = prepare_native_reads.settled(key)
+    guard_before_native_read.settle_all(m, key)
+    key = guard_before_native_read.settled(key)
     if issubclass(type(container), dict):
-        prepare_native_reads.check_key(m, key)
+        guard_before_native_read.check_key(m, key)
         origin = m.heap.origin_of(container)
         if origin is not None:
             if m.heap.is_constant_key(key) and has_key(container, key):

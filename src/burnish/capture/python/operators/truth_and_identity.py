@@ -20,8 +20,8 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import tensor_assertions
 from ..attributes.class_lookup import lookup
-from ..polyfills import operator_polyfills
-from .prepare_native_reads import settled
+from ..polyfills import protocol_polyfills
+from .guard_before_native_read import settled
 from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
 
 
@@ -55,7 +55,7 @@ def truth(m: Any, value: Any) -> Any:
     found = truth_method(m, value)
     if found is not None:
         answer = m.call(
-            operator_polyfills.truth_by_len if found[1] else operator_polyfills.truth_by_bool, (found[0],), {}
+            protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool, (found[0],), {}
         )
         if answer is PUSHED:
             m.frame.completion = fr.RETRY

@@ -24,7 +24,7 @@ from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
 from ...interpreter.frames import Generator
-from ...numbers import numpy_types
+from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 
@@ -47,7 +47,7 @@ SIMPLE = frozenset(
         torch.memory_format,
     )
 )
-NUMPY = numpy_types.VALUES | {numpy_types.ARRAY}
+NUMPY = numpy_tables.VALUES | {numpy_tables.ARRAY}
 NUMBERS_OF_PYTHON = frozenset((int, float, bool))
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 CHANGEABLE = (list, dict, set, collections.deque)

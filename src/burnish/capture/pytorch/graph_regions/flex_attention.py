@@ -31,7 +31,7 @@ from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...interpreter.program_errors import ask_torch
 from ...numbers.live_scalars import Expression, Live
-from . import masks
+from . import create_mask
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
 
@@ -307,12 +307,12 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
     m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves its functions")
 
 
-BY_NAME = {"flex_attention": attention, **masks.BY_NAME}
+BY_NAME = {"flex_attention": attention, **create_mask.BY_NAME}
 HANDLERS: dict[Callable, Callable] = {
     begins: begin,
     ends: end,
     refused: refuse,
     attended: finish,
     raised: left_by_error,
-    **masks.HANDLERS,
+    **create_mask.HANDLERS,
 }

@@ -31,10 +31,10 @@ from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
 from ...numbers.live_scalars import Expression, Live
 from ...python.calls import free_variables
-from ...python.operators import prepare_native_reads
+from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
-from ..custom_functions.autograd_function_reads import ClassReader, Names, NotTraceable
+from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
 from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
@@ -103,7 +103,7 @@ class Transform:
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
         ``x**n``, torch computes others."""
-        prepare_native_reads.settle_all(self.m, (args, kwargs))
+        guard_before_native_read.settle_all(self.m, (args, kwargs))
         self.lowered.begin((function, args, kwargs))
 
     # ---- native code
@@ -135,7 +135,7 @@ class Transform:
         m = self.m
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
         args, kwargs = mapped((args, kwargs), Live, lambda number: number)
         if is_transformed(function):
             function = self.made_again(function)

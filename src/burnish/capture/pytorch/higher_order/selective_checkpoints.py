@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...interpreter.frames import Raised
-from ..custom_functions.autograd_function_writes import written_by
+from ..custom_functions.autograd_function_side_effects import written_by
 from .native_callbacks import run_nested
 
 CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)

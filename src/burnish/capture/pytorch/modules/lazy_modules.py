@@ -18,7 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from ...interpreter.frames import Raised
 from ...numbers.live_scalars import Expression
-from ...python.operators import prepare_native_reads
+from ...python.operators import guard_before_native_read
 
 make_parameters: Callable = vars(LazyModuleMixin)["_infer_parameters"]
 
@@ -29,7 +29,7 @@ def infer_parameters(m: Any, args: tuple, kwargs: dict) -> Any:
         m.region.refuse("a lazy module's first call")
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        prepare_native_reads.settle_all(m, value)
+        guard_before_native_read.settle_all(m, value)
     m.guard_outcome(Expression(never_again, ()), False)
     error: BaseException | None = None
     try:

@@ -21,7 +21,7 @@ import torch
 
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING, cell_value
-from .autograd_function_writes import attributes_after
+from .autograd_function_side_effects import attributes_after
 
 CONSTANTS = (
     int,

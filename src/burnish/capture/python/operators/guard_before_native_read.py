@@ -19,7 +19,7 @@ from ...engine.interpreted_or_native import find_on_type, is_user_type
 from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...interpreter.frames import RAISES
-from ...numbers import constant_arrays, numpy_types
+from ...numbers import constant_arrays, numpy_tables
 from ...numbers.live_scalars import Live
 from ...numbers.live_scalars import settled as settled
 from ..attributes.class_attributes import guard_text
@@ -34,10 +34,10 @@ def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> Non
         return
     if issubclass(kind, Live):
         value.settle()
-    elif kind in numpy_types.NUMBERS:
+    elif kind in numpy_tables.NUMBERS:
         if constant_arrays.may_vary(m, value):
             m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
-    elif kind is numpy_types.ARRAY:
+    elif kind is numpy_tables.ARRAY:
         if not constant_arrays.is_known(m, value):
             m.stop(breaks.DATA_READ, "an array that is read by native code")
     elif issubclass(kind, type):
@@ -70,7 +70,7 @@ def expose(m: Any, value: Any) -> None:
 def check_numbers(m: Any, values: Any) -> None:
     """Stop where native code would read a number of NumPy's that is not guarded."""
     for value in elements_of(values):
-        if type(value) in numpy_types.NUMBERS:
+        if type(value) in numpy_tables.NUMBERS:
             settle_all(m, value)
 
 
@@ -79,7 +79,7 @@ def check_key(m: Any, key: Any) -> Any:
     kind = type(key)
     if kind in SIMPLE:
         return None
-    if kind in numpy_types.NUMBERS:
+    if kind in numpy_tables.NUMBERS:
         settle_all(m, key)
         return None
     if find_on_type(kind, "__hash__") is None:

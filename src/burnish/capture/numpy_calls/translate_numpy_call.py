@@ -26,7 +26,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING, Raised
 from ..numbers import constant_arrays, numpy_folding
 from ..numbers.live_scalars import Live
-from ..numbers.numpy_types import ARRAY, NUMBERS
+from ..numbers.numpy_tables import ARRAY, NUMBERS
 from ..python.messages import warnings_warn
 from . import array_functions, graph_arrays, indexing, reductions, ufuncs
 from .graph_arrays import is_data, tensor_of

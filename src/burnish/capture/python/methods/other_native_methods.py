@@ -25,9 +25,9 @@ from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.attribute_writes import delete_plainly
 from ..attributes.class_lookup import lookup
-from ..calls import native_calls
-from ..operators import iteration, prepare_native_reads, truth_and_identity, value_kinds
-from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, operator_polyfills
+from ..calls import native_call_rules
+from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
+from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, protocol_polyfills
 from .container_methods import dict_of_keys, without_result
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
@@ -49,15 +49,15 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
         and type(owner) in ATOMS
         and len(args) == 1
         and not issubclass(type(args[0]), ATOMS)
-        and native_calls.is_user_object(args[0])
+        and native_call_rules.is_user_object(args[0])
     ):
         return NotImplemented  # without inspecting it
-    prepare_native_reads.settle_all(m, owner)
+    guard_before_native_read.settle_all(m, owner)
     m.check_readable(method, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
     if name == "finditer" and isinstance(owner, re.Pattern):
-        found = tuple(native_calls.native(m, method, args, kwargs))
+        found = tuple(native_call_rules.native(m, method, args, kwargs))
         return m.call(iterator_polyfills.matches, (found, 0), {})
     if (
         isinstance(owner, BaseException)
@@ -66,7 +66,7 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of an exception")
     if is_trusted_type(type(owner)) or name in OF_ERRORS and isinstance(owner, BaseException):
-        return native_calls.native(m, method, args, kwargs)
+        return native_call_rules.native(m, method, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__}")
 
 
@@ -195,7 +195,7 @@ def call_iterator(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, meth
                 raise fr.Raised(StopIteration())
             return value
         m.stop(breaks.OUTSIDE_ITERATOR, f"{name} of a {type(owner).__qualname__}")
-    return native_calls.native(m, method, args, kwargs)
+    return native_call_rules.native(m, method, args, kwargs)
 
 
 def call_cached_function(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
@@ -218,7 +218,7 @@ def call_frame(m: Any, owner: types.FrameType, name: str, args: tuple, kwargs: d
 
 def call_natively(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.check_readable(method, owner)
-    return native_calls.native(m, method, args, kwargs)
+    return native_call_rules.native(m, method, args, kwargs)
 
 
 def call_object(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
@@ -248,7 +248,7 @@ def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: C
     if answer is not MISSING or lookup(m, type(owner), name)[1] is not object:
         return answer
     if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
-        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
+        return m.call(protocol_polyfills.not_equal, (owner, *args), kwargs)
     if not args:
         return MISSING
     return NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")

@@ -28,15 +28,15 @@ from ...pytorch import torch_switches
 from ...segments.effects import Effect
 from ...symbolic_sizes import argument_checks
 from ..attributes.class_lookup import forget
-from ..operators import prepare_native_reads, value_kinds
-from . import reflection, torch_function_protocol
+from ..operators import guard_before_native_read, value_kinds
+from . import reflection, torch_function_of_non_tensors
 
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
     if function is torch._assert and args and type(args[0]) is bool:
         # Of a bool it is Python's own statement: no call of the graph, and the message is never shown.
-        return None if args[0] else m.plainly(function, *map(prepare_native_reads.settled, args))
+        return None if args[0] else m.plainly(function, *map(guard_before_native_read.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
@@ -47,7 +47,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     why = torch_switches.why_not_leaf(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
-    answer = torch_function_protocol.call(m, function, args, kwargs)
+    answer = torch_function_of_non_tensors.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
     if m.symbolic_sizes is not None:
@@ -71,7 +71,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
     for value in (*args, *kwargs.values()):
-        prepare_native_reads.check_key(m, value)
+        guard_before_native_read.check_key(m, value)
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
     value = m.plainly(function, *args, **kwargs)
     if not is_fixed(value):
@@ -108,7 +108,7 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in UNEXPOSED:
             m.heap.expose(value)
-            prepare_native_reads.settle_all(m, value)
+            guard_before_native_read.settle_all(m, value)
             m.check_readable(function, value)
     return m.perform(function, *args, **kwargs)
 
@@ -119,7 +119,9 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if value_kinds.is_read_by_steps(m, value):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads the elements of a {type(value).__qualname__}")
         if type(value) is FunctionType:
-            prepare_native_reads.settle_all(m, (value.__defaults__, value.__kwdefaults__))  # which a signature shows
+            guard_before_native_read.settle_all(
+                m, (value.__defaults__, value.__kwdefaults__)
+            )  # which a signature shows
         if function.__module__ in CALL_BACK and holds_user_objects(value):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of objects with methods of their own")
         if (

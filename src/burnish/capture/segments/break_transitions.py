@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine.object_lifetimes import ends_unseen, may_be_referenced_weakly
-from ..interpreter.complete_instruction import CompletedInstruction
 from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
+from ..interpreter.execute_with_given_result import CompletedInstruction
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
 from ..interpreter.frames_to_slots import SlotLayout, take_apart

@@ -24,8 +24,8 @@ from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
-from .autograd_function_reads import CHANGING, Names, why_not_traceable
-from .autograd_function_writes import what_is_written, written_by_arguments
+from .autograd_function_side_effects import what_is_written, written_by_arguments
+from .autograd_function_traceability import CHANGING, Names, why_not_traceable
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
