@@ -6,7 +6,7 @@
 
 NumPy scalars are values like Python's own: compared by value if they come from outside, and passed to torch as the
 Python numbers that torch takes them for. A function is called while tracing if its arguments and its result are
-constants. Arrays are handled by ``numpy_arrays``. Where NumPy would warn, the graph ends.
+constants. Arrays are handled by ``constant_arrays``. Where NumPy would warn, the graph ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NumPy's constant types and functions, for constant folding (``numpy_constants``). Empty without NumPy."""
+"""NumPy's constant types and functions, for constant folding (``numpy_folding``). Empty without NumPy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Operations on arrays and NumPy scalars while tracing: constants are computed at once, data by the graph.
 
-call(m, np.sum, (a,), {})          ``numpy_constants`` if a is known, else ``array_calls``
+call(m, np.sum, (a,), {})          ``numpy_folding`` if a is known, else ``translate_numpy_call``
 apply(m, operator.add, a, 1)
 """
 

@@ -2,7 +2,7 @@
 
 A custom ``autograd.Function``, a ``torch.func`` transform or a function the user allowed in the graph is one node whose
 target is the Python callable itself. It runs for real on each run, so the values that it reads need no guards. But the
-callable and its arguments must be the same objects next time, or be rebuildable (``higher_order_functions``). And its
+callable and its arguments must be the same objects next time, or be rebuildable (``lambda_lifting``). And its
 results must be of the same kind: the rest of the graph was made for their types, shapes and strides. So each run
 compares them (``facts_of``), and if they differ its segment is abandoned.
 """

@@ -3,9 +3,9 @@
     torch.func.grad(lambda t: t.sin().sum())(x)         sin = aten.sin(x);  ones = aten.full([], 1) …
                                                         cos = aten.cos(x);  mul = aten.mul(expand, cos)
 
-A backend that runs Python gets one node for such a call (`higher_order_functions`). Any other backend gets operators.
+A backend that runs Python gets one node for such a call (`lambda_lifting`). Any other backend gets operators.
 Torch's own Python (``vmap_impl``, ``vjp``) runs natively, as in eager. Where it calls a function of the program, that
-function is interpreted (`nested_calls`), so everything that it reads is guarded. Below all transforms, a
+function is interpreted (`native_callbacks`), so everything that it reads is guarded. Below all transforms, a
 dispatch mode records the operators on plain tensors (`lowered_calls`). They replace the calls that the interpreter has
 recorded, whose tensors belong to a level of a transform.
 
