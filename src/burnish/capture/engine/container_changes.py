@@ -1,4 +1,4 @@
-"""Whole contents of containers: guards what they held before the segment, and finds what has changed since."""
+"""Guards a container's contents before the segment, and finds what changed in it."""
 
 from __future__ import annotations
 

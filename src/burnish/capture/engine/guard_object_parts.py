@@ -1,4 +1,4 @@
-"""Parts of objects: what is guarded together with an object from outside when the trace meets it first."""
+"""Guards the parts of an object from outside the first time the trace meets it."""
 
 from __future__ import annotations
 

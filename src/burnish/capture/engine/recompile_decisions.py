@@ -1,4 +1,4 @@
-"""Recompiles: whether a call that no segment fits is traced, why it is not, and what differed from the last call."""
+"""Decides whether to trace a call that no segment fits, and reports why."""
 
 from __future__ import annotations
 

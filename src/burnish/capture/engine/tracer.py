@@ -127,7 +127,7 @@ class Tracer(Machine):
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
-        self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see numpy_arrays
+        self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see constant_arrays
         self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
         self.addresses: dict[int, Any] = {}  # of objects made here, with these: see object_addresses
         self.user_keys: dict[int, list[Any]] = {}  # keys with methods in Python, by hash: see user_keys

@@ -1,4 +1,4 @@
-"""Kinds of objects: what identifies an object from outside, its value, its identity or its contents."""
+"""Decides whether an object from outside is guarded by value, by identity or by its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a call that ran as plain Python: what differs in the next call is dynamic from then on.
+"""Remembers the arguments of a call that ran eagerly: whatever differs in the next call is dynamic.
 
 with burnish.set_stance("eager_then_compile"):
     fn(torch.ones(4, 8))     # plain Python; the shape is noted

@@ -1,4 +1,4 @@
-"""Graph inputs that show the memory of NumPy arrays from outside.
+"""Graph inputs that alias the memory of NumPy arrays from outside.
 
 a[0] = 1             a.dtype and a.shape are guarded as the facts of ``tensor_of_array(a)``
 """

@@ -1,4 +1,4 @@
-"""Completion of an instruction with an operation that has already run: only its result is stored."""
+"""Completes an instruction whose operation has already run: only its result is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose error is it: the program's, or ours?
+"""Tells errors of the user's program from errors of the tracer.
 
 While a segment is traced, our code and the program's call each other. An exception is the program's in two cases:
 

@@ -1,4 +1,4 @@
-"""Tensor extremes: ``min`` and ``max`` of tensors with one element, in a graph that may not end (``fullgraph=True``).
+"""`min` and `max` of one-element tensors, recorded instead of breaking under `fullgraph=True`.
 
     top = max(a.sum(), b.sum())             gt = sum_2 > sum_1;  where = torch.where(gt, sum_2, sum_1)
 

@@ -1,4 +1,4 @@
-"""Contest of whole calls: compiled against eager for programs with breaks, where graph contests miss a part.
+"""Starts a contest of whole calls for programs with breaks, which graphs alone cannot time fully.
 
 whole_call_contest.begin(program, segment)     calls that begin with this segment take part in a `CallContest`
 """

@@ -1,4 +1,4 @@
-"""Templates: the Python function that makes results and side effects of a segment again on each run.
+"""Generates the function that rebuilds a segment's results and replays its side effects.
 
 At its end a segment holds real objects: tensors of the graph, new containers and instances, objects from outside.
 ``Rebuilder`` writes the Python function that makes the same structure from this run's values:

@@ -1,4 +1,4 @@
-"""Which sizes of a library operator's results depend on data: its function for tensors without data says so.
+"""Finds which result sizes of a library operator depend on data, by running its fake implementation twice.
 
     ctx = torch.library.get_ctx()
     return x.new_empty(ctx.new_dynamic_size(), 3)       dimension 0 of the result

@@ -1,4 +1,4 @@
-"""Places of sources: a source of a trace as a parameter or global of the user's function, and the steps from there.
+"""Formats a source as the user knows it: a parameter or global, then attribute and index steps.
 
     S[0]                             L['x']           of a compiled function
     S[1][0]                          L['x']           of a compiled module, which is entered with all its arguments

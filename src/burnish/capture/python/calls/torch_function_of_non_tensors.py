@@ -1,4 +1,4 @@
-"""The protocol of ``__torch_function__``, for arguments that are no tensors: their rule is interpreted.
+"""Interprets `__torch_function__` of arguments that are not tensors.
 
     class Pair:
         @classmethod

@@ -1,4 +1,4 @@
-"""Calls of torch operations: run under the recorder, after questions that need no node have been answered.
+"""Runs torch operations under the recorder; queries that need no graph node are answered first.
 
     call_torch(m, x.requires_grad_, (), {})        # already required: no call is recorded
 

@@ -1,4 +1,4 @@
-"""Methods in C of other objects while tracing: numbers, exceptions, classes, iterators, and what ``object`` defines.
+"""C methods of numbers, exceptions, classes, iterators and `object`.
 
     model.__eq__(other)        # object's: decided by identity, which is guarded
 

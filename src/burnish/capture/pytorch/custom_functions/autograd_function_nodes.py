@@ -6,9 +6,9 @@ A node runs the user's ``forward`` natively on every run, and autograd runs ``ba
 reads need no guard. A compiler that wants to fuse their operations runs them once, on tensors without data, and the
 values they read become part of compiled code. That is correct for tensor code that reads only its arguments, ``ctx``,
 torch, constants, and functions with the same property. The bytecode shows whether this holds
-(``autograd_function_traceability``). Values read by name are recorded (``Names``) and guarded together. A function with other
-side effects or reads (it prints, branches on data, hooks tensors) stays native: compilers run it as it is, between
-compiled parts.
+(``autograd_function_traceability``). Values read by name are recorded (``Names``) and guarded together. A function with
+other side effects or reads (it prints, branches on data, hooks tensors) stays native: compilers run it as it is,
+between compiled parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions of indices, as flex attention takes them: from single indices to whole blocks of them.
+"""Evaluates a scalar index function once, on broadcast index tensors.
 
     def causal(b, h, q, k): return q >= k         q: [1, 1, 4, 1], k: [1, 1, 1, 5]  ->  [1, 1, 4, 5]
 

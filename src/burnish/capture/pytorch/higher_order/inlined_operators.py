@@ -1,4 +1,4 @@
-"""Higher-order operators that run one function, as they are: the graph gets the torch calls of the function.
+"""Higher-order operators that only run one function: it is inlined into the graph.
 
     torch.ops.higher_order.wrap(f, x)                              f(x)
     torch.ops.higher_order.wrap_with_set_grad_enabled(False, f, x) f(x), between two changes of the grad mode

@@ -1,4 +1,4 @@
-"""Lowered calls: the operators on plain tensors that a traced call performs, recorded by a dispatch mode.
+"""Records the ATen operators that a call performs below autograd and function transforms.
 
     with lowered: torch.vmap(torch.dot)(x, y)           x * y, then its sums, as calls of aten operators
 

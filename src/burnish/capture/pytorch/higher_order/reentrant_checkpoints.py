@@ -1,4 +1,4 @@
-"""Checkpoints with ``use_reentrant=True``: whether a marked region computes what they do.
+"""Checks that a checkpoint region is equivalent to a `use_reentrant=True` checkpoint.
 
 Torch runs such a function without gradients, then again in backward, with a backward pass of its own. Gradients reach
 the tensors among its arguments, and leaves. Its results require gradients because an argument does.
