@@ -46,14 +46,16 @@ def shows_other_dict(kind: type) -> bool:
     found = _shows_others.get(kind)
     if found is None:
         named = [table["__dict__"] for table in map(table_of_class, _order_of(kind)) if "__dict__" in table]
-        found = bool(named) and type(named[0]) is not types.GetSetDescriptorType
+        found = bool(named) and type(named[0]) not in (types.GetSetDescriptorType, types.MemberDescriptorType)
         store_class_fact(_shows_others, kind, found)
     return found
 
 
 def generic_dict(obj: Any) -> dict:
-    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    return prototype(("PyObject_GenericGetDict", ctypes.pythonapi))(ctypes.py_object(obj), None)
+    return _prototype(("PyObject_GenericGetDict", ctypes.pythonapi))(ctypes.py_object(obj), None)
+
+
+_prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
 
 
 def may_have_keys(obj: Any) -> bool:
