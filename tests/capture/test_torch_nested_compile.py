@@ -245,37 +245,3 @@ def test_compiling_inside_is_part_of_the_graph(arguments, compiler):
     for k in range(3):
         x = torch.randn(3) + k
         torch.testing.assert_close(compiled(x), x * 5)
-
-
-@pytest.mark.parametrize("kind", ["function", "module"])
-def test_a_break_in_an_inner_whole_graph_is_an_error(kind):
-    class Inner(torch.nn.Module):
-        def forward(self, x):
-            return x + 1 if x.sum() > 0 else x - 1
-
-    inner = burnish.compile(Inner() if kind == "module" else Inner().forward, fullgraph=True, backend="eager")
-
-    @functools.partial(burnish.compile, backend="eager")
-    def outer(x, handles):
-        with torch.no_grad():
-            try:
-                return inner(x) * 2
-            except Exception as error:
-                if not handles:
-                    raise
-                return type(error).__name__
-
-    for _ in range(3):
-        with pytest.raises(Exception, match="control flow depends"):
-            outer(torch.ones(3), False)
-        assert torch.is_grad_enabled()
-        assert outer(torch.ones(3), True) == "Unsupported"
-        assert torch.is_grad_enabled()
-
-
-def test_an_inner_whole_graph_without_breaks_is_a_part_of_the_outer_graph():
-    inner = burnish.compile(lambda x: x + 1, fullgraph=True)
-    compiled = burnish.compile(lambda x: inner(x) * 2)
-    assert burnish.explain(lambda x: inner(x) * 2)(torch.ones(3)).graph_count == 1
-    for k in range(3):
-        assert torch.equal(compiled(torch.ones(3) * k), (torch.ones(3) * k + 1) * 2)

@@ -29,7 +29,6 @@ from ..interpreter.execute_with_given_result import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
-from ..python.polyfills import object_polyfills
 from ..pytorch import function_modes
 from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
@@ -74,8 +73,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
     except BaseException as error:
         if machine is None:
             keyboard_interrupts.drop_our_modes(tracer, modes)
-        is_of_whole_call = continuation.layout is None and not is_in_whole_graph(tracer)
-        if machine is None and isinstance(error, BurnishError) and is_of_whole_call:
+        if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
             if isinstance(error, Unsupported) and tracer.frame is not None:
                 continuation.let_go()  # blocks of the program may call it
                 keyboard_interrupts.leave_blocks(plain_machine(tracer), error)
@@ -147,7 +145,7 @@ def trace_on(
         at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
-        if program.options.fullgraph or marks_of_dynamo.breaks_are_errors() or is_in_whole_graph(tracer):
+        if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
     if function_modes.is_inside_block(tracer):
         program.enters_modes = False
@@ -156,15 +154,6 @@ def trace_on(
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
     return machine_after_break(tracer, signal, at)
-
-
-def is_in_whole_graph(tracer: Tracer) -> bool:
-    """Whether the trace is in a function that was compiled with ``fullgraph=True``, within one that was not. Its caller
-    may handle the error of a break."""
-    frame = tracer.frame
-    while frame is not None and frame.code.co is not object_polyfills.call_without_breaks.__code__:
-        frame = frame.caller
-    return frame is not None
 
 
 def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation) -> Exception:

@@ -205,8 +205,7 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if "__burnish_original__" in marks and is_wrapper:
         # The compiled function is guarded by identity; what it was made from is read through it.
         source = m.heap.sources.pin(function).attr("__burnish_original__")
-        original = m.heap.admit(marks["__burnish_original__"], source)
-        return call_compiled(m, marks.get("__burnish_program__"), original, args, kwargs)
+        return m.call(m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
     if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
         if optimizers.is_kept_from_dynamo(marks):
             return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
@@ -223,13 +222,6 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if "_torchdynamo_orig_callable" in marks and is_wrapper:
         return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
     return MISSING
-
-
-def call_compiled(m: Any, program: Any, original: Any, args: tuple, kwargs: dict) -> Any:
-    """What has been compiled on its own becomes a part of what calls it. Its ``fullgraph=True`` still holds for it."""
-    if program is not None and program.options.fullgraph and not m.options.fullgraph:
-        return m.call(object_polyfills.call_without_breaks, (original, args, kwargs), {})
-    return m.call(original, args, kwargs)
 
 
 def takes_user_code(args: tuple, kwargs: dict) -> bool:

@@ -14,13 +14,12 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import PUSHED
-from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch.modules import compiled_block_calls, module_backward_hooks
 from ..attributes.attribute_reads import load
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..polyfills import object_polyfills
-from .function_calls import call_compiled, call_function
+from .function_calls import call_function
 
 MODULE_CALL = torch.nn.Module.__call__
 GLOBAL_HOOKS = [
@@ -48,7 +47,7 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if isinstance(module, torch.jit.ScriptModule):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
     if hasattr(kind, "__burnish_original__"):
-        return call_compiled(m, dict_of(module).get("__burnish_program__"), inside(m, module), args, kwargs)
+        return m.call(inside(m, module), args, kwargs)
     found, _ = lookup(m, kind, "__call__")
     if isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType):
         m.own_call_kinds.add(kind)  # even its tables are read through code of the user's

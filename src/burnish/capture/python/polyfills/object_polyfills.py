@@ -17,11 +17,6 @@ from .reduction_polyfills import any_
 COPY_OF_ITERTOOLS = "Pickle, copy, and deepcopy support will be removed from itertools in Python 3.14."
 
 
-def call_without_breaks(function, args, kwargs):
-    """A call of a function that was compiled with ``fullgraph=True``, inside other compiled code."""
-    return function(*args, **kwargs)
-
-
 def raise_error(error, context):
     """Raise ``error`` as it is: what is being handled does not become its context."""
     try:
