@@ -113,36 +113,10 @@ PURE = frozenset(
         torch._C._log_api_usage_once,
     )
 ) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
-LIVE_MATH = frozenset(
-    (
-        abs,
-        round,
-        math.sqrt,
-        math.exp,
-        math.log,
-        math.sin,
-        math.cos,
-        math.tan,
-        math.tanh,
-        math.atan,
-        math.atan2,
-        math.hypot,
-        math.log1p,
-        math.floor,
-        math.ceil,
-        math.trunc,
-        math.isnan,
-        math.isinf,
-        math.isfinite,
-        math.pow,
-        math.log2,
-        math.log10,
-        math.fabs,
-        divmod,
-        min,
-        max,
-    )
-)
+LIVE_OF_MATH = """
+    sqrt exp log sin cos tan tanh atan atan2 hypot log1p floor ceil trunc isnan isinf isfinite pow log2 log10 fabs
+""".split()
+LIVE_MATH = frozenset((abs, round, divmod, min, max, *map(vars(math).get, LIVE_OF_MATH)))
 
 
 def _math(function: Callable) -> Callable:
