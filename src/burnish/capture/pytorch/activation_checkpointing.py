@@ -38,7 +38,7 @@ from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_call_roles
-from .higher_order import reentrant_checkpoints, selective_checkpoints
+from .higher_order import selective_checkpoints
 
 OPTIONS = frozenset(
     (
@@ -86,8 +86,12 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
     if not torch.is_grad_enabled():
         return m.call(function, args, kwargs)
     is_reentrant = options.get("use_reentrant") is True
-    if is_reentrant and (why := reentrant_checkpoints.why_not_alike(args, kwargs)) is not None:
-        m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with use_reentrant=True, and {why}")
+    if is_reentrant:
+        from .higher_order import reentrant_checkpoints
+
+        why = reentrant_checkpoints.why_not_alike(args, kwargs)
+        if why is not None:
+            m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with use_reentrant=True, and {why}")
     keeps_random = options.get("preserve_rng_state", True) is not False
     m.region = CapturedRegion(m, function, args, keeps_random, policy, is_reentrant)
     return m.call(run_region, (function, args, kwargs), {})
@@ -231,6 +235,8 @@ class CapturedRegion:
         """The function has returned."""
         recorder = self.m.recorder
         if self.is_reentrant:
+            from .higher_order import reentrant_checkpoints
+
             before = [value for _, value in self.held.values()]
             why = reentrant_checkpoints.why_not_alike_after(recorder, self.start.calls, self.given, before, answer)
             if why is not None:
