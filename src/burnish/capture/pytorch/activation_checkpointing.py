@@ -38,7 +38,6 @@ from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart
 from . import torch_call_roles
-from .higher_order import selective_checkpoints
 
 OPTIONS = frozenset(
     (
@@ -71,6 +70,8 @@ def checkpoint_decorated(m: Any, args: tuple, kwargs: dict) -> Any:
 def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any:
     policy = None
     if options.get("context_fn", torch_checkpoint.noop_context_fn) is not torch_checkpoint.noop_context_fn:
+        from .higher_order import selective_checkpoints
+
         policy = selective_checkpoints.policy_of(m, options["context_fn"])
         options = options if policy is None else {k: v for k, v in options.items() if k != "context_fn"}
     why = why_not_region(m, options)
@@ -169,7 +170,11 @@ class CapturedRegion:
         self.has_left = False
         """Whether the policy of a selective checkpoint is asked no more."""
         self.recomputation = Recomputation()
-        self.policy = None if policy is None else selective_checkpoints.Policy(m.recorder, policy)
+        self.policy: Any = None
+        if policy is not None:
+            from .higher_order import selective_checkpoints
+
+            self.policy = selective_checkpoints.Policy(m.recorder, policy)
         torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
         if self.policy is not None:
             self.policy.__enter__()
@@ -255,6 +260,8 @@ class CapturedRegion:
             if draws
             else eager_activation_checkpointing.again_of(*steps)
         )
+        from .higher_order import selective_checkpoints
+
         saved = set() if self.policy is None or draws else self.policy.saved
         recorder.regions += [
             (*ends, draws, given) for ends in selective_checkpoints.split(self.start.calls, len(recorder.calls), saved)
