@@ -402,7 +402,7 @@ def test_reflection_of_methods():
             if k == 1:
                 Model.forward.__wrapped__ = other
             if k == 2:
-                other.__defaults__ = (5,)
+                other.__defaults__, other.__annotations__["b"] = (5,), str
             if k == 3:
                 Model.forward, Model.__annotations__ = lambda self, d=1: None, {"size": "str"}
 
@@ -412,6 +412,28 @@ def test_reflection_of_methods():
 
         assert burnish.explain(ask)(torch.ones(2)).graph_break_count == 0
         return ask, change
+
+    check(make)
+
+
+def test_the_signature_of_a_class_that_gets_other_parts():
+    def make():
+        class Base:
+            def __init__(self, a=1):
+                pass
+
+        class Model(Base):
+            pass
+
+        def change(k):
+            if k == 1:
+                Base.__init__.__defaults__ = (object,)
+            if k == 2:
+                Base.__init__ = lambda self, b: None
+            if k == 3:
+                Model.__new__ = lambda cls, c: None
+
+        return (lambda x: (x + 1, str(inspect.signature(Model)))), change
 
     check(make)
 

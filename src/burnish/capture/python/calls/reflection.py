@@ -2,7 +2,8 @@
 
     inspect.getdoc(Model)        # runs natively; each check of the segment asks again and compares the answers
 
-What they read has no guards of its own, as no interpreted code reads it.
+What they read has no guards of its own, as no interpreted code reads it. Only of signatures, the usual question, are
+the parts guarded that they follow from: asking again would take longer than the rest of the checks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...engine.interpreted_or_native import (
 from ...guards.guards import typed_key
 from ...interpreter.reads_past_overrides import dict_of, table_of_class
 from ...numbers.live_scalars import Expression
+from ..attributes.class_lookup import guard_absent, lookup
 from ..attributes.function_attributes import load_from_function
 
 MODULES = frozenset(("inspect", "typing", "typing_extensions", "annotationlib", "dis"))
@@ -41,10 +43,7 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
         or name.startswith("is")
         and name != "isabstract"
         or not any(is_of_user(value) and id(value) not in m.heap.fresh for value in (*args, *kwargs.values()))
-        or function in OF_PARTS
-        and len(args) == 1
-        and kwargs.keys() <= {"follow_wrapped"}
-        and chain_of(m, args[0]) is not None
+        or follows_from_parts(m, function, args, kwargs)
     ):
         return
     operands = [operand_of(m, value) for value in args]
@@ -69,6 +68,13 @@ PARTS = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__")
 OTHER_RULES = ("__signature__", "_partialmethod", "__partialmethod__")
 
 
+def follows_from_parts(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> bool:
+    """Whether all that the answer follows from has been guarded."""
+    if function not in OF_PARTS or len(args) != 1 or not kwargs.keys() <= {"follow_wrapped"}:
+        return False
+    return chain_of(m, args[0]) is not None or function is inspect.signature and class_is_guarded(m, args[0])
+
+
 def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
     """A function and those that it wraps (``functools.wraps``), with the parts that its signature follows from guarded.
     None where other rules apply."""
@@ -90,10 +96,39 @@ def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
 def guard_parts(m: Any, function: FunctionType) -> None:
     for name in ("__wrapped__", *OTHER_RULES):
         m.heap.read_key(m.heap.members(function), name)
+    known = m.heap.origin_of(function)
+    source = m.heap.sources.pin(function) if known is None else known.source
     for name in PARTS:
         part = load_from_function(m, function, name)
-        if type(part) is dict and m.heap.origin_of(part) is not None:
-            m.heap.complete(m.heap.origin_of(part))
+        origin = None if part is None else m.heap.origin_of(part)
+        if type(part) is dict and origin is not None:
+            m.heap.complete(origin)
+        if name != "__code__" and part:
+            for key, value in part.items() if type(part) is dict else enumerate(part):
+                place = source.attr(name).item(key)
+                if is_alias(value) and not source.is_pinned:  # made again with the function
+                    m.guard_outcome(Expression(is_alike, (Expression(None, (place,)), value)), True)
+                else:
+                    by_value = type(value) in ATOMS and value is not None
+                    m.heap.guard("equal" if by_value else "is", place, value)
+
+
+def class_is_guarded(m: Any, cls: Any) -> bool:
+    """Guard what the signature of an ordinary class follows from. False where other rules apply."""
+    kind = type(cls)
+    if not issubclass(kind, type) or not is_trusted_type(kind) or lookup(m, kind, "__call__")[1] is not type:
+        return False
+    for name in ("__signature__", "__new__", "__init__"):
+        found, owner = lookup(m, cls, name)
+        if owner is None:
+            guard_absent(m, cls, name)
+        elif name == "__signature__":
+            return False
+        elif is_trusted_type(owner):
+            continue
+        elif chain_of(m, found.__func__ if type(found) is staticmethod else found) is None:
+            return False
+    return True
 
 
 def is_of_user(value: Any) -> bool:
