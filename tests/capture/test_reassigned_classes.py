@@ -1,5 +1,6 @@
 """State of classes, functions and modules that a program may assign between two calls: names, metaclasses, bases."""
 
+import functools
 import gc
 import importlib
 import importlib.util
@@ -358,5 +359,205 @@ def test_an_error_handler_of_a_codec_is_the_users():
             codecs.register_error("burnish.test", lambda error: (str(k // 2), error.end))
 
         return (lambda x: (x + 1, "é".encode("ascii", "burnish.test"), "é".encode("latin-1"))), change
+
+    check(make)
+
+
+def test_an_answer_of_reflection_that_the_program_changes():
+    class Model:
+        size: int = 1
+
+    def ask(x):
+        hints = typing.get_type_hints(Model)
+        hints["extra"] = str
+        return x + 1, len(hints)
+
+    compiled = burnish.compile(ask, fullgraph=True)
+    assert [compiled(torch.ones(2))[1] for _ in range(12)] == [2] * 12
+
+
+def wrapping(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def test_reflection_of_methods():
+    def make():
+        class Model:
+            size: "int" = 1
+
+            @wrapping
+            def forward(self, a, mask=None):
+                pass
+
+        model = Model()
+
+        def other(self, b: int, c=2):
+            pass
+
+        def change(k):
+            if k == 1:
+                Model.forward.__wrapped__ = other
+            if k == 2:
+                other.__defaults__, other.__annotations__["b"] = (5,), str
+            if k == 3:
+                Model.forward, Model.__annotations__ = lambda self, d=1: None, {"size": "str"}
+
+        def ask(x):
+            names = str(inspect.signature(model.forward)), inspect.getfullargspec(Model.forward)
+            return x + 1, names, inspect.get_annotations(Model, eval_str=True), inspect.getclosurevars(other).nonlocals
+
+        assert burnish.explain(ask)(torch.ones(2)).graph_break_count == 0
+        return ask, change
+
+    check(make)
+
+
+def test_the_signature_of_a_class_that_gets_other_parts():
+    def make():
+        class Base:
+            def __init__(self, a=1):
+                pass
+
+        class Model(Base):
+            pass
+
+        def change(k):
+            if k == 1:
+                Base.__init__.__defaults__ = (object,)
+            if k == 2:
+                Base.__init__ = lambda self, b: None
+            if k == 3:
+                Model.__new__ = lambda cls, c: None
+
+        return (lambda x: (x + 1, str(inspect.signature(Model)))), change
+
+    check(make)
+
+
+def test_a_sparse_tensor_is_asked_for_its_memory():
+    def ask(x, s):
+        return x + 1, s.is_coalesced(), x.is_shared(), s.is_pinned(), x.storage_offset()
+
+    compiled = burnish.compile(ask, fullgraph=True)
+    for k in range(3):
+        s = (torch.eye(3) * k).to_sparse()
+        assert compiled(torch.ones(3)[k:], s)[1:] == ask(torch.ones(3)[k:], s)[1:]
+
+
+def test_a_package_is_looked_for_past_finders_of_installers(monkeypatch):
+    finder = type("Finder", (), {"__module__": "__editable___own_finder", "find_spec": staticmethod(lambda *_: None)})
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    compiled = burnish.compile(lambda x: (x + 1, importlib.util.find_spec("not_installed") is None), fullgraph=True)
+    assert compiled(torch.ones(2))[1] is True
+
+
+def test_a_docstring_that_is_computed():
+    def make():
+        log = []
+
+        class Computed:
+            def __get__(self, instance, owner):
+                log.append(1)
+                return f"text {len(log)}"
+
+        class Model:
+            __doc__ = Computed()
+
+        return (lambda x: (x + 1, Model.__doc__, inspect.getdoc(Model()), len(log))), lambda k: None
+
+    check(make)
+
+
+def test_the_text_of_a_class_in_a_container_by_its_metaclass():
+    def make():
+        names = []
+
+        class Meta(type):
+            def __repr__(cls):
+                return f"{names}"
+
+        class Model(metaclass=Meta):
+            pass
+
+        return (lambda x: (x + 1, repr([Model]), str({1: Model}))), names.append
+
+    check(make)
+
+
+def test_a_subclass_of_property():
+    def make():
+        class Own(property):
+            pass
+
+        state = [0]
+
+        class Model:
+            @Own
+            def value(self):
+                return state[0]
+
+            @value.setter
+            def value(self, new):
+                state[0] = new
+
+        class Child(Model):
+            @property
+            def value(self):
+                return super().value + 1
+
+        model = Model()
+
+        def ask(x):
+            before = model.value, Child().value
+            model.value += 10
+            return x + 1, before, model.value
+
+        return ask, lambda k: state.__setitem__(0, k)
+
+    check(make)
+
+
+def test_sum_asks_for_the_iterator_before_it_refuses_bytes():
+    log = []
+
+    class Items:
+        def __iter__(self):
+            log.append("iter")
+            return iter([])
+
+    def ask(x):
+        for items in (Items(), 5):
+            try:
+                sum(items, b"")
+            except TypeError as error:
+                log.append(str(error))
+        return x + 1
+
+    ask(torch.ones(2))
+    expected = log[:]
+    log.clear()
+    burnish.compile(ask)(torch.ones(2))
+    assert log == expected
+
+
+def test_names_of_subclasses_do_not_keep_them_alive():
+    def make():
+        class Base:
+            pass
+
+        kept = []
+
+        def change(k):
+            if k % 2:
+                kept.append(type(f"Child{k}", (Base,), {}))
+            else:
+                kept.clear()
+                gc.collect()
+
+        return (lambda x: (x + 1, [each.__name__ for each in Base.__subclasses__()])), change
 
     check(make)

@@ -34,6 +34,7 @@ from ..interpreter.program_errors import internal
 from ..numbers import constant_arrays, numpy_tables, object_addresses
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live
+from ..numbers.min_max_of_tensors import storage_of
 from ..python.messages import warning_filters
 from ..pytorch import function_modes, torch_call_roles
 from ..pytorch.torch_call_roles import IMMEDIATE
@@ -194,10 +195,10 @@ class Recorder(TorchFunctionMode):
 
     def guard_place(self, question: Callable, tensor: torch.Tensor) -> None:
         """Guard the answer for all tensors from outside with the memory of ``tensor``, which may be a view of them."""
-        place = tensor.untyped_storage()._cdata
+        place = storage_of(tensor)
         for origin in list(self.tracer.origins.values()):
             outside = origin.obj
-            if type(outside) in TENSOR_TYPES and outside.untyped_storage()._cdata == place:
+            if type(outside) in TENSOR_TYPES and storage_of(outside) == place:
                 asked = Expression(question, (Expression(None, (origin.source,)),))
                 self.tracer.guard_outcome(Expression(operator.eq, (asked, question(outside))), True)
 

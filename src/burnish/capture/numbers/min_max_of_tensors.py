@@ -80,4 +80,4 @@ def why_not_hidden(m: Any, built: list[Any]) -> str | None:
 
 
 def storage_of(x: torch.Tensor) -> Any:
-    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
+    return x.untyped_storage()._cdata if torch._C._has_storage(x) else id(x)

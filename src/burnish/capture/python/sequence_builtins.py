@@ -102,12 +102,17 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start")
     if type(start) in (bytes, bytearray):
-        return m.plainly(sum, (), start)  # which refuses
+        if args[0] is not NOTHING:
+            return m.call(reduction_polyfills.sum_of_bytes, (args[0], NOTHING, start), {})
+        return m.plainly(sum, NOTHING, start)  # which refuses
     return (
         m.call(reduction_polyfills.sum_, args, kwargs)
         if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_in_graph(args[0])
         else native(m, sum, args, kwargs)
     )
+
+
+NOTHING = ()
 
 
 def _is_added_in_graph(items: Any) -> bool:

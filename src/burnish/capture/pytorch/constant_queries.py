@@ -13,35 +13,25 @@ import operator
 import os
 import sys
 from collections.abc import Callable
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 
-from ..engine.interpreted_or_native import is_trusted
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from ..python.attributes.function_attributes import load_from_function
-from ..python.calls import native_call_rules
+from ..python.calls import native_call_rules, reflection
+from ..python.calls.reflection import PARTS
 
 
 def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
-    function = args[0].__func__ if len(args) == 1 and type(args[0]) is MethodType else args[0] if args else None
-    if len(args) != 1 or kwargs or type(function) is not FunctionType or function.__dict__:
+    chain = reflection.chain_of(m, args[0]) if len(args) == 1 and not kwargs else None
+    if chain is None:
         return MISSING
-    if id(function) not in m.heap.fresh and not is_trusted(function.__module__):
-        m.heap.read_key(m.heap.members(function), "__wrapped__")
-        m.heap.read_key(m.heap.members(function), "__signature__")
-        for name in ("__code__", "__defaults__", "__kwdefaults__", "__annotations__"):
-            part = load_from_function(m, function, name)
-            if type(part) is dict and m.heap.origin_of(part) is not None:
-                m.heap.complete(m.heap.origin_of(part))
-    key = (type(args[0]), id(function))
-    state = (function, function.__code__, function.__defaults__, function.__kwdefaults__, function.__annotations__)
+    key = (type(args[0]), id(chain[0]))
+    state = [part for function in chain for part in (function, *(getattr(function, name) for name in PARTS))]
     found = m.signatures.get(key)
-    if found is not None and all([a is b for a, b in zip(found[1], state, strict=True)]):
+    if found is not None and list(map(id, found[1])) == list(map(id, state)):
         return found[0]
-    m.signatures[key] = None, state  # its parts are guarded
     answer = native_call_rules.call_leaf(m, inspect.signature, args, kwargs)
     m.signatures[key] = answer, state
     return answer

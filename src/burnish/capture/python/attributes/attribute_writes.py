@@ -19,6 +19,7 @@ from ...interpreter.frames import MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import dict_of
 from ...pytorch import tensor_hooks_and_data
 from .class_lookup import forget, lookup
+from .descriptor_binding import is_property
 from .instance_attributes import OF_DICTS, PROXIES, table_of
 
 HAVE_OWN_SETTER = (FunctionType, threading.local)
@@ -88,7 +89,7 @@ def store_plainly(m: Any, obj: Any, name: str, value: Any) -> Any:
         return _store_on_tensor(m, obj, name, value)
     descriptor, _ = lookup(m, kind, name)
     if descriptor is not MISSING:
-        if type(descriptor) is property and isinstance(descriptor.fset, FunctionType):
+        if is_property(m, type(descriptor)) and isinstance(descriptor.fset, FunctionType):
             return discard(m, m.call(descriptor.fset, (obj, value), {}))
         if type(descriptor) is MemberDescriptorType:
             _will_write_field(m, obj, name)
@@ -150,7 +151,7 @@ def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
     """Data that a class of the user's has already, replaced by other data: what the class defines stays the same. A
     class made here may change in any way."""
     descriptor, owner = lookup(m, type(cls), name)
-    if type(descriptor) is property and isinstance(descriptor.fset, FunctionType):
+    if is_property(m, type(descriptor)) and isinstance(descriptor.fset, FunctionType):
         return discard(m, m.call(descriptor.fset, (cls, value), {}))
     if id(cls) in m.heap.fresh and (owner is type or not hasattr(type(descriptor), "__set__")):
         forget(m, cls)
@@ -200,7 +201,7 @@ def delete(m: Any, obj: Any, name: str) -> Any:
 
 def _delete_from_class(m: Any, cls: type, name: str) -> Any:
     descriptor, owner = lookup(m, type(cls), name)
-    if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
+    if is_property(m, type(descriptor)) and isinstance(descriptor.fdel, FunctionType):
         return discard(m, m.call(descriptor.fdel, (cls,), {}))
     if id(cls) not in m.heap.fresh or (owner is not type and hasattr(type(descriptor), "__delete__")):
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of .{name}")
@@ -216,7 +217,7 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
     if m.region is not None:
         m.region.will_write(obj)
     descriptor, _ = lookup(m, type(obj), name)
-    if type(descriptor) is property and isinstance(descriptor.fdel, FunctionType):
+    if is_property(m, type(descriptor)) and isinstance(descriptor.fdel, FunctionType):
         return discard(m, m.call(descriptor.fdel, (obj,), {}))
     deleter = find_on_type(type(descriptor), "__delete__") if descriptor is not MISSING else None
     if isinstance(deleter, FunctionType):

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
+from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
+from ...interpreter.reads_past_overrides import table_of_class
+from ...numbers.live_scalars import Expression
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, guard_order, lookup, lookup_after
-from .descriptor_binding import C_DESCRIPTORS, bind, bind_function, class_value, is_classmethod, is_data_descriptor
+from .descriptor_binding import (
+    C_DESCRIPTORS,
+    bind,
+    bind_function,
+    class_value,
+    getter_of,
+    is_classmethod,
+    is_data_descriptor,
+    is_property,
+)
 
 
 def load_from_class(m: Any, cls: type, name: str) -> Any:
@@ -30,8 +43,8 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
             return fact_of_class(m, cls, name)
     elif on_meta is not MISSING and is_data_descriptor(on_meta):
         # It comes before anything that the class has.
-        if type(on_meta) is property and on_meta.fget is not None:
-            return m.call(on_meta.fget, (cls,), {})
+        if is_property(m, type(on_meta)) and getter_of(on_meta) is not None:
+            return m.call(getter_of(on_meta), (cls,), {})
         return bind(m, on_meta, cls, meta, on_meta_owner, name)
     if name == "__annotations__" and name not in cls.__dict__:
         m.plainly(getattr, cls, name)  # the class gets a table of its own, whatever its bases have
@@ -70,8 +83,17 @@ FACTS = frozenset(
 
 
 def fact_of_class(m: Any, cls: type, name: str) -> Any:
+    if name == "__doc__":
+        doc = table_of_class(cls).get(name)
+        getter = find_on_type(type(doc), "__get__")
+        if isinstance(getter, FunctionType):
+            lookup(m, cls, name)
+            return m.call(getter, (doc, None, cls), {})
     value = m.plainly(type.__getattribute__, cls, name)
     if is_trusted_type(cls) or id(cls) in m.heap.fresh:
+        return value
+    if (cls, HELD_WEAKLY) in m.lookups and name in ("__name__", "__qualname__", "__module__"):
+        m.guard_outcome(Expression(is_named, (weakref.ref(cls), type(cls), name, value)), True)
         return value
     guard_order(m, cls)
     if name in ("__name__", "__qualname__"):
@@ -81,9 +103,21 @@ def fact_of_class(m: Any, cls: type, name: str) -> Any:
     return m.heap.members(cls).obj if name == "__dict__" else value
 
 
+HELD_WEAKLY = "a guard must not keep it alive"
+"""In ``lookups``: a class found by ``__subclasses__``, which may be collected."""
+
+
+def is_named(find: Any, kind: type, name: str, value: Any) -> bool:
+    cls = find()
+    return type(cls) is kind and type.__getattribute__(cls, name) == value
+
+
 def guard_text(m: Any, cls: type) -> None:
     """The text of a class is about to be read: ``<class 'module.name'>``."""
-    if lookup(m, type(cls), "__repr__")[1] is type:
+    text, owner = lookup(m, type(cls), "__repr__")
+    if isinstance(text, FunctionType) and not is_trusted_type(owner):
+        m.stop(breaks.OPAQUE_CALL, f"the text of {cls.__qualname__}, whose metaclass makes it")
+    if owner is type:
         for name in ("__module__", "__qualname__"):
             fact_of_class(m, cls, name)
 
@@ -102,8 +136,8 @@ def load_from_super(m: Any, proxy: Any, name: str) -> Any:
     value_kind = type(value)
     if value_kind is FunctionType:
         return value if obj is kind else MethodType(value, obj)
-    if value_kind is property and isinstance(value.fget, FunctionType) and obj is not kind:
-        return m.call(value.fget, (obj,), {})
+    if is_property(m, value_kind) and isinstance(getter_of(value), FunctionType) and obj is not kind:
+        return m.call(getter_of(value), (obj,), {})
     if is_classmethod(m, value_kind):
         return bind_function(m, value.__func__, kind)
     getter = find_on_type(value_kind, "__get__")

@@ -69,6 +69,20 @@ def is_classmethod(m: Any, kind: type) -> bool:
     )
 
 
+def is_property(m: Any, kind: type) -> bool:
+    """Whether its objects are read as those of ``property`` are."""
+    return (
+        kind is property
+        or issubclass(kind, property)
+        and not is_trusted_type(kind)
+        and lookup(m, kind, "__get__")[0] is property.__dict__["__get__"]
+    )
+
+
+getter_of = property.__dict__["fget"].__get__
+"""What a property calls: not asked by name, which a subclass may use for something else."""
+
+
 def bind_function(m: Any, function: Any, target: type) -> Any:
     """What ``classmethod(function)`` is through ``target``."""
     if isinstance(function, FunctionType):

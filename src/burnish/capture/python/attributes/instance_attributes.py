@@ -19,7 +19,7 @@ from ...interpreter.frames import MISSING
 from ...interpreter.reads_past_overrides import dict_of
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, lookup
-from .descriptor_binding import bind, class_value, reader_of
+from .descriptor_binding import bind, class_value, getter_of, is_property, reader_of
 
 OF_DICTS = (dict.get, dict.__getitem__, dict.__setitem__, dict.__delitem__)
 """What classes of dictionaries name as their ``__getattr__`` and so on, to have their keys as attributes."""
@@ -124,12 +124,13 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     descriptor, owner = lookup(m, kind, name)
     if descriptor is not MISSING:
         descriptor_kind = type(descriptor)
-        if descriptor_kind is property:
-            if descriptor.fget is None:
+        if is_property(m, descriptor_kind):
+            fget = getter_of(descriptor)
+            if fget is None:
                 return m.plainly(reader_of(m, kind), obj, name)
-            if isinstance(descriptor.fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-                return m.call(object_polyfills.read_property, (descriptor.fget, obj, name), {})
-            return m.call(descriptor.fget, (obj,), {})
+            if isinstance(fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
+                return m.call(object_polyfills.read_property, (fget, obj, name), {})
+            return m.call(fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
             return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
         if descriptor_kind is GetSetDescriptorType:

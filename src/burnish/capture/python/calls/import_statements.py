@@ -38,15 +38,24 @@ def guard_imported(m: Any, name: str) -> None:
 
 def find_spec(m: Any, args: tuple, kwargs: dict) -> Any:
     """``importlib.util.find_spec``: a program asks whether a package is installed. Files decide that."""
-    by_user = any(not is_trusted(getattr(finder, "__module__", None)) for finder in sys.meta_path)
+    by_user = any(not is_harmless(getattr(finder, "__module__", None) or "") for finder in sys.meta_path)
     if len(args) != 1 or kwargs or type(args[0]) is not str or by_user:
         return m.stop(breaks.OPAQUE_CALL, "importlib.util.find_spec()")
+    m.known_codes.add(importlib.util.find_spec.__code__)  # and the finders that it calls
     found = m.plainly(importlib.util.find_spec, args[0])
     if args[0] in sys.modules:
         guard_imported(m, args[0])
     else:
         m.guard_outcome(Expression(is_found, (args[0],)), found is not None)
     return found
+
+
+def is_harmless(module: str) -> bool:
+    """Whether a finder of this module only looks at files: those of Python, and what installers and pytest add."""
+    return is_trusted(module) or module.startswith("__editable__") or module.partition(".")[0] in INSTALLERS
+
+
+INSTALLERS = frozenset(("_distutils_hack", "_pytest", "_virtualenv", "six"))
 
 
 def is_found(name: str) -> bool:

@@ -2,21 +2,31 @@
 
     inspect.getdoc(Model)        # runs natively; each check of the segment asks again and compares the answers
 
-What they read has no guards of its own, as no interpreted code reads it.
+What they read has no guards of its own, as no interpreted code reads it. Only of signatures, the usual question, are
+the parts guarded that they follow from: asking again would take longer than the rest of the checks.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ... import breaks
-from ...engine.interpreted_or_native import is_trusted, is_trusted_namespace, is_trusted_type, is_user_type
+from ...engine.interpreted_or_native import (
+    find_on_type,
+    is_trusted,
+    is_trusted_namespace,
+    is_trusted_type,
+    is_user_type,
+)
 from ...guards.guards import typed_key
-from ...interpreter.reads_past_overrides import dict_of
+from ...interpreter.reads_past_overrides import dict_of, table_of_class
 from ...numbers.live_scalars import Expression
+from ..attributes.class_lookup import guard_absent, lookup
+from ..attributes.function_attributes import load_from_function
 
 MODULES = frozenset(("inspect", "typing", "typing_extensions", "annotationlib", "dis"))
 BY_KIND = frozenset(("get_origin", "get_args", "cleandoc"))
@@ -33,14 +43,92 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
         or name.startswith("is")
         and name != "isabstract"
         or not any(is_of_user(value) and id(value) not in m.heap.fresh for value in (*args, *kwargs.values()))
-        or function is inspect.signature
-        and (type(args[0]), id(getattr(args[0], "__func__", args[0]))) in m.signatures
+        or follows_from_parts(m, function, args, kwargs)
     ):
         return
     operands = [operand_of(m, value) for value in args]
-    if kwargs or None in operands or not is_comparable(answer):
+    constant = all(type(value) in ATOMS for value in kwargs.values())
+    if not constant or None in operands or not is_comparable(answer):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of an object, which may change")
-    m.guard_outcome(Expression(answers_alike, (function, answer, *operands)), True)
+    asked = functools.partial(function, **kwargs) if kwargs else function
+    m.guard_outcome(Expression(answers_alike, (asked, copied(answer), *operands)), True)
+
+
+def refuse_own_code(m: Any, function: FunctionType, args: tuple) -> None:
+    """Before ``inspect.getdoc`` runs: a ``__doc__`` that is a descriptor in Python, which it would call."""
+    if function is inspect.getdoc and len(args) == 1:
+        for base in (args[0] if issubclass(type(args[0]), type) else type(args[0])).__mro__:
+            if isinstance(find_on_type(type(table_of_class(base).get("__doc__")), "__get__"), FunctionType):
+                m.stop(breaks.OPAQUE_CALL, f"getdoc() of a {base.__qualname__}, whose __doc__ is computed")
+
+
+OF_PARTS = frozenset((inspect.signature, inspect.getfullargspec, inspect.unwrap))
+"""What these say of a function follows from its parts, which are cheaper to guard than to ask again."""
+PARTS = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__")
+OTHER_RULES = ("__signature__", "_partialmethod", "__partialmethod__")
+
+
+def follows_from_parts(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> bool:
+    """Whether all that the answer follows from has been guarded."""
+    if function not in OF_PARTS or len(args) != 1 or not kwargs.keys() <= {"follow_wrapped"}:
+        return False
+    return chain_of(m, args[0]) is not None or function is inspect.signature and class_is_guarded(m, args[0])
+
+
+def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
+    """A function and those that it wraps (``functools.wraps``), with the parts that its signature follows from guarded.
+    None where other rules apply."""
+    if type(function) is MethodType:
+        function = function.__func__
+    chain: list[FunctionType] = []
+    while type(function) is FunctionType and len(chain) < 20:
+        chain.append(function)
+        if any(name in function.__dict__ for name in OTHER_RULES):
+            return None
+        if id(function) not in m.heap.fresh and not is_trusted(function.__module__):
+            guard_parts(m, function)
+        if "__wrapped__" not in function.__dict__:
+            return chain
+        function = function.__dict__["__wrapped__"]
+    return None
+
+
+def guard_parts(m: Any, function: FunctionType) -> None:
+    for name in ("__wrapped__", *OTHER_RULES):
+        m.heap.read_key(m.heap.members(function), name)
+    known = m.heap.origin_of(function)
+    source = m.heap.sources.pin(function) if known is None else known.source
+    for name in PARTS:
+        part = load_from_function(m, function, name)
+        origin = None if part is None else m.heap.origin_of(part)
+        if type(part) is dict and origin is not None:
+            m.heap.complete(origin)
+        if name != "__code__" and part:
+            for key, value in part.items() if type(part) is dict else enumerate(part):
+                place = source.attr(name).item(key)
+                if is_alias(value) and not source.is_pinned:  # made again with the function
+                    m.guard_outcome(Expression(is_alike, (Expression(None, (place,)), value)), True)
+                else:
+                    by_value = type(value) in ATOMS and value is not None
+                    m.heap.guard("equal" if by_value else "is", place, value)
+
+
+def class_is_guarded(m: Any, cls: Any) -> bool:
+    """Guard what the signature of an ordinary class follows from. False where other rules apply."""
+    kind = type(cls)
+    if not issubclass(kind, type) or not is_trusted_type(kind) or lookup(m, kind, "__call__")[1] is not type:
+        return False
+    for name in ("__signature__", "__new__", "__init__"):
+        found, owner = lookup(m, cls, name)
+        if owner is None:
+            guard_absent(m, cls, name)
+        elif name == "__signature__":
+            return False
+        elif is_trusted_type(owner):
+            continue
+        elif chain_of(m, found.__func__ if type(found) is staticmethod else found) is None:
+            return False
+    return True
 
 
 def is_of_user(value: Any) -> bool:
@@ -61,16 +149,35 @@ def operand_of(m: Any, value: Any) -> Any:
         return Expression(None, (m.heap.sources.pin(value),)) if value is None else value
     if issubclass(type(value), NAMED) and id(value) not in m.heap.fresh:
         return Expression(None, (m.heap.sources.pin(value),))
+    if type(value) is MethodType and id(value.__func__) not in m.heap.fresh:
+        parts = operand_of(m, value.__func__), operand_of(m, value.__self__)
+        return None if None in parts else Expression(MethodType, parts)
     origin = m.heap.origin_of(value)
     return None if origin is None else Expression(None, (origin.source,))
 
 
 def is_comparable(answer: Any) -> bool:
-    if type(answer) in (tuple, list, frozenset, set):
+    if type(answer) in (tuple, list, frozenset, set) or is_named_tuple(answer):
         return all(map(is_comparable, answer))
     if type(answer) is dict:
         return all(map(is_comparable, (*answer, *answer.values())))
-    return type(answer) in (*ATOMS, inspect.Signature) or issubclass(type(answer), NAMED) or is_alias(answer)
+    return (
+        type(answer) in (*ATOMS, inspect.Signature, BuiltinFunctionType)
+        or issubclass(type(answer), NAMED)
+        or is_alias(answer)
+    )
+
+
+def is_named_tuple(value: Any) -> bool:
+    return issubclass(type(value), tuple) and type(value).__module__ in MODULES
+
+
+def copied(answer: Any) -> Any:
+    """The program gets the answer itself, and may change it."""
+    if type(answer) in (list, set, frozenset, tuple) or is_named_tuple(answer):
+        parts = map(copied, answer)
+        return tuple.__new__(type(answer), parts) if isinstance(answer, tuple) else type(answer)(parts)
+    return {k: copied(v) for k, v in answer.items()} if type(answer) is dict else answer
 
 
 def is_alias(value: Any) -> bool:
@@ -84,7 +191,7 @@ def answers_alike(function: FunctionType, expected: Any, *args: Any) -> bool:
 def is_alike(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
-    if type(a) in (tuple, list):
+    if type(a) in (tuple, list) or is_named_tuple(a):
         return len(a) == len(b) and all(map(is_alike, a, b))
     if type(a) is dict:
         return is_alike(list(a.items()), list(b.items()))

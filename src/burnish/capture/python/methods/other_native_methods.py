@@ -24,6 +24,7 @@ from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.attribute_writes import delete_plainly
+from ..attributes.class_attributes import HELD_WEAKLY
 from ..attributes.class_lookup import lookup
 from ..calls import native_call_rules
 from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
@@ -164,6 +165,7 @@ def subclasses_of(m: Any, cls: type, method: Callable) -> Any:
     if m.has_classes:
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}.__subclasses__() after a class statement")
     found = m.plainly(method)
+    m.lookups.update({(each, HELD_WEAKLY): (MISSING, None) for each in found})
     expected = tuple(map(weakref.ref, found))  # a guard must not keep them alive
     m.guard_outcome(Expression(has_subclasses, (Expression(None, (m.heap.sources.pin(cls),)), expected)), True)
     return found

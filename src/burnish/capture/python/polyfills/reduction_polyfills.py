@@ -51,6 +51,11 @@ def sum_(items, /, start=0):
     return total
 
 
+def sum_of_bytes(items, nothing, start):
+    iter(items)
+    return sum(nothing, start)
+
+
 def any_(items):
     for value in items:  # noqa: SIM110
         if value:
