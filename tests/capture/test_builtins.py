@@ -1,10 +1,12 @@
 """Builtin functions: map, filter, zip, sorted, min, max, sum, any, all, enumerate, reversed, introspection."""
 
 import collections
+import decimal
 import functools
 import itertools
 import struct
 
+import numpy as np
 import torch
 
 import burnish
@@ -651,3 +653,40 @@ def test_struct_packs_plain_values():
         return x + 1, struct.pack("<if", n, 2.5), struct.unpack("<i", struct.pack("<i", n)), struct.calcsize("3d")
 
     return fn, [(torch.ones(2), n) for n in (3, 3, 4)]
+
+
+@program
+def test_refused_numbers_are_named_as_in_c():
+    class Odd:
+        def __init__(self, value):
+            self.value = value
+
+        def __int__(self):
+            return self.value
+
+        __float__ = __complex__ = __int__
+
+    def fn(x, odd):
+        texts = []
+        for kind in (int, float, complex):
+            try:
+                kind(odd)
+            except TypeError as error:
+                texts.append(str(error))
+        return x + 1, texts
+
+    values = np.float32(1), np.int64(2), decimal.Decimal(1), collections.deque(), "a", Odd(1)
+    return fn, [(torch.ones(2), Odd(value)) for value in values for _ in range(2)]
+
+
+def test_a_slice_as_key_is_no_error_inside_burnish(recwarn):
+    def fn(x, part):
+        try:
+            return x + 1, len({part}), {part: 1}[part]
+        except TypeError as error:
+            return str(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(2):
+        assert str(compiled(torch.ones(2), slice(1))) == str(fn(torch.ones(2), slice(1)))
+    assert not [each for each in recwarn if "inside Burnish" in str(each.message)]

@@ -1062,3 +1062,46 @@ def test_generators_fill_subclasses_of_containers():
         return x + 1, made, [type(each) for each in made], refused
 
     return fn, [(torch.ones(2), first) for first in (5, 5, 6, 5)]
+
+
+@program
+def test_index_refuses_bounds_that_are_no_integers():
+    class Number:
+        def __init__(self, value):
+            self.value = value
+
+        def __eq__(self, other):
+            return isinstance(other, Number) and self.value == other.value
+
+        __hash__ = None
+
+    def fn(x, items, start, stop):
+        try:
+            return x + 1, items.index(Number(1), start, stop)
+        except (TypeError, ValueError) as error:
+            return x + 1, str(error)[:30]
+
+    items = [Number(0), Number(1)]
+    bounds = (0, None), (None, 2), (0, 2), (1.0, 2), (0, 2.0)
+    return fn, [(torch.ones(2), items, *pair) for pair in bounds]
+
+
+@program
+def test_a_defaultdict_takes_its_factory_first_and_then_a_generator():
+    def generate(n):
+        for i in range(n):
+            yield i, i * 2
+
+    class Table(collections.defaultdict):
+        pass
+
+    def fn(x, n):
+        texts = []
+        for kind in (collections.defaultdict, Table):
+            try:
+                kind(generate(n))
+            except TypeError as error:
+                texts.append(str(error))
+        return x + 1, texts, dict(collections.defaultdict(int, generate(n))), dict(Table(int, generate(n)))
+
+    return fn, [(torch.ones(2), n) for n in (2, 2, 3)]

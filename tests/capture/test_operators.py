@@ -901,3 +901,41 @@ def test_objects_that_are_no_sequences_refuse_to_be_searched():
         return x + 1, [text.partition(" at 0x")[0] for text in found]
 
     return fn, ordinary
+
+
+@program
+def test_membership_in_a_list_asks_no_iterator_of_a_subclass():
+    class Number:
+        def __init__(self, value):
+            self.value = value
+
+        def __eq__(self, other):
+            return isinstance(other, Number) and self.value == other.value
+
+        __hash__ = None
+
+    class Empty(list):
+        def __iter__(self):
+            return iter(())
+
+    def fn(x, items):
+        return x + 1, Number(1) in items, Number(3) in items, Number(1) not in items
+
+    return fn, [(torch.ones(2), Empty(map(Number, numbers))) for numbers in ((0, 1), (0, 1), (3,))]
+
+
+@program
+def test_an_error_about_a_generator_names_its_class():
+    def generate():
+        yield 1
+
+    def outcome(call):
+        try:
+            return call()
+        except TypeError as error:
+            return str(error)
+
+    def fn(x):
+        return x + 1, outcome(lambda: [1] + generate()), outcome(lambda: (1,) * generate())
+
+    return fn, [(torch.ones(2),)] * 3

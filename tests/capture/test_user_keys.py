@@ -1,5 +1,6 @@
 """Keys of dictionaries and sets whose class hashes and compares in Python."""
 
+import collections
 import dataclasses
 import enum
 import os
@@ -346,3 +347,31 @@ def test_a_mock_notes_no_calls_but_the_program_s():
 
     compiled = burnish.compile(fn, backend="eager")
     assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]
+
+
+def count_hashes(fn, view):
+    HASHED.clear()
+    fn(torch.ones(2), view)
+    return len(HASHED)
+
+
+HASHED = []
+
+
+class Counted(Name):
+    def __hash__(self):
+        HASHED.append(self)
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("kind", ["keys", "values", "items"])
+def test_reading_a_view_of_an_ordered_dictionary_asks_no_key_twice(kind):
+    def fn(x, view):
+        return x + len(list(view)), sum(1 for _ in view)
+
+    table = collections.OrderedDict((Counted(str(i)), i) for i in range(3))
+    view = getattr(table, kind)()
+    compiled = burnish.compile(fn, backend="eager")
+    for i in range(3):
+        assert count_hashes(compiled, view) == count_hashes(fn, view)
+        table[Counted(f"more {i}")] = i

@@ -56,7 +56,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
     elif type(obj) in VIEWS:
-        expose(heap, heap.admit(container_of(obj), source.child("container")))
+        expose(heap, heap.admit(_table_of_view(heap, obj), source.child("container")))
     elif isinstance(obj, (set, frozenset)):
         elements = list(elements_of(obj))
         for element in filter(hashes_in_python, elements):
@@ -141,7 +141,14 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
             expose(heap, part, depth + 1)
     elif kind in VIEWS and (origin := heap.origins.get(id(value))) is not None:
         heap.complete(origin)
-        expose(heap, container_of(value), depth + 1)
+        expose(heap, _table_of_view(heap, value), depth + 1)
+
+
+def _table_of_view(heap: Heap, view: Any) -> Any:
+    table = container_of(view)
+    if isinstance(table, collections.OrderedDict) and any(map(hashes_in_python, dict.keys(table))):
+        heap.tracer.stop(breaks.USER_HASH, "a view whose keys have a hash in Python")  # which each reading asks again
+    return table
 
 
 def expose_items(heap: Heap, value: Any) -> None:

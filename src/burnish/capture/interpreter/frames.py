@@ -296,6 +296,9 @@ class Generator:
         return f"<generator object {self.__qualname__}>" if kind is GeneratorType else f"<{kind.__name__} object>"
 
 
+Generator.__name__ = "generator"  # in the messages of C code
+
+
 SAMPLE: Any = (i for i in ())  # a native generator, for its error messages about wrong arguments
 
 

@@ -341,6 +341,8 @@ def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if cls is collections.defaultdict and args and args[0] is not None and not callable(args[0]):
+        return m.plainly(cls, 0)  # which refuses
     if any(iteration.needs_interpreting(m, a) for a in args if not callable(a)):
         return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):

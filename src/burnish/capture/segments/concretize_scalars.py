@@ -137,9 +137,10 @@ class ScalarConcretizer:
         if self.is_untouched(value):
             return value
         kind = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-        keys, keys_changed = self.parts(kind.keys(value))
-        values, values_changed = self.parts(kind.values(value))
+        keys, keys_changed = self.parts(dict.keys(value))  # which asks no key of an ordered dictionary for its hash
+        values, values_changed = self.parts(dict.values(value))
         if keys_changed:
+            keys, values = self.parts(kind.keys(value))[0], self.parts(kind.values(value))[0]
             kind.clear(value)
         if keys_changed or values_changed:
             for k, v in zip(keys, values, strict=True):

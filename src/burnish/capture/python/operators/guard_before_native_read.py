@@ -77,7 +77,7 @@ def check_numbers(m: Any, values: Any) -> None:
 def check_key(m: Any, key: Any) -> Any:
     """A key is about to be hashed by C code. RAISES if that will raise an error of the key's own method."""
     kind = type(key)
-    if kind in SIMPLE:
+    if kind in SIMPLE and (kind is not slice or slice.__hash__ is not None):
         return None
     if kind in numpy_tables.NUMBERS:
         settle_all(m, key)

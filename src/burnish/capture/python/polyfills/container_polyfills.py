@@ -207,8 +207,11 @@ def store_slice(target, at, items):
     list.__setitem__(target, at, [value for value in items])  # noqa: C416
 
 
-def index_of(sequence, item, start=0, stop=None):
+def index_of(sequence, item, start=0, stop=sys.maxsize):
     base = base_of(sequence)
+    for part in (start, stop):
+        if not hasattr(type(part), "__index__"):
+            raise TypeError("slice indices must be integers or have an __index__ method")
     start, stop, _ = slice(start, stop).indices(base.__len__(sequence))
     for at in range(start, stop):
         if at >= base.__len__(sequence):

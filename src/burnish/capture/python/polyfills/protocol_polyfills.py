@@ -32,6 +32,7 @@ SYMBOLS = {
     "__ge__": ">=",
 }
 SEQUENCES = (str, bytes, list, tuple)
+BASES = (list, tuple, deque)
 
 
 def _binary_error(left, right, method, suffix):
@@ -239,7 +240,7 @@ def number_of(method, kind, name):
     value = method()
     if type(value) is kind:
         return value
-    text = f"{name} returned non-{kind.__name__} (type {type(value).__name__})"
+    text = f"{name} returned non-{kind.__name__} (type {name_in_c(type(value))})"
     if not isinstance(value, kind):
         raise TypeError(text)
     text += (
@@ -248,6 +249,16 @@ def number_of(method, kind, name):
     )
     warnings.warn(text, DeprecationWarning)  # noqa: B028  # our frames are not counted
     return plain_number(kind, value)
+
+
+def name_in_c(kind):
+    """With the module, if the class is not written in Python."""
+    is_python = kind.__module__ == "builtins" or not kind.__flags__ & IMMUTABLE
+    return kind.__name__ if is_python else f"{kind.__module__}.{kind.__name__}"
+
+
+name_in_c._burnish_constant = True
+IMMUTABLE = 1 << 8
 
 
 def plain_number(kind, value):
@@ -288,7 +299,11 @@ def not_contains(container, item):
 
 
 def sequence_contains(container, item):
-    for value in container:  # noqa: SIM110
+    items = container
+    for base in BASES:
+        if issubclass(type(container), base):
+            items = base.__iter__(container)  # C code asks no subclass
+    for value in items:  # noqa: SIM110
         if value is item or value == item:
             return True
     return False
