@@ -153,7 +153,19 @@ def by_nested(module):
     return call
 
 
-@pytest.mark.parametrize("make", [lambda module: module, by_closure, by_partial, by_nested])
+def by_decorator(module):
+    def decorated(function):
+        @functools.wraps(function)
+        def call(x):
+            module.log.append(1)
+            return function(x)
+
+        return call
+
+    return decorated(lambda x: x)
+
+
+@pytest.mark.parametrize("make", [lambda module: module, by_closure, by_partial, by_nested, by_decorator])
 def test_writes_of_what_is_called_in_turn(make):
     def build():
         module = WritesInTurn()

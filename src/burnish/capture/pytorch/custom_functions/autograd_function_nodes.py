@@ -26,11 +26,12 @@ from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
-from .given_object_side_effects import written_through
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
+    from .given_object_side_effects import written_through
+
     names = Names(cls)
     held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}
     if cls in CHANGING:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...engine.interpreted_or_native import is_trusted, is_trusted_type, is_user_type
+from ...engine.interpreted_or_native import is_trusted, is_trusted_namespace, is_trusted_type, is_user_type
 from ...interpreter.frames import MISSING
 from .autograd_function_side_effects import CHANGING_METHODS, HARMLESS, LOADS_ATTRIBUTE, METHODS, codes_in, named
 
@@ -94,6 +94,11 @@ def written_by_method(owner: Any, name: str, seen: set[Any]) -> str | None:
         function = vars(base).get(name)
         if function is None:
             continue
+        if isinstance(function, property):
+            function = function.fget
+        elif isinstance(function, (staticmethod, classmethod)):
+            owner = base if isinstance(function, classmethod) else None
+            return written_by(function.__func__, owner, seen)
         if is_trusted_type(base) or not isinstance(function, types.FunctionType):
             return None
         found = written_by(function, owner, seen)
@@ -106,7 +111,8 @@ def written_by_method(owner: Any, name: str, seen: set[Any]) -> str | None:
 
 def written_by(function: Any, owner: Any, seen: set[Any]) -> str | None:
     """``owner``: what the first argument is, for a method."""
-    function = inspect.unwrap(function) if isinstance(function, types.FunctionType) else function
+    while isinstance(function, types.FunctionType) and is_trusted_namespace(function.__globals__):
+        function = getattr(function, "__wrapped__", None)  # decorated by torch.no_grad()
     key = (function, type(owner))
     if not isinstance(function, types.FunctionType) or key in seen or is_trusted(function.__module__):
         return None
