@@ -4,13 +4,10 @@ import itertools
 import types
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-
-import burnish
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -492,50 +489,3 @@ def test_what_reads_nothing_may_come_after_a_write():
         return Cube.apply(x) + state.calls
 
     return fn, lambda i: (leaf(3),), state
-
-
-class Counting:
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, *_):
-        self.calls += 1
-
-
-class CountingModule(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return x
-
-
-@pytest.mark.parametrize("backend", ["eager", "burnish"])
-@pytest.mark.parametrize("kind", ["object", "module", "method", "method of a list"])
-def test_what_a_function_is_given_may_write(kind, backend):
-    class Calls(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, call):
-            call(x.shape[0])
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2, None
-
-    def make():
-        holder = CountingModule() if kind == "module" else [] if kind == "method of a list" else Counting()
-        call = holder.__call__ if kind == "method" else holder.append if kind == "method of a list" else holder
-
-        def fn(x):
-            y = Calls.apply(x, call)
-            return y, len(holder) if kind == "method of a list" else holder.calls
-
-        return fn
-
-    fn, compiled = make(), burnish.compile(make(), backend=backend)
-    for k in range(4):
-        x = torch.ones(2) * k
-        assert compiled(x)[1] == fn(x)[1] == k + 1

@@ -24,12 +24,14 @@ from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
-from .autograd_function_side_effects import what_is_written, written_by_arguments
+from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
+    from .given_object_side_effects import written_through
+
     names = Names(cls)
     held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}
     if cls in CHANGING:
@@ -38,7 +40,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
     else:
         why = why_not_traceable(cls, names, len(args))
-    written = written_by_arguments((*args, *kwargs.values())) or (None if why is None else what_is_written(cls))
+    written = written_through(cls, (*args, *kwargs.values())) or (None if why is None else what_is_written(cls))
     if written is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:

@@ -12,15 +12,14 @@ in the bytecode.
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ...engine.interpreted_or_native import is_trusted, is_trusted_type, is_user_type
+from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import cell_value
 
 METHODS = ("forward", "setup_context", "backward", "vjp")
@@ -92,51 +91,6 @@ def written_by(function: Any, seen: set[Any]) -> str | None:
                 return f"{function.__qualname__} may write to {outside[0]}"
             if name.startswith(ENDS):
                 outside, changes = [], False
-    return None
-
-
-def written_by_arguments(given: Iterable) -> str | None:
-    """What a function writes through the objects it is ``given``, which it may call."""
-    seen: set[Any] = set()
-    return next(filter(None, (written_by_argument(value, seen) for value in given)), None)
-
-
-def written_by_argument(value: Any, seen: set[Any]) -> str | None:
-    if isinstance(value, functools.partial):
-        return written_by_argument(value.func, seen)
-    if isinstance(value, types.MethodType):
-        return written_by(value.__func__, seen) or written_by_argument(value.__self__, seen)
-    if isinstance(value, types.BuiltinFunctionType):
-        is_change = value.__name__ in CHANGING_METHODS and not isinstance(value.__self__, types.ModuleType)
-        return f"it is given {value.__qualname__}" if is_change else None
-    if isinstance(value, torch.nn.Module):
-        called = [part for module in value.modules() for part in methods_of(module, ("forward", "__call__"))]
-    else:
-        called = methods_of(value, None) if is_user_type(type(value)) else [value]
-    for function in called:
-        found = written_by(function, seen) or (None if function is value else written_by_method(function))
-        if found is not None:
-            return found
-    return None
-
-
-def methods_of(value: Any, names: tuple[str, ...] | None) -> list[types.FunctionType]:
-    """The Python functions of an object's class, without those of torch and of Python itself."""
-    return [
-        part
-        for base in type(value).__mro__
-        if not is_trusted_type(base)
-        for name, part in vars(base).items()
-        if isinstance(part, types.FunctionType) and name != "__init__" and (names is None or name in names)
-    ]
-
-
-def written_by_method(function: types.FunctionType) -> str | None:
-    """Also to ``self``, which is an outside object here."""
-    for code in codes_in(function.__code__):
-        for one in dis.get_instructions(code):
-            if one.opname in STORES or one.opname in LOADS_ATTRIBUTE and one.argval in CHANGING_METHODS:
-                return f"{function.__qualname__} may write to its object"
     return None
 
 
