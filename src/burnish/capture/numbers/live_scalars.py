@@ -149,7 +149,7 @@ def apply(operation: Callable, *operands: Any) -> Any:
     if type(value) in KINDS:
         # Later code relies on the existence of a result and on its type (1 / n; 2 ** n is a float for n < 0).
         if operation not in TOTAL:
-            live.tracer.guard_outcome(Expression(_is_type, (expression, type(value))), True)
+            live.tracer.guard_outcome(Expression(is_type, (expression, type(value))), True)
         return make(value, expression, live.tracer)
     if isinstance(value, bool):
         live.tracer.guard_outcome(expression, value)
@@ -205,7 +205,7 @@ IN_PLACE = {
 } | {operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor}
 
 
-def _is_type(value: Any, kind: type) -> bool:
+def is_type(value: Any, kind: type) -> bool:
     return type(value) is kind
 
 

@@ -72,7 +72,7 @@ def hash_of(m: Any, value: Any) -> Any:
     return (
         live_scalars.apply(hash_of_address, address)
         if isinstance(address, live_scalars.Live)
-        else address and hash(value)
+        else address and object.__hash__(value)
     )
 
 
@@ -109,13 +109,20 @@ def is_made_here(expression: Any) -> bool:
     return any(is_made_here(operand) for operand in expression.operands if isinstance(operand, Expression))
 
 
+def is_computed(expression: Any) -> bool:
+    """Whether a hash or a text is a part of the expression: a guard on it would hold for one object only."""
+    return expression.operation in (hash_of_address, text_with_address) or any(
+        is_computed(operand) for operand in expression.operands if isinstance(operand, Expression)
+    )
+
+
 def settle(m: Any, expression: Expression, value: int) -> bool:
     """Python needs the number: as a key, or to compare it. Returns whether no guard on its value is needed now."""
     if isinstance(expression, Address):
         m.addresses[value] = expression
         return True
-    if is_made_here(expression):
-        m.stop(breaks.OPAQUE_CALL, f"a number is computed from {expression.words()}")
+    if is_made_here(expression) or is_computed(expression):
+        m.stop(breaks.OPAQUE_CALL, f"a value is computed from {expression.words()}")
     return False
 
 
@@ -128,9 +135,21 @@ def decide(m: Any, expression: Expression) -> bool:
             m.stop(breaks.OPAQUE_CALL, f"the address of a {operands[0].kind.__qualname__} that is gone is compared")
         m.same(operands[0].reference(), operands[1].reference())
         return True
-    if is_made_here(expression) and expression.operation in ORDER:
+    if not is_made_here(expression):
+        return False
+    if expression.operation in ORDER:
         m.stop(breaks.OPAQUE_CALL, f"the order of addresses: {expression.words()}")
-    return is_made_here(expression)
+    if expression.operation is not live_scalars.is_type and not all(map(is_unique, expression.operands)):
+        m.stop(breaks.OPAQUE_CALL, f"a comparison with {expression.words()}")
+    return True
+
+
+def is_unique(operand: Any) -> bool:
+    """Whether no two objects have this number, if it is one of an object: an address or a hash, not what is computed
+    from it."""
+    if not isinstance(operand, Expression) or not is_in(operand):
+        return True
+    return isinstance(operand, Address) or operand.operation is hash_of_address
 
 
 EQUALITY = frozenset((operator.eq, operator.ne))

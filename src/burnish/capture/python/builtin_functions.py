@@ -149,7 +149,8 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
-    method = special_method(m, args[0], "__hash__")
+    is_of_object = lookup(m, type(args[0]), "__hash__")[1] is object
+    method = MISSING if is_of_object else special_method(m, args[0], "__hash__")  # which would keep the object alive
     if isinstance(method, types.MethodType):
         return m.call(protocol_polyfills.hash_of, (method,), {})
     if issubclass(type(args[0]), Live) or _hashes_by_value(m, args[0]):
@@ -157,7 +158,7 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
         return sequence_builtins.native(m, hash, args, kwargs)
     if method is MISSING and find_on_type(type(args[0]), "__hash__") is None:
         return m.plainly(hash, *args)  # which refuses
-    if lookup(m, type(args[0]), "__hash__")[1] is object:
+    if is_of_object:
         found = object_addresses.hash_of(m, args[0])
         if found is not None:
             return found

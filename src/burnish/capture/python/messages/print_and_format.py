@@ -23,6 +23,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from .. import text_streams
+from ..attributes import class_attributes
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
 from ..operators import guard_before_native_read, value_kinds
@@ -84,20 +85,38 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if issubclass(type(value), BaseException):
         return _text_of_exception(m, convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not issubclass(type(value), (type, types.ModuleType)):
-        return _text_with_address(m, convert, value)
+        return text_with_address(m, value)
     if kind in SHOW_OTHERS and _shows_objects(m, value):
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} shows another object")
     if value_kinds.is_known_native(kind):
         guard_before_native_read.settle_all(m, value)
         m.check_readable(convert, value)
-        return m.plainly(convert, value)
+        return _without_address(m, value, m.plainly(convert, value))
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
 
 
-def _text_with_address(m: Any, convert: Callable, value: Any) -> Any:
+def _without_address(m: Any, value: Any, text: str) -> str:
+    """``text``, which does not show the address of an object that may be another one in the next run."""
+    if " at 0x" in text and not _has_fixed_text(m, value):
+        m.stop(breaks.OPAQUE_CALL, f"the text of a {type(value).__qualname__} shows an address")
+    return text
+
+
+def _has_fixed_text(m: Any, value: Any) -> bool:
+    if not m.heap.has_fixed_meaning(value):
+        return False
+    if type(value) is FunctionType:
+        m.plain_attr(value, "__qualname__")
+    return True
+
+
+def text_with_address(m: Any, value: Any) -> Any:
+    """``object.__repr__(value)``."""
+    for name in ("__module__", "__qualname__", "__name__"):
+        class_attributes.fact_of_class(m, type(value), name)
     text = object_addresses.text_of(m, value)
     if text is None:
-        m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} shows its address")
+        m.stop(breaks.OPAQUE_CALL, f"the text of a {type(value).__qualname__} shows its address")
     return text
 
 

@@ -7,6 +7,7 @@ What may show an address, or reads an object unseen, is a graph break.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import types
@@ -20,6 +21,7 @@ from ...interpreter import frames as fr
 from ...interpreter import tracebacks
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
+from ...numbers import object_addresses
 from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
@@ -27,6 +29,7 @@ from ..attributes.attribute_writes import delete_plainly
 from ..attributes.class_attributes import HELD_WEAKLY
 from ..attributes.class_lookup import lookup
 from ..calls import native_call_rules
+from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
 from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, protocol_polyfills
 from .container_methods import dict_of_keys, without_result
@@ -240,20 +243,41 @@ def _initialize(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
 
 
 def _by_own_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if _is_of_object(owner, name, method):
+        answer = OF_OBJECT[name](m, owner, *args) if not kwargs and len(args) == (name == "__format__") else None
+        return MISSING if answer is None else answer
     if not value_kinds.python_method(m, owner, name):
         return MISSING
     return m.call(types.MethodType(lookup(m, type(owner), name)[0], owner), args, kwargs)
 
 
+def _is_of_object(owner: Any, name: str, method: Callable) -> bool:
+    """Whether the call is ``object.name(owner)``, whatever method the class of the owner has."""
+    if type(method) is functools.partial:
+        return method.func is vars(object)[name]
+    return method == vars(object)[name].__get__(owner)
+
+
+def _format(m: Any, owner: Any, spec: Any) -> Any:
+    return print_and_format.text_of(m, str, owner) if type(spec) is str and not spec else None
+
+
+OF_OBJECT: dict[str, Callable] = {
+    "__hash__": object_addresses.hash_of,
+    "__repr__": print_and_format.text_with_address,
+    "__str__": lambda m, owner: print_and_format.text_of(m, repr, owner),
+    "__format__": _format,
+}
+
+
 def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
-    answer = _by_own_method(m, owner, name, args, kwargs, method)
-    if answer is not MISSING or lookup(m, type(owner), name)[1] is not object:
-        return answer
+    if not _is_of_object(owner, name, method):
+        return _by_own_method(m, owner, name, args, kwargs, method)
     if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
         return m.call(protocol_polyfills.not_equal, (owner, *args), kwargs)
-    if not args:
+    if len(args) != 1 or name == "__ne__" and lookup(m, type(owner), "__eq__")[1] is not object:
         return MISSING
-    return NotImplemented if owner is not args[0] else truth_and_identity.same(m, owner, args[0]) == (name == "__eq__")
+    return name == "__eq__" if truth_and_identity.same(m, owner, args[0]) else NotImplemented
 
 
 def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
