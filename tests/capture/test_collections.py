@@ -1062,3 +1062,14 @@ def test_generators_fill_subclasses_of_containers():
         return x + 1, made, [type(each) for each in made], refused
 
     return fn, [(torch.ones(2), first) for first in (5, 5, 6, 5)]
+
+
+@program(breaks=0)
+def test_deques_of_a_class_keep_their_maximum():
+    class Recent(collections.deque):
+        pass
+
+    def fn(x, items):
+        return x + 1, [(made, made.maxlen) for made in (items.copy(), items * 2, items + items)]
+
+    return fn, lambda i: (torch.ones(2), Recent([7, 1], 3))
