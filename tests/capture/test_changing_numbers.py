@@ -111,3 +111,16 @@ def test_powers_that_change_have_the_zeros_and_infinities_of_eager(dtype):
     given = torch.tensor([0.0, -0.0, 1, -1, 2, -2.5, torch.inf, -torch.inf, torch.nan], dtype=dtype)
     check(lambda x, n: (x**n).sign() * 2, (3.0, 2.5, 1.5, -1.5, -0.5, 0.5, 2.0, 0.0, -1.0, -2.0), 2, given=given)
     check(lambda x, n: 1 / x**n, (3.0, 2.5, 1.5, -1.5, -0.5, 0.5, 2.0, 0.0, -1.0, -2.0), 2, given=given)
+
+
+FILLING = {
+    "full": lambda x, n: torch.full((2, 3), n) * 2,
+    "full_like": lambda x, n: torch.full_like(x, n, dtype=torch.float32) * 2,
+    "new_full": lambda x, n: x.float().new_full((2,), n) * 2,
+    "fill_": lambda x, n: torch.empty(2).fill_(n) * 2,
+}
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_fractions_that_do_not_fit_into_a_dtype_raise(name):
+    check(FILLING[name], (0.5, 1.5, 2.5, 1e300, -1e300, float("inf"), 3.5), 4)

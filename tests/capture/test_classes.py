@@ -1537,3 +1537,33 @@ def test_classes_by_their_own_bases():
         return x + 1, found, [outcome(isinstance, *pair) for pair in objects]
 
     return fn, [(torch.ones(2), base) for base in (top, int, top)]
+
+
+@program(breaks=0)
+def test_checks_that_refuse_say_the_same():
+    class Unlike:
+        __bases__ = (int,)
+
+    class Of:
+        @property
+        def __class__(self):
+            return int
+
+    class Never(type):
+        __instancecheck__ = __subclasscheck__ = None
+
+    class Refused(metaclass=Never):
+        pass
+
+    def outcome(function, *args):
+        try:
+            return function(*args)
+        except TypeError as error:
+            return str(error)
+
+    def fn(x):
+        classes = [outcome(issubclass, Unlike(), kind) for kind in (list[int], (bool, list[int]), abc.ABC, int)]
+        objects = [outcome(isinstance, Of(), kind) for kind in (3, None, list[int], int)]
+        return x + 1, classes, objects, outcome(isinstance, 3, Refused), outcome(issubclass, int, Refused)
+
+    return fn, [(torch.ones(2),)] * 3

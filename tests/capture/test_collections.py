@@ -1105,3 +1105,14 @@ def test_a_defaultdict_takes_its_factory_first_and_then_a_generator():
         return x + 1, texts, dict(collections.defaultdict(int, generate(n))), dict(Table(int, generate(n)))
 
     return fn, [(torch.ones(2), n) for n in (2, 2, 3)]
+
+
+@program(breaks=0)
+def test_deques_of_a_class_keep_their_maximum():
+    class Recent(collections.deque):
+        pass
+
+    def fn(x, items):
+        return x + 1, [(made, made.maxlen) for made in (items.copy(), items * 2, items + items)]
+
+    return fn, lambda i: (torch.ones(2), Recent([7, 1], 3))

@@ -1,12 +1,8 @@
 """Context managers: classes, contextlib's tools, errors and early exits through them, torch's own around breaks."""
 
 import contextlib
-import time
 
-import pytest
 import torch
-
-import burnish
 
 from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
@@ -514,55 +510,3 @@ def test_with_inside_a_generator_inside_a_with():
         return total, log
 
     return fn, swinging
-
-
-def test_blocks_are_left_when_a_break_is_an_error():
-    left = []
-
-    class Block:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, kind, error, traceback):
-            left.append("with")
-            return issubclass(kind, Exception)
-
-    def generate():
-        try:
-            yield 1
-            time.time()
-        finally:
-            left.append("generator")
-
-    def fn(x):
-        try:
-            with Block(), torch.no_grad():
-                try:
-                    for _ in generate():
-                        left.append(torch.is_grad_enabled())
-                except Exception:
-                    left.append("except")
-        finally:
-            left.append(torch.is_grad_enabled())
-        return x
-
-    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
-    for _ in range(3):
-        left.clear()
-        with pytest.raises(burnish.errors.Unsupported, match="B201"):
-            compiled(torch.ones(2))
-        assert left == [False, "generator", "with", True]
-        assert torch.is_grad_enabled()
-
-
-def test_a_block_that_fails_after_a_break_that_is_an_error():
-    def fn(x):
-        while True:
-            try:
-                time.time()
-            except BaseException:
-                return x.no_such_attribute
-
-    with pytest.raises(burnish.errors.Unsupported, match="B201") as caught:
-        burnish.compile(fn, backend="eager", fullgraph=True)(torch.ones(2))
-    assert isinstance(caught.value.__context__, AttributeError)

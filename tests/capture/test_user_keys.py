@@ -375,3 +375,46 @@ def test_reading_a_view_of_an_ordered_dictionary_asks_no_key_twice(kind):
     for i in range(3):
         assert count_hashes(compiled, view) == count_hashes(fn, view)
         table[Counted(f"more {i}")] = i
+
+
+@pytest.mark.parametrize(
+    "name", "difference issubset issuperset isdisjoint symmetric_difference difference_update update".split()
+)
+def test_set_methods_over_generators_hash_each_element_once(name):
+    log = []
+
+    class Noted:
+        def __init__(self, value):
+            self.value = value
+
+        def __hash__(self):
+            log.append(self.value)
+            return hash(self.value)
+
+        def __eq__(self, other):
+            return isinstance(other, Noted) and self.value == other.value
+
+    def fn(x, items):
+        return getattr(items, name)(Noted(i) for i in range(3)), x + 1
+
+    logs = []
+    for function in (fn, burnish.compile(fn, backend="eager")):
+        for _ in range(3):
+            items = {Noted(i) for i in (0, 1, 7)}
+            log.clear()
+            function(torch.ones(2), items)
+            logs.append([*log])
+    assert logs[3:] == logs[:3]
+
+
+@pytest.mark.parametrize("name", "difference issuperset isdisjoint difference_update intersection".split())
+def test_set_methods_over_generators_refuse_sets(name):
+    def fn(x, items):
+        try:
+            return x + 1, getattr(items, name)(part for part in ({1}, 2))
+        except TypeError as error:
+            return x + 1, str(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2), {frozenset({1})})[1] == fn(torch.ones(2), {frozenset({1})})[1]

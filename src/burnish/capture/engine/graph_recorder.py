@@ -33,7 +33,7 @@ from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.program_errors import internal
 from ..numbers import constant_arrays, numpy_tables, object_addresses
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
-from ..numbers.live_scalars import Expression, Live
+from ..numbers.live_scalars import Expression, Live, guard_fit
 from ..numbers.min_max_of_tensors import storage_of
 from ..python.messages import warning_filters
 from ..pytorch import function_modes, torch_call_roles
@@ -103,7 +103,7 @@ class Recorder(TorchFunctionMode):
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
-        self.name = ""  # of the call that is being recorded
+        self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
         self.seen = 0  # torch calls, recorded or not
         self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
@@ -268,8 +268,8 @@ class Recorder(TorchFunctionMode):
             if not args[-1]:
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
-        name = torch_call_roles.name_of(target)
-        self.name = name
+        name = self.name = torch_call_roles.name_of(target)
+        self.filled = result.dtype if name in torch_call_roles.FILLS and is_tensor(result) else None
         self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
         self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
         if name in torch_call_roles.FILLED:
@@ -432,6 +432,7 @@ class Recorder(TorchFunctionMode):
 
     def live_input(self, value: Any) -> Handle:
         expression = value.expression
+        guard_fit(value, self.filled)
         return expression.handle if expression.in_graph else self.input(expression, value.plain())
 
     def number(self, target: Any, operands: tuple) -> Handle:

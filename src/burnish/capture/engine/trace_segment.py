@@ -76,7 +76,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
             if isinstance(error, Unsupported) and tracer.frame is not None:
                 continuation.let_go()  # blocks of the program may call it
-                keyboard_interrupts.leave_blocks(plain_machine(tracer), error)
+                keyboard_interrupts.leave_blocks(program, plain_machine(tracer), error)
             marks_of_dynamo.restore_flag(flag)
             torch._C._set_torch_function_state(tracer.rules_at_start)
             leave_dual_levels()

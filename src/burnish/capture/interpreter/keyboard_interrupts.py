@@ -17,6 +17,8 @@ the program's instructions (``deferred_os_signals``).
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +26,9 @@ import torch
 
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.tracer import Tracer
+from . import unwinding
 from .deferred_os_signals import Signals
+from .frames import Frame
 from .instruction_loop import Machine
 
 
@@ -59,7 +63,10 @@ def raise_in(machine: Machine, error: BaseException) -> Any:
     assert machine.frame is not None
     if not is_within_instruction(error) or machine.frame.pc == 0:
         machine.frame.pc += 1
-    machine.unwind(error)
+    try:
+        machine.unwind(error)
+    finally:
+        del error  # its traceback holds this frame
     return machine.run()
 
 
@@ -67,15 +74,71 @@ class Leaving(BaseException):
     """Raised in the program's frames around a break that is an error, for their ``finally`` and ``with`` blocks."""
 
 
-def leave_blocks(machine: Machine, error: Exception) -> None:
+class LeavingMachine(Machine):
+    """Leaves the frames: where a block of the program stops the exception, it is raised again behind the block."""
+
+    def __init__(self, frame: Frame | None, error: BaseException):
+        super().__init__(frame)
+        self.error = self.latest = error
+
+    def unwind(self, error: BaseException) -> None:  # type: ignore[override]
+        self.latest = error
+        try:
+            unwinding.unwind(self, error)
+        finally:
+            del error
+
+    def step(self) -> None:
+        super().step()
+        if self.frame is None or self.is_in_block(self.error):
+            return
+        if self.is_in_block(self.latest):
+            self.error = self.latest  # a block has raised it instead
+        else:
+            self.unwind(self.error)
+
+    def is_in_block(self, error: BaseException) -> bool:
+        """Whether a frame is handling ``error``."""
+        return any(frame.handling is error or any(value is error for value in frame.stack) for frame in frames_of(self))
+
+
+def frames_of(machine: Machine) -> Iterator[Frame]:
+    frame = machine.frame
+    while frame is not None:
+        yield frame
+        frame = frame.caller
+
+
+programs_left = threading.local()
+
+
+def leave_blocks(program: Any, machine: Machine, error: Exception) -> None:
     """Leave the program's frames, before ``error`` is raised in their place. The trace has run the program up to a
-    break: what its blocks restore must be restored. ``except Exception`` of the program's is not meant for this."""
-    try:
-        raise_in(machine, Leaving(str(error)))
-    except Leaving:
+    break: what its blocks restore must be restored. A block that calls the program again gets its error at once."""
+    left = programs_left.__dict__.setdefault("set", set())
+    if program in left:
         return
+    left.add(program)
+    leaving = Leaving(str(error))
+    leaver = LeavingMachine(machine.frame, leaving)
+    leaver.trail = machine.trail
+    frames = [frame for frame in frames_of(machine) if frame.generator is None]
+    try:
+        raise_in(leaver, leaving)
+    except Leaving:
+        pass
     except Exception as further:
         error.__context__ = further  # of one of the blocks
+    finally:
+        left.discard(program)
+        leaving.__traceback__ = None
+        leaver.error = leaver.latest = leaving
+        leaver.let_go()
+        for frame in frames:
+            frame.locals.clear()
+            frame.stack.clear()
+            frame.handling = None
+        del error, leaving  # no cycles: the program's objects would live until a collection
 
 
 def run(machine: Machine) -> Any:

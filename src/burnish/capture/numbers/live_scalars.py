@@ -9,9 +9,13 @@ constant.
 
 from __future__ import annotations
 
+import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from ..guards.object_sources import Source
 
@@ -300,3 +304,16 @@ for _name in (
 ):
     setattr(LiveStr, _name, _settled(_name, str))
 LiveStr.__add__ = lambda self, other: apply(operator.add, self, other)  # type: ignore[method-assign,assignment]
+
+
+def guard_fit(number: Live, dtype: Any) -> None:
+    """Guard whether a number is in the range of a dtype that a call fills a tensor of. None for other calls."""
+    if dtype is not None and dtype.is_floating_point and type(number) is LiveFloat and not number.expression.in_graph:
+        largest = torch.finfo(dtype).max
+        if largest < sys.float_info.max:
+            fits = Expression(_is_within, (number.expression, largest))
+            number.tracer.guard_outcome(fits, _is_within(number.plain(), largest))
+
+
+def _is_within(number: float, largest: float) -> bool:
+    return not largest < abs(number) < math.inf

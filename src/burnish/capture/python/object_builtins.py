@@ -83,7 +83,7 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     answer = check_by_user(m, "__instancecheck__", obj, kinds)
     if answer is not MISSING:
         return answer
-    if says_its_class(m, type(obj)):
+    if says_its_class(m, type(obj)) and is_kind_of_class(m, kinds):
         return m.call(object_polyfills.instance_by_class, (obj, tuple(_flatten(kinds))), {})
     answer = m.plainly(isinstance, obj, kinds)
     guard_order(m, type(obj))
@@ -92,6 +92,15 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
         if is_asked_for_attributes(kind):
             guard_attributes(m, obj, kind)
     return answer
+
+
+def is_kind_of_class(m: Any, kinds: Any) -> bool:
+    """Whether ``isinstance`` has a class to compare with. It refuses anything else without asking the object."""
+    if all(issubclass(type(kind), type) for kind in _flatten(kinds)):
+        return True
+    if is_several(kinds):
+        m.stop(breaks.OPAQUE_CALL, "isinstance with classes and something else")
+    return False
 
 
 def says_its_class(m: Any, kind: type) -> bool:
@@ -117,8 +126,10 @@ def check_by_user(m: Any, name: str, subject: Any, kinds: Any) -> Any:
             m.stop(breaks.OPAQUE_CALL, f"{name} of a union with parameterized classes")
         polyfill = object_polyfills.instance_check if of_instance else object_polyfills.subclass_check
         return m.call(polyfill, (subject, parts_of(kinds)), {})
-    if is_own:
+    if is_own and checks[0][0] is not None:
         return m.call(object_polyfills.truth_of, (special_method(m, kinds, name), subject), {})
+    if checks[0][1] not in (None, type):  # of C code's: a parameterized class refuses, an abstract one asks for a class
+        return m.plainly(isinstance if of_instance else issubclass, subject, kinds)
     polyfill = object_polyfills.instance_by_bases if of_instance else object_polyfills.subclass_by_bases
     return m.call(polyfill, (subject, kinds), {})
 

@@ -132,6 +132,8 @@ PIECEWISE = frozenset(["roll"])
 
 # Calls with a size and a number that fills the result, by the position of the number.
 FILLED = {"full": 1, "new_full": 2}
+FILLS = frozenset(("full", "new_full", "full_like", "fill_", "fill"))
+"""Calls that fill tensors with a number, and raise an error if it is too large for their dtype."""
 
 # The result depends on the type of the numbers: a NumPy float differs from a Python float.
 BY_ELEMENT_TYPE = frozenset(

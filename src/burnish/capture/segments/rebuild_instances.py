@@ -79,6 +79,9 @@ def build_key(to: Rebuilder, key: Any) -> str:
     return to.build(key)
 
 
+LONGEST: Any = vars(collections.deque)["maxlen"]
+
+
 def build_instance(to: Rebuilder, value: Any) -> str:
     kind = type(value)
     made = to.constant(kind)
@@ -111,6 +114,9 @@ def build_instance(to: Rebuilder, value: Any) -> str:
     elif issubclass(type(value), (set, collections.deque)):
         parts = [build_key(to, v) if issubclass(type(value), set) else to.build(v) for v in elements_of(value)]
         extend = set.update if isinstance(value, set) else collections.deque.extend
+        longest = LONGEST.__get__(value) if extend is collections.deque.extend else None
+        if longest is not None:
+            to.lines.append(f"{to.constant(collections.deque.__init__)}({name}, (), {longest})")
         to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
     return name
 

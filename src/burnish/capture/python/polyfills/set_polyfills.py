@@ -1,6 +1,6 @@
 """Set polyfills: methods of sets over iterables in Python, such as ``names.union(generator())``.
 
-Each step is one of C code: ``hash`` comes first, because it refuses an element, and the set may change in between.
+Each step is one of C code, which calls the hash of an element once, and refuses a set (``discard`` takes one).
 ``base``: ``set`` or ``frozenset``; the methods of a subclass are not called. ``steps``: whether an iterable is Python.
 """
 
@@ -39,7 +39,8 @@ def set_difference_update(base, items, others, steps):
     while others:
         if steps[0]:
             for value in others[0]:
-                hash(value)
+                if issubclass(type(value), set):
+                    hash(value)
                 base.discard(items, value)
         base.difference_update(items, () if steps[0] else others[0])  # which may make its table smaller
         others, steps = others[1:], steps[1:]
@@ -51,6 +52,13 @@ def elements(items):
         hash(value)
         found.append(value)
     return found
+
+
+def set_of(items):
+    made = set()
+    for value in items:
+        made.add(value)
+    return made
 
 
 def made_of(kind, items):
@@ -89,7 +97,8 @@ def set_intersection_update(base, items, others, steps):
 def common(base, items, others):
     found, distinct = [], set()
     for value in others:
-        hash(value)
+        if issubclass(type(value), set):
+            hash(value)
         if base.__contains__(items, value):
             found.append(value)
             distinct.add(value)
@@ -99,22 +108,23 @@ def common(base, items, others):
 
 
 def set_symmetric_difference(base, items, others, steps):
-    return base.symmetric_difference(items, elements(others[0]))
+    return base.symmetric_difference(items, set_of(others[0]))
 
 
 def set_symmetric_difference_update(base, items, others, steps):
-    base.symmetric_difference_update(items, elements(others[0]))
+    base.symmetric_difference_update(items, set_of(others[0]))
 
 
 def set_issubset(base, items, others, steps):
     if SUBSETS_READ_ALL:
-        return base.issubset(items, elements(others[0]))
+        return base.issubset(items, set_of(others[0]))
     return base.__len__(set_intersection(base, items, others, steps)) == base.__len__(items)
 
 
 def set_issuperset(base, items, others, steps):
     for value in others[0]:
-        hash(value)
+        if issubclass(type(value), set):
+            hash(value)
         if not base.__contains__(items, value):
             return False
     return True
@@ -122,7 +132,8 @@ def set_issuperset(base, items, others, steps):
 
 def set_isdisjoint(base, items, others, steps):
     for value in others[0]:
-        hash(value)
+        if issubclass(type(value), set):
+            hash(value)
         if base.__contains__(items, value):
             return False
     return True
