@@ -229,6 +229,9 @@ def parts_of(held: Any) -> Sequence | None:
         base = next(base for base in SIZED if isinstance(held, base))
         if base.__len__(held) > MOST_PLAIN:
             return None
+        is_long = base in (list, tuple) and base.__len__(held) > MOST_VISITED
+        if is_long and end_of(type(next(base.__iter__(held), None))) != IS_PLAIN:
+            return None
     if kind is numpy_tables.ARRAY and held.dtype.hasobject:
         return list(held.flat) if held.dtype == object and held.size <= MOST_VISITED else None
     return gc.get_referents(held)

@@ -98,15 +98,15 @@ class TransitionTarget:
     __slots__ = ("answer", "continuation", "dropped", "keeping", "layout", "picks")
 
     def __init__(self, layout: SlotLayout, picks: list[int], dropped: list[int], answer: Any):
+        self.dropped = dropped  # dead locals, without the operands on the stack, which go in any case
         self.layout = layout
         self.picks = picks  # old slots by index, in their new order; one more index is the result
-        self.dropped = dropped
         self.answer = answer  # the probe's
         self.continuation: Any = None
         self.keeping: dict[tuple[int, ...], TransitionTarget] = {}  # targets where some of the dropped slots stay
 
     def keep(self, before: SlotLayout, slots: tuple[int, ...]) -> TransitionTarget:
-        """The target where ``slots`` stay if they are locals. Operands on the stack go in any case."""
+        """The target where these of the dropped slots stay."""
         target = self.keeping.get(slots)
         if target is None:
             target = self.keeping[slots] = probed(before, self.answer, slots)[1]
@@ -159,7 +159,11 @@ def probed(
     if not all(isinstance(x, SlotPlace) or x is answer for x in taken):
         raise NotSimple
     picks = [x.at if isinstance(x, SlotPlace) and x is not answer else count for x in taken]
-    return probe.asked, TransitionTarget(after, picks, sorted(set(range(count)).difference(picks)), answer)
+    dropped = sorted(set(range(count)).difference(picks))
+    if dropped and not kept:
+        may_stay = probed(layout, answer, tuple(dropped))[1].picks
+        dropped = [at for at in dropped if at in may_stay]
+    return probe.asked, TransitionTarget(after, picks, dropped, answer)
 
 
 def transition_of(layout: SlotLayout) -> BreakTransition | None:
