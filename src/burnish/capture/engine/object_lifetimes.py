@@ -12,7 +12,7 @@ import gc
 import io
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ def has_observable_finalization(value: Any) -> bool:
 
 
 def may_be_referenced_weakly(value: Any) -> bool:
-    """Whether the finalization of an object of the program's class becomes observable with a weak reference."""
-    return rule_of(type(value)) == IF_REFERENCED and bool(type(value).__flags__ & (1 << 9))
+    """Whether the finalization of such an object becomes observable with a weak reference."""
+    return rule_of(type(value)) == IF_REFERENCED
 
 
 def rule_of(kind: type) -> int:
@@ -51,8 +51,8 @@ def has_finalizer(value: Any) -> bool:
 
 
 def _rule(kind: type) -> int:
-    if kind is Generator or kind in RELEASES or runs_code_at_the_end(kind):
-        return ALWAYS
+    if kind is Generator or kind is memoryview or runs_code_at_the_end(kind):
+        return ALWAYS  # without a view, the buffer may change its size again
     if (
         kind.__weakrefoffset__ == 0
         and kind.__flags__ & (1 << 9)
@@ -64,8 +64,6 @@ def _rule(kind: type) -> int:
     return IF_REFERENCED
 
 
-RELEASES = (memoryview, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-"""Classes of C code: the buffer may change its size again, or the ``finally`` of the function runs."""
 IN_MEMORY = (io.StringIO, io.BytesIO)
 """Files whose ``__del__`` closes nothing."""
 
@@ -170,11 +168,13 @@ class WeakOrigin(Origin):
 
 # ---- dead locals
 
-MOST_VISITED = 512
+MOST_VISITED = 64
+MOST_PLAIN = 1024
 MADE_IN_C = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 LEAVES = (torch.Tensor, torch.nn.Module, type, types.ModuleType, types.CodeType, str, bytes, int, float, complex)
 """Objects that are not looked into: mostly, something else holds a module or a class."""
+SIZED = (list, tuple, dict, set, frozenset, collections.deque)
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 HARMLESS = frozenset(
     """builtins collections _collections functools _functools itertools operator _operator re datetime decimal _decimal
@@ -182,7 +182,7 @@ HARMLESS = frozenset(
 )
 """Packages of types in C with objects whose end has no effect of its own."""
 
-IS_LEAF, IS_HARMLESS, HAS_EFFECT = range(3)
+IS_PLAIN, IS_LEAF, IS_HARMLESS, HAS_EFFECT = range(4)  # a plain one is a leaf that needs no look at weak references
 _ends: dict[type, int] = {}
 
 
@@ -191,25 +191,50 @@ def ends_unseen(value: Any) -> bool:
 
     Plain Python keeps a local until its function returns. A frame that is taken apart at a break drops those that
     nothing reads any more, so that their memory is free: a list of texts, but not a list of open files. Where it is not
-    known, the local is kept."""
-    end = end_of(type(value))
-    if end == IS_LEAF:
+    known, the local is kept, also where it holds so much that a look at each break would take long."""
+    if end_of(type(value)) == IS_PLAIN:
         return True
     waiting, seen = [value], {id(value)}
     while waiting:
         held = waiting.pop()
         end = end_of(type(held))
+        if end == HAS_EFFECT or weakref.getweakrefcount(held) > 0 or shows_foreign_memory(held):
+            return False
         if end == IS_LEAF:
             continue
-        if end == HAS_EFFECT or has_observable_finalization(held) or shows_foreign_memory(held):
+        parts = parts_of(held)
+        if parts is None or isinstance(held, weakref.ref) and parts:  # it calls a function at another's end
             return False
-        if len(seen) > MOST_VISITED:
+        if len(parts) > MOST_VISITED and end_of(type(parts[0])) != IS_PLAIN:
             return False
-        for part in gc.get_referents(held) if type(held) is not FUNCTION else parts_of_function(held):
-            if id(part) not in seen and end_of(type(part)) != IS_LEAF:
+        ends = {kind: end_of(kind) for kind in set(map(type, parts))}
+        worst = max(ends.values(), default=IS_PLAIN)
+        if worst == IS_PLAIN:
+            continue
+        if worst == HAS_EFFECT or len(seen) + len(parts) > 2 * MOST_VISITED:
+            return False
+        for part in parts:
+            if ends[type(part)] != IS_PLAIN and id(part) not in seen:
                 seen.add(id(part))
                 waiting.append(part)
     return True
+
+
+def parts_of(held: Any) -> Sequence | None:
+    """What it holds; None if that is too much."""
+    kind = type(held)
+    if kind is FUNCTION:
+        return parts_of_function(held)
+    if isinstance(held, SIZED):
+        base = next(base for base in SIZED if isinstance(held, base))
+        if base.__len__(held) > MOST_PLAIN:
+            return None
+        is_long = base in (list, tuple) and base.__len__(held) > MOST_VISITED
+        if is_long and end_of(type(next(base.__iter__(held), None))) != IS_PLAIN:
+            return None
+    if kind is numpy_tables.ARRAY and held.dtype.hasobject:
+        return list(held.flat) if held.dtype == object and held.size <= MOST_VISITED else None
+    return gc.get_referents(held)
 
 
 def parts_of_function(function: types.FunctionType) -> tuple:
@@ -223,12 +248,15 @@ def end_of(kind: type) -> int:
 
 
 def _end_of(kind: type) -> int:
+    rule = rule_of(kind)
+    if rule == ALWAYS:
+        return HAS_EFFECT  # one that is UNREFERENCED goes: the tracer would hold it beyond its variable
     if issubclass(kind, LEAVES) or kind in (types.FrameType, types.TracebackType):
-        return IS_LEAF
-    if kind in (io.BytesIO, io.StringIO):
+        return IS_LEAF if rule == IF_REFERENCED else IS_PLAIN
+    if kind in IN_MEMORY:
         return IS_HARMLESS
-    if kind is memoryview or issubclass(kind, SUSPENDED):
-        return HAS_EFFECT  # the end of a view lets the object behind it change its size; code of a generator may run
+    if issubclass(kind, SUSPENDED) or kind in weakref.ProxyTypes:
+        return HAS_EFFECT  # code of a generator may run; a proxy may have a callback
     for base in kind.__mro__:
         is_in_c = not base.__flags__ & MADE_IN_PYTHON or base.__flags__ & MADE_IN_C
         if is_in_c and module_of(base).partition(".")[0] not in HARMLESS:

@@ -32,6 +32,15 @@ class SlotPlace:
         self.at = at
 
 
+class KeptPlace(SlotPlace):
+    """Of a dead local that stays."""
+
+    __slots__ = ("__weakref__",)
+
+    def __del__(self) -> None:
+        """``ends_unseen`` finds it, and does not look at what it does."""
+
+
 class NotSimple(BaseException):
     """An instruction that does more than one operation on its operands, or an unsupported one."""
 
@@ -46,7 +55,7 @@ class Probe(Machine):
         self.answer = answer
 
     def note(self, perform: Callable, operands: tuple, named: dict[str, Any]) -> Any:
-        if self.asked is not None or not all(type(x) is SlotPlace for x in (*operands, *named.values())):
+        if self.asked is not None or not all(isinstance(x, SlotPlace) for x in (*operands, *named.values())):
             raise NotSimple
         self.asked = perform, tuple(x.at for x in operands), {name: x.at for name, x in named.items()}
         return self.answer
@@ -86,13 +95,22 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 class TransitionTarget:
     """The next slots and layout for one result."""
 
-    __slots__ = ("continuation", "dropped", "layout", "picks")
+    __slots__ = ("answer", "continuation", "dropped", "keeping", "layout", "picks")
 
-    def __init__(self, layout: SlotLayout, picks: list[int], dropped: list[int]):
+    def __init__(self, layout: SlotLayout, picks: list[int], dropped: list[int], answer: Any):
+        self.dropped = dropped  # dead locals, without the operands on the stack, which go in any case
         self.layout = layout
         self.picks = picks  # old slots by index, in their new order; one more index is the result
-        self.dropped = dropped
+        self.answer = answer  # the probe's
         self.continuation: Any = None
+        self.keeping: dict[tuple[int, ...], TransitionTarget] = {}  # targets where some of the dropped slots stay
+
+    def keep(self, before: SlotLayout, slots: tuple[int, ...]) -> TransitionTarget:
+        """The target where these of the dropped slots stay."""
+        target = self.keeping.get(slots)
+        if target is None:
+            target = self.keeping[slots] = probed(before, self.answer, slots)[1]
+        return target
 
 
 class BreakTransition:
@@ -129,19 +147,23 @@ class BreakTransition:
 
 
 def probed(
-    layout: SlotLayout, answer: Any
+    layout: SlotLayout, answer: Any, kept: tuple[int, ...] = ()
 ) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], TransitionTarget]:
     count = sum(frame.n_slots for frame in layout.frames)
-    probe = Probe(layout.build([SlotPlace(at) for at in range(count)]), answer)
+    probe = Probe(layout.build([(KeptPlace if at in kept else SlotPlace)(at) for at in range(count)]), answer)
     before = probe.frame
     probe.step()
     if probe.asked is None or probe.frame is not before or before is None:
         raise NotSimple
     after, taken = take_apart(before)
-    if not all(type(x) is SlotPlace or x is answer for x in taken):
+    if not all(isinstance(x, SlotPlace) or x is answer for x in taken):
         raise NotSimple
-    picks = [x.at if type(x) is SlotPlace and x is not answer else count for x in taken]
-    return probe.asked, TransitionTarget(after, picks, sorted(set(range(count)).difference(picks)))
+    picks = [x.at if isinstance(x, SlotPlace) and x is not answer else count for x in taken]
+    dropped = sorted(set(range(count)).difference(picks))
+    if dropped and not kept:
+        may_stay = probed(layout, answer, tuple(dropped))[1].picks
+        dropped = [at for at in dropped if at in may_stay]
+    return probe.asked, TransitionTarget(after, picks, dropped, answer)
 
 
 def transition_of(layout: SlotLayout) -> BreakTransition | None:
@@ -161,24 +183,25 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     answer, error = performed(transition, slots)
     if error is None:
         target = transition.target_for(answer)
-        for at in target.dropped:
-            if not ends_unseen(slots[at]) or stays(slots, at, target):
-                break
-        else:
-            if target.continuation is None:
-                target.continuation = continuation_for(target.layout)
-            slots.append(answer)
-            return target.continuation, [slots[at] for at in target.picks]
+        kept = [at for at in target.dropped if not ends_unseen(slots[at]) or stays(slots, at, target, answer)]
+        if kept:
+            target = target.keep(layout, tuple(kept))
+        if target.continuation is None:
+            target.continuation = continuation_for(target.layout)
+        slots.append(answer)
+        return target.continuation, [slots[at] for at in target.picks]
     try:
         return None, CompletedInstruction(layout.build(slots), answer, error)
     finally:
         del answer, error  # its traceback refers to this frame: the cycle would keep the values alive
 
 
-def stays(slots: list, at: int, target: TransitionTarget) -> bool:
+def stays(slots: list, at: int, target: TransitionTarget, answer: Any) -> bool:
     """Whether a local stays, as ``take_apart`` decides it, because the program holds the object elsewhere."""
     value = slots[at]
-    return may_be_referenced_weakly(value) and any(pick < len(slots) and slots[pick] is value for pick in target.picks)
+    return may_be_referenced_weakly(value) and any(
+        (slots[pick] if pick < len(slots) else answer) is value for pick in target.picks
+    )
 
 
 def performed(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:
