@@ -232,13 +232,11 @@ def filled_alike(numbers: Any, dtype: torch.dtype | None) -> Any:
 
 def as_filled(number: Any, dtype: torch.dtype) -> Any:
     most = torch.finfo(dtype).max
-    if dtype is not torch.float64 and not asked(is_within, number, most):
-        return (math.inf if number > 0 else -math.inf) if asked(is_beyond, number, most) else None
-    if isinstance(number, float) or fits_in_64_bits(number):
-        return number
     if not live_scalars.has_result(float, number):
         return None
-    return live_scalars.apply(float, number) if isinstance(number, live_scalars.Live) else float(number)
+    if dtype is not torch.float64 and not asked(is_within, number, most):
+        return (math.inf if number > 0 else -math.inf) if asked(is_beyond, number, most) else None
+    return number if isinstance(number, float) or fits_in_64_bits(number) else asked(float, number)
 
 
 def is_within(number: float, most: float) -> bool:
@@ -250,15 +248,15 @@ def is_beyond(number: float, most: float) -> bool:
     return abs(number) >= 2 * most
 
 
-def asked(question: Callable, number: Any, *limits: Any) -> bool:
+def asked(question: Callable, number: Any, *limits: Any) -> Any:
     if isinstance(number, live_scalars.Live):
         return live_scalars.apply(question, number, *limits)
-    answer: bool = question(number, *limits)
-    return answer
+    return question(number, *limits)
 
 
 def fits_in_64_bits(number: Any) -> bool:
-    return asked(is_word, number)
+    answer: bool = asked(is_word, number)
+    return answer
 
 
 def is_word(number: int) -> bool:
