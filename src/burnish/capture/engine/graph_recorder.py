@@ -22,16 +22,16 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from ...runtime.eager.tensor_object_state import set_data_
-from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.program_errors import internal
-from ..numbers import constant_arrays, numpy_tables, object_addresses
+from ..numbers import constant_arrays, exact_numbers, numpy_tables, object_addresses
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live, guard_fit
 from ..numbers.min_max_of_tensors import storage_of
@@ -65,21 +65,6 @@ def _named(value: Any) -> Any:
 
 GIVEN_BY_VALUE = frozenset((int, float, complex, str))
 """Torch reads objects of classes that derive from these past the methods of the classes."""
-
-
-def may_write(call: Call) -> bool:
-    """Whether a call may change an older tensor: in place, or as a function that is not torch's."""
-    target = call.target
-    if isinstance(target, str) or torch_call_roles.writes(target, call.kwargs):
-        return torch_call_roles.writes(target, call.kwargs)
-    return not is_torch_code(target)
-
-
-def is_torch_code(target: Any) -> bool:
-    """Whether a call runs torch alone: neither the user's Python nor a function of ours, which may stand for it."""
-    if isinstance(target, str):
-        return target not in ("apply_", "map_", "map2_")
-    return is_of_torch(target) and not str(getattr(target, "__module__", "")).startswith("burnish.")
 
 
 class Recorder(TorchFunctionMode):
@@ -274,6 +259,7 @@ class Recorder(TorchFunctionMode):
         self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
         if name in torch_call_roles.FILLED:
             live_allowed = torch_call_roles.is_filled_by_number(name, args, kwargs)
+        args, kwargs = exact_numbers.with_exact_numbers(name, args, kwargs)
         call = Call(
             target,
             tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
@@ -382,9 +368,24 @@ class Recorder(TorchFunctionMode):
         self.clones.setdefault(position, []).append((number, handle))
         return Handle(("clone", number))  # type: ignore[arg-type]
 
+    def versions_in(self, tree: Any) -> dict[int, int]:
+        return {id(x): _version(x) for x in tree_leaves(tree) if type(x) in TENSOR_TYPES}
+
+    def note_versions(self, count: int, before: dict[int, int]) -> None:
+        """The inputs from ``count`` on came with a call that may have written to them. ``before``: versions by id."""
+        for at in range(count, len(self.inputs)):
+            self.versions[at] = before.get(id(self.examples[at]), self.versions[at])
+
     def changes_after(self, position: int) -> bool:
-        """Whether any recorded call from ``position`` on writes to a tensor."""
-        return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[position:])
+        """Whether any recorded call from ``position`` on may write to a tensor."""
+        return any(
+            torch_call_roles.writes(call.target, call.kwargs) or torch_call_roles.is_python(call.target)
+            for call in self.calls[position:]
+        )
+
+    def may_change_after(self, position: int) -> bool:
+        """The same, where functions of ours count as well."""
+        return any(torch_call_roles.may_write(call.target, call.kwargs) for call in self.calls[position:])
 
     def changes_before(self, position: int) -> bool:
         return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[:position])
@@ -405,8 +406,8 @@ class Recorder(TorchFunctionMode):
         made_here: set[int | None] = set()
         for at, call in enumerate(self.calls[:end]):
             used = {handle.call for handle in handles_in((call.args, call.kwargs))}
-            is_apart = used <= made_here and is_torch_code(call.target)
-            if may_write(call) and not (is_apart and used):
+            is_apart = used <= made_here and torch_call_roles.is_torch_code(call.target)
+            if torch_call_roles.may_write(call.target, call.kwargs) and not (is_apart and used):
                 return True
             if is_apart:
                 made_here.add(at)
@@ -422,8 +423,7 @@ class Recorder(TorchFunctionMode):
         }
         for call in self.calls:  # the call that introduces an input may also be the one that writes to it
             if torch_call_roles.writes(call.target, call.kwargs):
-                for target in (*call.args[:1], call.kwargs.get("out")):
-                    written.update(map(id, target if isinstance(target, (list, tuple)) else (target,)))
+                written.update(map(id, torch_call_roles.written_arguments(call.target, call.args, call.kwargs)))
         return [
             h
             for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)

@@ -106,11 +106,14 @@ def live_content(m: Any, call: Call) -> Any:
 def number_read(m: Any, tensor: Any) -> Any:
     """The live number that ``torch.tensor`` has made this tensor of; None for other tensors."""
     handle = m.recorder.handle_of(tensor) if type(tensor) in TENSOR_TYPES and tensor.ndim == 0 else None
-    if handle is None or handle.call is None or handle.path or m.recorder.changes_after(handle.call):
+    if handle is None or handle.call is None or handle.path or m.recorder.may_change_after(handle.call):
         return None
     number = live_content(m, m.recorder.calls[handle.call])
     exact = {live_scalars.LiveInt: torch.int64, live_scalars.LiveFloat: torch.float64}
-    return number if tensor.dtype is exact.get(type(number)) else None
+    if tensor.dtype is not exact.get(type(number)):
+        return None
+    number.is_read = True
+    return number
 
 
 def with_numbers(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -210,33 +210,53 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
         return None
     if not all(type(number) in (int, float) or isinstance(number, live_scalars.Live) for number in numbers):
         return None
-    if not any(map(is_graph_number, live)) and not is_filled_alike(numbers, kwargs.get("dtype")):
+    filled = numbers if any(map(is_graph_number, live)) else filled_alike(numbers, kwargs.get("dtype"))
+    if filled is None:
         return None
     values = [number.plain() if isinstance(number, live_scalars.Live) else number for number in numbers]
     made = m.plainly(torch.as_tensor, values, **kwargs)
-    tensors = [as_tensor(m, number, made.dtype, made.device) for number in numbers]
+    tensors = [as_tensor(m, number, made.dtype, made.device) for number in filled]
     return tensors[0] if numbers is not content else m.perform(torch.stack, tensors)
 
 
-def is_filled_alike(numbers: Any, dtype: torch.dtype | None) -> bool:
-    """Whether ``torch.full`` makes the same of live numbers as ``torch.tensor``, which converts them without a check
-    where they do not fit, and raises errors of its own."""
+def filled_alike(numbers: Any, dtype: torch.dtype | None) -> Any:
+    """The numbers of which ``torch.full`` makes what ``torch.tensor`` makes of these, which converts them without a
+    check where they do not fit, and raises errors of its own. None if there are none."""
     has_float = any(isinstance(number, float) for number in numbers)
     dtype = dtype or (torch.get_default_dtype() if has_float else torch.int64)
     if dtype.is_floating_point:
-        return all(has_value(number, dtype) for number in numbers)
-    return dtype is torch.int64 and not has_float and all(map(fits_in_64_bits, numbers))
+        filled = [as_filled(number, dtype) for number in numbers]
+        return None if any(number is None for number in filled) else filled
+    return numbers if dtype is torch.int64 and not has_float and all(map(fits_in_64_bits, numbers)) else None
 
 
-def has_value(number: Any, dtype: torch.dtype) -> bool:
-    """Whether this run's number is no larger than all of the type. The graph raises an error for others, and the
-    segment runs as plain Python then."""
-    plain = number.plain() if isinstance(number, live_scalars.Live) else number
-    return not abs(plain) > torch.finfo(dtype).max or math.isinf(plain)
+def as_filled(number: Any, dtype: torch.dtype) -> Any:
+    most = torch.finfo(dtype).max
+    if not live_scalars.has_result(float, number):
+        return None
+    if dtype is not torch.float64 and not asked(is_within, number, most):
+        return (math.inf if number > 0 else -math.inf) if asked(is_beyond, number, most) else None
+    return number if isinstance(number, float) or fits_in_64_bits(number) else asked(float, number)
+
+
+def is_within(number: float, most: float) -> bool:
+    return not abs(number) > most or number in (math.inf, -math.inf)
+
+
+def is_beyond(number: float, most: float) -> bool:
+    """Whether a number is too large to be rounded to the largest one."""
+    return abs(number) >= 2 * most
+
+
+def asked(question: Callable, number: Any, *limits: Any) -> Any:
+    if isinstance(number, live_scalars.Live):
+        return live_scalars.apply(question, number, *limits)
+    return question(number, *limits)
 
 
 def fits_in_64_bits(number: Any) -> bool:
-    return live_scalars.apply(is_word, number) if isinstance(number, live_scalars.Live) else is_word(number)
+    answer: bool = asked(is_word, number)
+    return answer
 
 
 def is_word(number: int) -> bool:

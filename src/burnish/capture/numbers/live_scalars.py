@@ -73,6 +73,7 @@ class Live:
     __slots__ = ()
     expression: Expression
     tracer: Any
+    is_read = False  # whether it was read from a tensor: torch makes a new object of it each time
 
     def plain(self) -> Any:
         """This run's value, without a guard. Only for inspection."""

@@ -72,7 +72,7 @@ def why_not_hidden(m: Any, built: list[Any]) -> str | None:
     """Why it can be seen that a result is another tensor. ``built``: what leaves the graph."""
     results = {storage_of(chosen.result): chosen.result for chosen in m.chosen}
     for chosen in m.chosen:
-        if m.recorder.changes_after(chosen.position):
+        if m.recorder.may_change_after(chosen.position):
             return "min() or max() of tensors, one of which may be written to afterwards"
     if any(type(x) is torch.Tensor and results.get(storage_of(x), x) is not x for x in built):
         return "a view of the result of min() or max() of tensors"

@@ -243,7 +243,7 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(type(value), torch.Tensor):
         number = constant_tensors.number_read(m, value)
         if number is not None:
-            return _convert(m, cls, (number,), {})
+            return number if cls is type(number.plain()) else _convert(m, cls, (number,), {})
         if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
             return m.plainly(cls, value)
         if m.modes:

@@ -111,6 +111,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
     plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    versions = m.recorder.versions_in((plain_args, kwargs))
     try:
         value = function(*plain_args, **kwargs)
     except InternalError:
@@ -120,6 +121,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     else:
         try:
             m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
+            m.recorder.note_versions(mark[1], versions)
             why = why_not_compared(value)
             if why is not None:
                 raise NotRecordable(why)

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...runtime.eager.tensor_object_state import WATCHING
+from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 
@@ -355,7 +357,56 @@ def writes(target: Any, kwargs: dict) -> bool:
     if "out" in kwargs or kwargs.get("inplace") is True:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
+    if isinstance(target, OF_LIBRARIES) and writes_by_schema(target):
+        return True
     return is_in_place_name(name) or name in ("batch_norm", "instance_norm", "rnn_tanh", "apply")
+
+
+def writes_by_schema(operator: Any) -> bool:
+    """Whether a registered operator says that it writes to an argument: any overload, if the call names none."""
+    return any(written_names(overload) for overload in overloads_of(operator))
+
+
+def overloads_of(operator: Any) -> list[Any]:
+    if isinstance(operator, torch._ops.OpOverload):
+        return [operator]
+    overloads = [getattr(operator, name) for name in operator.overloads()]
+    return [one for one in overloads if not any(a.is_out for a in one._schema.arguments)]  # they are seen by ``out=``
+
+
+def written_names(overload: Any) -> list[str]:
+    arguments = overload._schema.arguments
+    return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def written_arguments(target: Any, args: tuple, kwargs: dict) -> list[Any]:
+    """The arguments to which a call may write: the first one and those of the schema."""
+    written = [*args[:1], kwargs.get("out")]
+    for overload in overloads_of(target) if isinstance(target, OF_LIBRARIES) else ():
+        names = [argument.name for argument in overload._schema.arguments]
+        for name in written_names(overload):
+            at = names.index(name)
+            written += [*args[at : at + 1], kwargs.get(name)]
+    return [part for value in written for part in (value if isinstance(value, (list, tuple)) else (value,))]
+
+
+def is_python(target: Any) -> bool:
+    """Whether a call runs Python that the trace has not seen, and that may write to any tensor."""
+    return getattr(target, "stands_alone", False) is True and target not in WATCHING
+
+
+def may_write(target: Any, kwargs: dict) -> bool:
+    """Whether a call may change an older tensor: in place, or as a function that is not torch's."""
+    if isinstance(target, str) or writes(target, kwargs):
+        return writes(target, kwargs)
+    return not is_torch_code(target)
+
+
+def is_torch_code(target: Any) -> bool:
+    """Whether a call runs torch alone: neither the user's Python nor a function of ours, which may stand for it."""
+    if isinstance(target, str):
+        return target not in ("apply_", "map_", "map2_")
+    return is_of_torch(target) and not str(getattr(target, "__module__", "")).startswith("burnish.")
 
 
 def writes_silently(target: Any) -> bool:

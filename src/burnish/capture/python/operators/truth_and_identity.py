@@ -83,6 +83,9 @@ def truth_of_live(value: Any) -> bool:
     return bool(value)
 
 
+FIRST_SHARED, LAST_SHARED = -5, 256  # Python has one object for each of these numbers
+
+
 def same(m: Any, left: Any, right: Any) -> bool:
     answer = left is right
     if m.chosen and any(min_max_of_tensors.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
@@ -92,7 +95,10 @@ def same(m: Any, left: Any, right: Any) -> bool:
     if issubclass(type(left), Live) or issubclass(type(right), Live):
         if answer or left is None or right is None:
             return answer
+        is_read = any(issubclass(type(x), Live) and x.is_read for x in (left, right))
         left, right = settled(left), settled(right)
+        if is_read and not (type(left) is int and FIRST_SHARED <= left <= LAST_SHARED):
+            return False
         return type(left) is type(right) and left == right
     a, b = m.heap.origin_of(left), m.heap.origin_of(right)
     if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
