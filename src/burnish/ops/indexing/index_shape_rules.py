@@ -17,7 +17,7 @@ from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Expand, view_stride
 from ..memory_format import copied
-from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
+from ..operator_record import NoRule, broadcast_shape, fresh, record, shape, wrapped_dim
 from .gather_lowering import Gather, IndirectIndex, gather_rule
 
 Indices = Sequence[TensorType | None]
@@ -196,8 +196,32 @@ def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
     return fresh(x, x.shape)
 
 
-@shape("aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default")
 def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
     """A copy with the same strides, including gaps, unless elements overlap in memory."""
     overlaps = any(stride == 0 and size > 1 for stride, size in zip(x.stride, x.shape, strict=True))
     return copied(x) if overlaps else x
+
+
+record("aten.diagonal_scatter.default").shape = view_scatter
+
+
+@shape("aten.select_scatter.default")
+def select_scatter(x: TensorType, src: TensorType, dim: int, index: int) -> TensorType:
+    dim = wrapped_dim(dim, x.ndim)
+    if not x.ndim or not -x.shape[dim] <= index < x.shape[dim]:
+        raise NoRule(f"element {index} of {x} along {dim}")
+    return view_scatter(x)
+
+
+@shape("aten.slice_scatter.default")
+def slice_scatter(
+    x: TensorType, src: TensorType, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> TensorType:
+    dim = wrapped_dim(dim, x.ndim)
+    if (
+        not x.ndim
+        or step < 1
+        or src.shape[dim : dim + 1] != (len(range(*slice(start, end, step).indices(x.shape[dim]))),)
+    ):
+        raise NoRule(f"{src} into {start}:{end}:{step} of {x} along {dim}")
+    return view_scatter(x)

@@ -182,7 +182,10 @@ def sliced(x: TensorType, dim: int = 0, start: int | None = None, end: int | Non
 @view("aten.narrow.default")
 def narrow(x: TensorType, dim: int, start: int, length: int) -> Chain:
     dim = wrapped_dim(dim, x.ndim)
-    return part(x, dim, start + x.shape[dim] if start < 0 else start, length)
+    start = start + x.shape[dim] if start < 0 else start
+    if not x.ndim or start < 0 or length < 0 or start + length > x.shape[dim]:
+        raise NoRule(f"{length} elements from {start} on, of {x} along {dim}")
+    return part(x, dim, start, length)
 
 
 def part(x: TensorType, dim: int, start: int, length: int) -> Chain:

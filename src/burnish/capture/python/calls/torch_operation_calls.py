@@ -10,6 +10,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import torch
+
 from ... import breaks
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
@@ -47,7 +49,7 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     if m.symbolic_sizes is not None:
-        is_function = type(getattr(function, "__self__", None)) not in TENSOR_TYPES
+        is_function = not isinstance(getattr(function, "__self__", None), torch.Tensor)
         argument_checks.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
     if not torch_call_roles.takes_live_numbers(function) and not torch_call_roles.is_filled_by_number(
         name, given, kwargs
