@@ -2,8 +2,7 @@
 
 While a segment is traced, a ``TorchFunctionMode`` sees every torch call, from interpreted code and from C code
 (``sum([t, u])`` adds tensors without our interpreter noticing). Each call runs for real and is recorded with handles
-for its tensors: a graph input, or the result of an earlier call. When the segment closes, ``build_fx_graph`` makes an
-FX graph of the list.
+for its tensors: a graph input, or the result of an earlier call. ``build_fx_graph`` makes an FX graph of the list.
 
 Some calls run but cannot be recorded. They return tensor data to Python (``bool(t)``, ``t.item()``), have an output
 size that depends on data, or change a tensor in a way that a graph cannot express. They set ``pending_break``: the

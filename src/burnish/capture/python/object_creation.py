@@ -30,7 +30,7 @@ from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, protocol_polyfills, set_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, protocol_polyfills
 
 ITERABLE_MAKERS = {
     list: container_polyfills.to_list,
@@ -131,6 +131,8 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if len(args) > 1 or kwargs:
             return m.plainly(cls, *args, **kwargs)  # which refuses
         of_set = issubclass(cls, (set, frozenset))
+        from .polyfills import set_polyfills
+
         return m.call((set_polyfills if of_set else container_polyfills).made_of, (cls, *args), {})
     if issubclass(cls, type) and new is type.__dict__["__new__"]:
         return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)

@@ -22,7 +22,7 @@ from .. import sequence_builtins
 from ..calls import native_call_rules
 from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, subscripts, value_kinds
-from ..polyfills import container_polyfills, reduction_polyfills, set_polyfills, sort_polyfills
+from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 
 LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
@@ -263,6 +263,8 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
     if any(steps):
         if kwargs or len(args) != 1 and name in OF_ONE_SET:
             return m.plainly(method, *args, **kwargs)  # which refuses
+        from ..polyfills import set_polyfills
+
         polyfill = getattr(set_polyfills, f"set_{name.strip('_')}")
         base = set if isinstance(items, set) else frozenset
         return m.call(polyfill, (base, items, args, steps), {})

@@ -25,7 +25,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
-from ..polyfills import container_polyfills, iterator_polyfills, protocol_polyfills, set_polyfills
+from ..polyfills import container_polyfills, iterator_polyfills, protocol_polyfills
 from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
@@ -239,5 +239,7 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             raise fr.Raised(TypeError(f"Value after * must be an iterable, not {kind.__name__}"))
         return m.plainly(target.update, other)
     if method == "set_update":
+        from ..polyfills import set_polyfills
+
         return discard(m, m.call(set_polyfills.set_update, (set, target, (other,), (True,)), {}))
     return discard(m, m.call(getattr(container_polyfills, method), (target, other), {}))
