@@ -375,10 +375,10 @@ class Recorder(TorchFunctionMode):
         for at in range(count, len(self.inputs)):
             self.versions[at] = before.get(id(self.examples[at]), self.versions[at])
 
-    def changes_after(self, position: int) -> bool:
-        """Whether any recorded call from ``position`` on may write to a tensor."""
+    def changes_after(self, position: int, or_python: bool = False) -> bool:
+        """Whether any recorded call from ``position`` on writes to a tensor, ``or_python`` that may."""
         return any(
-            torch_call_roles.writes(call.target, call.kwargs) or torch_call_roles.is_python(call.target)
+            torch_call_roles.writes(call.target, call.kwargs) or or_python and torch_call_roles.is_python(call.target)
             for call in self.calls[position:]
         )
 

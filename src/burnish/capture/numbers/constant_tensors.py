@@ -86,7 +86,7 @@ def is_known(m: Any, value: Any) -> bool:
             )
         return known[at]
 
-    if not of_call(handle.call) or recorder.changes_after(min(known)):
+    if not of_call(handle.call) or recorder.changes_after(min(known), or_python=True):
         return False
     for number in filled:
         number.settle()

@@ -364,6 +364,8 @@ def writes(target: Any, kwargs: dict) -> bool:
 
 def writes_by_schema(operator: Any) -> bool:
     """Whether a registered operator says that it writes to an argument: any overload, if the call names none."""
+    if operator.__name__.partition(".")[0] in STATE_IN_GRAPH:  # as transforms do to views of their own
+        return False
     return any(written_names(overload) for overload in overloads_of(operator))
 
 
