@@ -103,6 +103,8 @@ def _without_address(m: Any, value: Any, text: str) -> str:
 
 
 def _has_fixed_text(m: Any, value: Any) -> bool:
+    if type(value) is types.MethodWrapperType:
+        return m.heap.has_fixed_meaning(value.__self__)  # whose address it shows
     if not m.heap.has_fixed_meaning(value):
         return False
     if type(value) is FunctionType:
