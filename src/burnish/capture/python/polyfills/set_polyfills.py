@@ -118,7 +118,15 @@ def set_symmetric_difference_update(base, items, others, steps):
 def set_issubset(base, items, others, steps):
     if SUBSETS_READ_ALL:
         return base.issubset(items, set_of(others[0]))
-    return base.__len__(set_intersection(base, items, others, steps)) == base.__len__(items)
+    rest = base.copy(items) if base is set else set(base.copy(items))
+    for value in others[0]:
+        if issubclass(type(value), set):
+            hash(value)
+        before = len(rest)
+        rest.discard(value)
+        if not rest and before:
+            return True
+    return not rest
 
 
 def set_issuperset(base, items, others, steps):
