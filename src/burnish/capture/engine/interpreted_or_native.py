@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import types
 import typing
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from ...errors import OURS
@@ -166,20 +166,12 @@ def is_of_dtensors(function: FunctionType) -> bool:
     return function.__globals__.get("__name__") == DTENSOR and function.__name__ not in LOCAL
 
 
-def is_module_of_ours(module: ModuleType) -> bool:
-    return module.__name__.partition(".")[0] == "burnish"
-
-
 STDLIB_PATH = sysconfig.get_paths()["stdlib"]
 
 
 def is_user_type(kind: type) -> bool:
     """A class written in Python outside torch and the standard library."""
     return bool(kind.__flags__ & (1 << 9)) and not is_trusted_type(kind)
-
-
-def has_python_method(kind: type, name: str) -> bool:
-    return isinstance(find_on_type(kind, name), FunctionType)
 
 
 def find_on_type(kind: type, name: str) -> Any:

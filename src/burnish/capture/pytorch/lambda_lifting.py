@@ -79,7 +79,7 @@ class Lifter:
                 m.heap.guard("is", origin.source, function)
                 return self.checked(function)
             if not is_trusted(function.__globals__.get("__name__")):  # e.g. the wrappers of torch.func
-                raise NotLifted(f"{function.__qualname__} is made anew by the code around")
+                raise NotLifted(f"{function.__qualname__} is made by the code around, in each run")
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         if id(function) in self.under_way or not all(
             isinstance(d, IMMEDIATE) and not isinstance(d, Live) for d in defaults

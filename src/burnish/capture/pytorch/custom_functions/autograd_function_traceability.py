@@ -21,22 +21,10 @@ import torch
 
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING, cell_value
+from ..torch_call_roles import IMMEDIATE
 from .autograd_function_side_effects import attributes_after
 
-CONSTANTS = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
+CONSTANTS = tuple(IMMEDIATE - {types.BuiltinFunctionType})
 BUILTINS = frozenset(
     (
         len,
