@@ -140,6 +140,29 @@ def test_more_and_more_calls_go_by_between_traces_that_are_lost(monkeypatch, rac
     assert burnish.was_compiled(compiled) and len(raced) == 4
 
 
+APPENDS = {
+    "once": lambda log, x: (log.append("own"), x * factor)[1],
+    "twice": lambda log, x: (log.append("own"), x * factor, log.append("own"))[1],
+    "extended": lambda log, x: (log.extend(["own", "own"]), x * factor)[1],
+}
+
+
+@pytest.mark.falls_back("raced")
+@pytest.mark.parametrize("kind", APPENDS)
+def test_what_another_thread_appends_is_no_part_of_the_segment(kind, monkeypatch, raced):
+    log: list = []
+    compiled = burnish.compile(lambda x: APPENDS[kind](log, x))
+    with monkeypatch.context() as patch:
+        change_after_the_first_read(patch, "global", lambda: log.append("another's"))
+        compiled(X)
+    assert log.count("another's") == 1 and len(raced) == 1
+    for _ in range(2):
+        log.clear()
+        compiled(X)
+        assert log == ["own"] * (1 if kind == "once" else 2)
+    assert burnish.was_compiled(compiled) and len(raced) == 1
+
+
 PROFILED = """
 import functools, sys, time
 sys.addaudithook(lambda name, args: time.sleep(0) if name == "sys.setprofile" else None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import gc
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +54,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
                 kind.__setitem__(obj, i, number)
         origin.snapshot = items
         origin.keeps_finalizers = any(map(has_finalizer, items))
-        origin.appended_from = None
+        origin.appended_from = origin.appended_to = None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
     elif type(obj) in VIEWS:
@@ -177,8 +179,37 @@ def why_not_readable(heap: Heap, value: Any) -> str | None:
     return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
 
+@contextlib.contextmanager
+def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
+    """Around what adds to the end of a list, which may be from outside. An outside list that has not been read needs no
+    guard: what is appended to it does not depend on what it holds."""
+    if origin is None:
+        yield
+        return
+    origin.is_changed_here = True
+    if not origin.complete and origin.appended_from is None:
+        if origin.known:
+            heap.complete(origin)
+        else:
+            origin.appended_from = list.__len__(origin.obj)
+    check_length(heap, origin)
+    try:
+        yield
+    finally:
+        if origin.appended_from is not None:
+            origin.appended_to = list.__len__(origin.obj)
+
+
+def check_length(heap: Heap, origin: Origin) -> None:
+    """What another thread appends meanwhile must not become part of the segment."""
+    if origin.appended_to is not None and origin.appended_to != list.__len__(origin.obj):
+        heap.raced = str(origin.source)
+
+
 def changed(heap: Heap, origin: Origin) -> bool:
     """Whether an outside container's content differs from before the segment."""
+    if origin.appended_from is not None:
+        check_length(heap, origin)
     if origin.is_written:
         return True
     if origin.snapshot is None or not has_changed_since(origin):
@@ -191,7 +222,9 @@ def changed(heap: Heap, origin: Origin) -> bool:
 def note_changes(heap: Heap) -> None:
     """Called after native code that may change any container: changes so far count as the program's."""
     for origin in heap.origins.values():
-        if origin.snapshot is not None and has_changed_since(origin):
+        if origin.appended_from is not None:
+            origin.appended_to = list.__len__(origin.obj)
+        elif origin.snapshot is not None and has_changed_since(origin):
             origin.is_changed_here = True
 
 

@@ -57,7 +57,7 @@ class Heap:
     complete = container_changes.complete
     expose = container_changes.expose
     expose_items = container_changes.expose_items
-    why_not_readable = container_changes.why_not_readable
+    appending = container_changes.appending
     changed = container_changes.changed
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
@@ -433,14 +433,6 @@ class Heap:
         """What the program takes out of a container goes at once. The trace would keep it until its end."""
         if origin.keeps_finalizers:
             self.tracer.refuse_state("a change of a container with objects that run code when they go")
-
-    def will_append(self, value: list, origin: Origin) -> None:
-        origin.is_changed_here = True
-        if not origin.complete and origin.appended_from is None:
-            if origin.known:
-                self.complete(origin)
-            else:
-                origin.appended_from = length_of(value)
 
     def has_written(self) -> bool:
         """Whether the program has changed anything that code inside its graph could read."""

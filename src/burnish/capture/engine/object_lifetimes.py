@@ -89,6 +89,7 @@ class Origin:
 
     __slots__ = (
         "appended_from",
+        "appended_to",
         "complete",
         "earlier",
         "is_changed_here",
@@ -116,6 +117,7 @@ class Origin:
         self.snapshot: Any = None  # the content before the segment, set once it is complete
         self.is_changed_here = False  # the program has asked to change it; otherwise another thread made the change
         self.appended_from: int | None = None  # length before appends to a list that has not been read
+        self.appended_to: int | None = None  # and after the last of them: another thread may append, too
         self.keeps_finalizers = False  # whether the snapshot holds objects that run code when they go
         self.members: Origin | None = None  # of an instance: the origin of its dictionary, once that has been read
 

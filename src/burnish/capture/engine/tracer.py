@@ -431,10 +431,8 @@ class Tracer(Machine):
         return iteration.advance(self, iterator)
 
     def append(self, target: list, value: Any) -> None:
-        origin = self.heap.origin_of(target)
-        if origin is not None:
-            self.heap.will_append(target, origin)
-        target.append(value)
+        with self.heap.appending(self.heap.origin_of(target)):
+            target.append(value)
 
     def add(self, target: set, value: Any) -> None:
         self.check_keys([value])

@@ -161,11 +161,10 @@ def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
 def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     origin = m.heap.origin_of(items)
     if name == "append":
-        if origin is not None:
-            if issubclass(type(items), list):
-                m.heap.will_append(items, origin)
-            else:
-                m.heap.will_write(items)
+        if issubclass(type(items), list):
+            with m.heap.appending(origin):
+                return m.plainly(method, *args)
+        m.heap.will_write(items)
         return m.plainly(method, *args)
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
@@ -178,11 +177,10 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         iteration.refuse_outside(m, other)
         m.heap.expose(other)
         m.check_readable(method, other)
-        if origin is not None:
-            if issubclass(type(items), list) and other is not items:
-                m.heap.will_append(items, origin)
-            else:
-                m.heap.will_write(items)
+        if issubclass(type(items), list) and other is not items:
+            with m.heap.appending(origin):
+                return m.perform(method, other)
+        m.heap.will_write(items)
         return m.perform(method, other)
     if name == "sort":
         m.heap.will_write(items)

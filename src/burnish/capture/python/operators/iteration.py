@@ -221,9 +221,8 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         expose(m, other)
         origin = m.heap.origin_of(target)
         if method == "list_extend":
-            if origin is not None:
-                m.heap.will_append(target, origin)
-            target.extend(other)
+            with m.heap.appending(origin):
+                target.extend(other)
             return None
         m.heap.will_write(target)
         is_hashed = issubclass(type(other), (set, frozenset, dict))

@@ -23,7 +23,7 @@ from ...interpreter.reads_past_overrides import dict_of
 TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 """The containers in which a module keeps its state."""
 CONTAINERS = (dict, list, set, collections.deque)
-WRITTEN = ("written", "earlier", "order", "appended_from", "is_changed_here")
+WRITTEN = ("written", "earlier", "order", "appended_from", "appended_to", "is_changed_here")
 """What the heap notes about writes to an object."""
 
 
@@ -74,7 +74,7 @@ class UndoLog:
                     setattr(origin, name, value)
             elif origin.is_written or origin.is_changed_here:
                 origin.written = origin.earlier = NO_ENTRIES
-                origin.order = origin.appended_from = None
+                origin.order = origin.appended_from = origin.appended_to = None
                 origin.is_changed_here = False
 
 
