@@ -448,11 +448,17 @@ def test_a_sparse_tensor_is_asked_for_its_memory():
         assert compiled(torch.ones(3)[k:], s)[1:] == ask(torch.ones(3)[k:], s)[1:]
 
 
-def test_a_package_is_looked_for_past_finders_of_installers(monkeypatch):
-    finder = type("Finder", (), {"__module__": "__editable___own_finder", "find_spec": staticmethod(lambda *_: None)})
+def test_a_package_is_looked_for_past_finders_of_installed_packages(monkeypatch, tmp_path):
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "own_finder.py").write_text("def find_spec(*_):\n    return None\n")
+    monkeypatch.syspath_prepend(place)
+    own_finder = importlib.import_module("own_finder")
+    finder = type("Finder", (), {"__module__": own_finder.__name__, "find_spec": staticmethod(own_finder.find_spec)})
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     compiled = burnish.compile(lambda x: (x + 1, importlib.util.find_spec("not_installed") is None), fullgraph=True)
     assert compiled(torch.ones(2))[1] is True
+    del sys.modules["own_finder"]
 
 
 def test_a_docstring_that_is_computed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 from ... import breaks
@@ -51,11 +52,12 @@ def find_spec(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def is_harmless(module: str) -> bool:
-    """Whether a finder of this module only looks at files: those of Python, and what installers and pytest add."""
-    return is_trusted(module) or module.startswith("__editable__") or module.partition(".")[0] in INSTALLERS
+    """Whether a finder of this module only looks for files: Python's own, and those of installed packages.
 
-
-INSTALLERS = frozenset(("_distutils_hack", "_pytest", "_virtualenv", "six"))
+    Installers, test runners and libraries with renamed modules (Transformers) add such finders.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return is_trusted(module) or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def is_found(name: str) -> bool:
