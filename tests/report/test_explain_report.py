@@ -3,14 +3,12 @@
 import ast
 import html.parser
 import operator
-from pathlib import Path
 from traceback import FrameSummary
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from burnish import report
 from burnish.report.explain_report import ExplainOutput, argument_text, census, index_text, list_operations
 from burnish.report.text_layout import cut, duration, shorten
 
@@ -268,13 +266,3 @@ def test_a_break_without_a_stack_still_has_its_place_on_the_page():
     found = some_break()
     found.stack = ()
     assert "control flow" in "".join(read_page(ExplainOutput.build([], [found]).html()).text)
-
-
-@pytest.mark.parametrize("name", ["explain_report", "explain_html", "text_layout", "guard_misses"])
-def test_a_report_imports_no_part_of_capture(name):
-    tree = ast.parse((Path(report.__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            assert not any(alias.name.startswith("burnish") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 1 or (node.level == 0 and not node.module.startswith("burnish"))
