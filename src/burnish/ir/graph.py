@@ -15,7 +15,7 @@ one or more results. Graphs are not mutated: a pass walks the nodes and builds a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -161,6 +161,11 @@ class Graph:
         made = self.add(node.op, map_values(node.args, env.__getitem__), kwargs, types, node.line, name)
         self.nodes[-1].eager_strides = node.eager_strides
         env.update((old, value) for old, value in zip(node.results, made, strict=True) if old is not None)
+
+    def copy_ends(self, graph: Graph, env: Mapping[Value, Any]) -> None:
+        """Copy the outputs and writes of another graph, whose nodes have been copied. `env` is as for `copy_node`."""
+        self.outputs = map_values(graph.outputs, env.__getitem__)
+        self.writes = [write.of(env[write.value]) for write in graph.writes]
 
     def leaving_values(self) -> list[Value]:
         """The values that outlive the nodes: outputs, and what is written to inputs."""

@@ -16,7 +16,7 @@ from ..ops.burnish_primitives import VIEW
 from ..ops.eager_operand_layouts import eager_stride_or_none
 from ..ops.operator_record import Op
 from .alias_analysis import alias_base, aliased_argument
-from .graph import Alias, Graph, Node, Value, map_values, values_in
+from .graph import Graph, Node, Value, map_values, values_in
 from .graph_builder import Builder
 
 
@@ -121,7 +121,4 @@ class Rewriter:
         """Set outputs and writes; outputs get their eager strides."""
         for old in dict.fromkeys(value for value in values_in(tuple(self.old.outputs))):
             self.restore(old)
-        self.new.outputs = [
-            out if isinstance(out, Alias) else map_values(out, self.env.__getitem__) for out in self.old.outputs
-        ]
-        self.new.writes = [write.of(self.env[write.value]) for write in self.old.writes]
+        self.new.copy_ends(self.old, self.env)

@@ -14,7 +14,7 @@ import torch
 from ... import fuel
 from ...ir.error_check_nodes import is_kept
 from ...ir.frozen_values import is_random
-from ...ir.graph import Alias, Graph, Value, map_values
+from ...ir.graph import Graph, Value, map_values
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import VIEW
 from ...tensors.views.simplify_views import simplified
@@ -51,8 +51,7 @@ def eliminate_dead_and_common_nodes(graph: Graph) -> Graph:
         for old, made in zip(node.results, results, strict=True):
             if old is not None:
                 env[old] = made  # type: ignore[assignment]
-    new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
-    new.writes = [write.of(env[write.value]) for write in graph.writes]
+    new.copy_ends(graph, env)
     return new
 
 

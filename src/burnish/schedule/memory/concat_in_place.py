@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ... import fuel
 from ...ir.alias_analysis import storage_of
-from ...ir.graph import Alias, Graph, Node, Value, map_values
+from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
@@ -70,8 +70,7 @@ def concat_in_place(graph: Graph) -> Graph:
             env[result] = assembled(new, env, node, *places[result])  # type: ignore[index]
             continue
         new.copy_node(node, env, result and result.name)
-    new.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
-    new.writes = [write.of(env[write.value]) for write in graph.writes]
+    new.copy_ends(graph, env)
     return new
 
 

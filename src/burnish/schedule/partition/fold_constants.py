@@ -17,7 +17,7 @@ from ...ir.alias_analysis import alias_base
 from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values
-from ...ir.graph import Alias, Graph, Node, Value, map_values
+from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.elements_from_index import IndexFunction
@@ -57,8 +57,7 @@ def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: 
     prologue, env = extract_subgraph(moved, graph.inputs)
     prologue.outputs = [env[value] for value in used]
     main, env = extract_subgraph(rest, [*graph.inputs, *used])
-    main.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in graph.outputs]
-    main.writes = [write.of(env[write.value]) for write in graph.writes]
+    main.copy_ends(graph, env)
     announce("split_frozen prologue", prologue)
     announce("split_frozen main", main)
     return prologue, main

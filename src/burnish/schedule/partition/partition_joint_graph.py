@@ -126,7 +126,12 @@ class Splitter:
         inputs, outputs, kept, more = self.by_kind(saved)
         return Halves(
             self.forward_graph(more),
-            self.backward_graph(again, [*inputs, *kept, *more], instead),
+            self.backward_graph(
+                self.backward_nodes(again, instead),
+                [*self.tangents, *inputs, *kept, *more, *self.constants],
+                self.results,
+                self.late_writes,
+            ),
             tuple(self.given.index(value) for value in inputs),
             tuple(outputs[value] for value in kept),
             tuple(k for k, value in enumerate(more) if self.is_seen(value, outputs)),
@@ -154,28 +159,30 @@ class Splitter:
         forward, env = extract_subgraph(
             (node for node in self.graph.nodes if node in self.forward), [*self.given, *self.constants]
         )
-        forward.outputs = [out if isinstance(out, Alias) else map_values(out, env.__getitem__) for out in self.outputs]
+        forward.outputs = map_values(self.outputs, env.__getitem__)
         build = Builder(forward)
         forward.outputs += [build.copy(env[value]) if is_copied(value) else env[value] for value in more]
         forward.writes = [write.of(env[write.value]) for write in self.early_writes]
         return forward
 
-    def backward_graph(self, again: set[Node], saved: list[Value], instead: dict[Node, Value]) -> Graph:
-        inputs = [*self.tangents, *saved, *self.constants]
-        nodes = {
+    def backward_nodes(self, again: set[Node], instead: dict[Node, Value]) -> dict[Node, Node]:
+        return {
             node: with_shape_stand_in(node, instead[node]) if node in instead else node
             for node in self.graph.nodes
             if node in again or node in self.backward
         }
+
+    def backward_graph(
+        self, nodes: dict[Node, Node], inputs: Sequence[Value], results: Sequence[object], writes: Sequence[Write] = ()
+    ) -> Graph:
         first = [node for node in self.nodes_after_tangents() if node in nodes]
         graph, env = extract_subgraph(late_as_can_be(self.graph, first, nodes), inputs)
-        for out in self.results:
+        for out in results:
             if isinstance(out, Alias):
                 graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
             else:
                 graph.outputs.append(map_values(out, env.__getitem__))
         graph.writes = [
-            Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent)
-            for write in self.late_writes
+            Write(inputs.index(self.graph.inputs[write.input]), env[write.value], write.is_silent) for write in writes
         ]
         return graph

@@ -12,16 +12,14 @@ What is saved is chosen for all of them together. A value that two of them compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...ir.announce_stage import announce
 from ...ir.error_check_nodes import is_kept
-from ...ir.extract_subgraph import extract_subgraph
 from ...ir.gradient_signature import GradientPiece, Gradients
-from ...ir.graph import Alias, Graph, Node, Value, map_values, values_in
+from ...ir.graph import Alias, Graph, Node, Value, values_in
 from .activation_memory_budget import choose
 from .partition_joint_graph import Splitter
-from .saved_or_recomputed import late_as_can_be, with_shape_stand_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +53,7 @@ class PieceSplitter(Splitter):
     def parts(self, budget: float) -> tuple[Graph, list[PieceBackward]]:
         saved, again, instead = choose(self.chooser, budget)
         inputs, outputs, _, more = self.by_kind(saved)
-        nodes = {
-            node: with_shape_stand_in(node, instead[node]) if node in instead else node
-            for node in self.graph.nodes
-            if node in again or node in self.backward
-        }
+        nodes = self.backward_nodes(again, instead)
         found, first = [], 0
         for piece in self.gradients.pieces:
             results = self.results[first : first + len(piece.gradients.inputs)]
@@ -73,7 +67,7 @@ class PieceSplitter(Splitter):
             others = [value for value in read if value not in positions and value not in kept]
             found.append(
                 PieceBackward(
-                    self.graph_of(results, own, [*tangents, *given, *kept, *others, *self.constants]),
+                    self.backward_graph(own, [*tangents, *given, *kept, *others, *self.constants], results),
                     tuple(positions[value] for value in given),
                     tuple(outputs[value] for value in kept),
                     tuple(outputs[x] if x in outputs else len(self.outputs) + more.index(x) for x in others),
@@ -120,14 +114,3 @@ class PieceSplitter(Splitter):
                 if is_kept(node):
                     found.append(node)
         return found
-
-    def graph_of(self, results: Sequence[object], own: dict[Node, Node], inputs: Sequence[Value]) -> Graph:
-        in_order = {node: own[node] for node in self.graph.nodes if node in own}
-        first = [node for node in self.nodes_after_tangents() if node in own]
-        graph, env = extract_subgraph(late_as_can_be(self.graph, first, in_order), inputs)
-        for out in results:
-            if isinstance(out, Alias):
-                graph.outputs.append(replace(out, input=inputs.index(self.graph.inputs[out.input])))
-            else:
-                graph.outputs.append(map_values(out, env.__getitem__))
-        return graph

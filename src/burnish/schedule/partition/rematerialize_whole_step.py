@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ...ir.alias_analysis import storage_of
 from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
-from ...ir.graph import Graph, Node, Value, map_values, values_in
+from ...ir.graph import Graph, Node, Value
 from .activation_memory_budget import choose
 from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in
 
@@ -37,8 +37,7 @@ def rematerialize(graph: Graph, constants: int, budget: float = 1.0) -> Graph:
     nodes |= {node: with_shape_stand_in(node, instead[node]) if node in instead else node for node in late}
     # From here on, the results of a node that is repeated replace those of the first run.
     new, env = extract_subgraph([*early, *late_as_can_be(graph, late, nodes)], graph.inputs)
-    new.outputs = [map_values(out, env.__getitem__) if values_in(out) else out for out in graph.outputs]
-    new.writes = [write.of(env[write.value]) for write in graph.writes]
+    new.copy_ends(graph, env)
     announce("rematerialize", new, graph)
     return new
 
