@@ -58,17 +58,6 @@ class Pointwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
-    """A reduction of the loop IR over `dims(x, *args)`. `keeps(...)` says whether these dimensions stay with size 1."""
-
-    op: str
-    dims: Callable
-    keeps: Callable
-    dtype: Callable
-    """The dtype that the operand is converted to before the reduction."""
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """The result is the view of the first argument by `maps(type, *args)`."""
 
@@ -85,7 +74,7 @@ class Op:
     target: Any = None
     """The eager kernel, an OpOverload; None for our own operators."""
     shape: Callable | None = None
-    rule: Pointwise | Reduction | View | None = None
+    rule: Pointwise | View | None = None
     decompose: Callable | None = None
     decompose_value: Callable | None = None
     """A decomposition for uses that read only the first of several results: the maximum, not its index."""

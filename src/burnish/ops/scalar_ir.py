@@ -63,8 +63,6 @@ within    (x, n), both i64                            x clamped to 0 … n - 1. 
                                                       GPU), the load then ends the program
 """
 
-OPERATIONS = UNARY | BINARY | COMPARISONS | OTHERS
-
 
 @dataclass(frozen=True, slots=True)
 class Access:

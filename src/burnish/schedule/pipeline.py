@@ -110,7 +110,7 @@ def explain(classes: Classes, fusion: Fusion) -> str:
 
 
 def steps_of(graph: Graph, classes: Classes, fusion: Fusion, donated: Sequence[int] = ()) -> list[Step]:
-    needed = needed_in_memory(graph, classes, fusion)
+    needed = needed_in_memory(graph, fusion)
     steps: list[Step] = []
     shown: set[Value] = set()
 
@@ -140,7 +140,7 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion, donated: Sequence[i
     return steps
 
 
-def needed_in_memory(graph: Graph, classes: Classes, fusion: Fusion) -> set[Value]:
+def needed_in_memory(graph: Graph, fusion: Fusion) -> set[Value]:
     """The values that are read outside their own fusion group."""
     needed: set[Value] = set()
 

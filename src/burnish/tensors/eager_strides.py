@@ -67,11 +67,6 @@ def channels_last_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     return packed_stride(shape, [1, *range(len(shape) - 1, 1, -1), 0])
 
 
-def is_channels_last(type: TensorType) -> bool:
-    """Whether the strides are exactly the dense channels-last ones."""
-    return type.ndim in (4, 5) and type.stride == channels_last_stride(type.shape)
-
-
 def _expanded(operand: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]:
     missing = len(shape) - operand.ndim
     return (0,) * missing + tuple(

@@ -198,20 +198,20 @@ class Values:
         if variable != self.lane:
             return value
         scope = self.code.scopes[level]
-        return self.lane_positions(scope, value, copy, 1, "i64")
+        return self.lane_positions(scope, value, copy, 1)
 
-    def lane_positions(self, scope: Scope, first: str, copy: int, step: int, type: str) -> str:
+    def lane_positions(self, scope: Scope, first: str, copy: int, step: int) -> str:
         """first + step * lane, for the lanes of one copy."""
         width = self.width
-        key = ("positions", first, copy, step, type, width)
+        key = ("positions", first, copy, step, width)
         if key not in scope.memo:
             start = copy * width * step
             if width == 1:
-                scope.memo[key] = self.code.emit(scope, f"add {type} {first}, {start}") if start else first
+                scope.memo[key] = self.code.emit(scope, f"add i64 {first}, {start}") if start else first
             else:
-                base = self.splat(scope, type, first, width)
-                offsets = ", ".join(f"{type} {start + step * lane}" for lane in range(width))
-                scope.memo[key] = self.code.emit(scope, f"add {vector(type, width)} {base}, <{offsets}>")
+                base = self.splat(scope, "i64", first, width)
+                offsets = ", ".join(f"i64 {start + step * lane}" for lane in range(width))
+                scope.memo[key] = self.code.emit(scope, f"add {vector('i64', width)} {base}, <{offsets}>")
         return scope.memo[key]
 
     # Memory.

@@ -391,7 +391,7 @@ class LoopPrinter:
             term = value if step == 1 else self.code.emit(scope, f"mul nuw nsw i64 {value}, {step}")
             total = term if total == "0" else self.code.emit(scope, f"add nuw nsw i64 {total}, {term}")
         if self.plan.kind == "inner":
-            return self.values.lane_positions(scope, total, copy, box.positions[self.plan.lane], "i64")
+            return self.values.lane_positions(scope, total, copy, box.positions[self.plan.lane])
         return self.values.splat(scope, "i64", total, self.values.width)
 
     def _variable(self, k: int) -> str:

@@ -29,7 +29,6 @@ class Host:
     has_masks: bool
     """Masked loads and stores are single instructions, for elements of every width (AVX-512BW). Elsewhere the last
     elements of a loop are computed one at a time, in a tail loop."""
-    has_gathers: bool
 
     @property
     def has_scaling(self) -> bool:
@@ -52,12 +51,12 @@ class Host:
 
 
 PRESETS = {
-    "x86-64-v2": ("x86_64-unknown-linux-gnu", 128, False, False),
-    "x86-64-v3": ("x86_64-unknown-linux-gnu", 256, False, True),
-    "x86-64-v4": ("x86_64-unknown-linux-gnu", 512, True, True),
-    "neoverse-n1": ("aarch64-unknown-linux-gnu", 128, False, False),
+    "x86-64-v2": ("x86_64-unknown-linux-gnu", 128, False),
+    "x86-64-v3": ("x86_64-unknown-linux-gnu", 256, False),
+    "x86-64-v4": ("x86_64-unknown-linux-gnu", 512, True),
+    "neoverse-n1": ("aarch64-unknown-linux-gnu", 128, False),
 }
-"""Machines by name: triple, vector_bits, has_masks, has_gathers."""
+"""Machines by name: triple, vector_bits, has_masks."""
 
 
 REQUIRED = {
@@ -69,8 +68,8 @@ REQUIRED = {
 
 
 def preset(cpu: str) -> Host:
-    triple, bits, has_masks, has_gathers = PRESETS[cpu]
-    return Host(triple, cpu, "", bits, has_masks, has_gathers)
+    triple, bits, has_masks = PRESETS[cpu]
+    return Host(triple, cpu, "", bits, has_masks)
 
 
 def why_not_runnable(cpu: str) -> str | None:
@@ -102,7 +101,7 @@ def host() -> Host:
     else:
         bits = 128
     has_masks = all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq"))
-    return Host(triple, llvm.get_host_cpu_name(), features.flatten(), bits, has_masks, bool(features.get("avx2")))
+    return Host(triple, llvm.get_host_cpu_name(), features.flatten(), bits, has_masks)
 
 
 @once

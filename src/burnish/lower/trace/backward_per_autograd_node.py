@@ -22,7 +22,7 @@ import torch
 
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.graph_autograd_nodes import Edge, Piece, Pieces, Target, edge_of, ports_reaching
+from ...tensors.graph_autograd_nodes import Edge, Pieces, Target, edge_of, ports_reaching
 from ...tensors.tensor_types import TensorType
 from .aten_tracer import AtenTracer
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
@@ -132,14 +132,14 @@ def hooks(pieces: Pieces, is_taken: Callable[[Target], bool], taken: Taken) -> I
             for node, edges in piece.leaving.items():
                 out = {k: target for k, target in edges.items() if is_taken(target)}
                 if out:
-                    handles.append(node.register_hook(taker(number, piece, out, taken)))
+                    handles.append(node.register_hook(taker(number, out, taken)))
         yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def taker(number: int, piece: Piece, out: dict[int, Target], taken: Taken) -> Callable[..., Any]:
+def taker(number: int, out: dict[int, Target], taken: Taken) -> Callable[..., Any]:
     """A hook that takes a node's gradients for these edges."""
 
     def take(gradients: tuple, tangents: tuple) -> tuple:

@@ -32,10 +32,6 @@ class Affine:
     def __mul__(self, factor: int) -> Affine:
         return Affine(self.offset * factor, tuple(c * factor for c in self.coefficients))
 
-    @property
-    def is_constant(self) -> bool:
-        return not any(self.coefficients)
-
     def span(self, extents: tuple[int, ...]) -> tuple[int, int]:
         """The smallest and the largest value."""
         low = high = self.offset

@@ -18,7 +18,7 @@ def simplified(maps: Iterable[Map], source: Shape) -> Maps:
     shapes: list[Shape] = [source]
     for step in maps:
         while found:
-            joined = _joined(found[-1], step, shapes[-2])
+            joined = _joined(found[-1], step)
             if joined is None:
                 break
             found.pop()
@@ -30,7 +30,7 @@ def simplified(maps: Iterable[Map], source: Shape) -> Maps:
     return tuple(found)
 
 
-def _joined(first: Map, second: Map, source: Shape) -> Map | None:
+def _joined(first: Map, second: Map) -> Map | None:
     """One map equivalent to `first` followed by `second`; None if there is none."""
     match first, second:
         case Reshape(), Reshape():
