@@ -97,6 +97,16 @@ def precision_as_it_was():
 
 
 @pytest.fixture
+def happened():
+    """The kinds of all events since the test began."""
+    from burnish import events
+
+    kinds = []
+    events.subscribe(lambda event: kinds.append(event.kind))
+    return kinds
+
+
+@pytest.fixture
 def backends():
     """Torch's settings, which may be changed; float32's precision is as it was afterwards."""
     import torch

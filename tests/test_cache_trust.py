@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.cli import cache_archive, command_line
 from burnish.compiler import program_serialization
 from burnish.errors import UserError
 from burnish.export import precompile
 from burnish.runtime.disk import disk_cache, file_trust
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache, read_entry, written_entry
+
+from .recorded_events import recorded
 
 X = torch.arange(1.0, 13.0).reshape(3, 4)
 FUNCTIONS = [lambda x: x.sin() * 2, lambda x: x.cos() * 2, lambda x: x.exp() + 1, lambda x: x.log() - 1]
@@ -31,14 +32,6 @@ def shelf(tmp_path):
         disk_cache._opened.cache_clear()
         yield made
     disk_cache._opened.cache_clear()
-
-
-@pytest.fixture
-def happened():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event.kind))
-    yield seen
-    stop()
 
 
 def run(function, happened):
@@ -149,17 +142,15 @@ RULES = {
 @has_users
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_entries_writable_by_another_user_are_compiled_again(rule, shelf, happened, monkeypatch):
-    said = []
     run(FUNCTIONS[0], happened)
     assert "cache.program" in run(FUNCTIONS[0], happened)
     (path,) = programs_of(shelf)
     disk_cache.disk_cache().why_not  # it is open already: each entry is looked at by itself
     rule(monkeypatch, shelf, path)
-    stop = events.subscribe(lambda event: said.append(event.data["text"]) if event.kind == "cache.refused" else None)
-    with pytest.warns(UserWarning, match="code is only loaded from files that no other user") as caught:
-        assert "lower" in run(FUNCTIONS[0], happened) and "cache.program" not in happened
-        run(FUNCTIONS[1], happened)
-    stop()
+    with recorded("cache.refused", datum="text") as said:
+        with pytest.warns(UserWarning, match="code is only loaded from files that no other user") as caught:
+            assert "lower" in run(FUNCTIONS[0], happened) and "cache.program" not in happened
+            run(FUNCTIONS[1], happened)
     assert len(said) == 1 and len([w for w in caught if "no other user" in str(w.message)]) == 1, "it is said once"
     assert str(shelf.folder) in said[0] and "burnish cache clear" in said[0]
 

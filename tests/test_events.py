@@ -1,7 +1,6 @@
 """Events reach every subscriber, cost nothing without one, and never disturb the program that emits them."""
 
 import io
-import threading
 import time
 
 import pytest
@@ -11,6 +10,8 @@ from torch.overrides import TorchFunctionMode
 from burnish import events, settings
 from burnish.events import Event, emit, is_watched, subscribe
 from burnish.report import show_stages
+
+from .runtime.concurrent_threads import at_once
 
 
 @pytest.fixture(autouse=True)
@@ -122,11 +123,7 @@ def test_threads_emit_and_subscribe_at_once_without_loss():
             emit("graph")
             stop()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert len(seen) == 2000
     assert len(events._subscriptions) == 1
 

@@ -7,6 +7,7 @@ import burnish
 from burnish import events, fuel
 from burnish.settings import patch
 
+from .recorded_events import recorded
 from .seeding import seed
 
 
@@ -43,11 +44,8 @@ def test_rewrite_is_described_with_its_line():
         def __str__(self):
             return "y = relu x"
 
-    found = []
-    stop = events.subscribe(found.append, ["fuel"])
-    with patch(fuel=1):
+    with recorded("fuel") as found, patch(fuel=1):
         assert fuel.allows("fuse", Node(), "in the loops of", ["a", "b"])
-    stop()
     text = '1 fuse File "model.py", line 12, in forward\ny = relu x\n=>\nin the loops of a\nb'
     assert [(event.data["number"], event.data["text"]) for event in found] == [(1, text)]
 
@@ -178,15 +176,12 @@ def test_one_program_serves_all_sizes_wherever_it_stops(limit):
         y = torch.relu(x * 2 + 1)
         return y.exp() * 3
 
-    sizes = []
-    stop = events.subscribe(lambda event: sizes.append(event.data["text"]), ["guards.sizes"])
-    with patch(fuel=limit):
+    with recorded("guards.sizes", datum="text") as sizes, patch(fuel=limit):
         compiled = burnish.compile(f, fullgraph=True, dynamic=True)
         for size in (5, 9, 17, 33):
             x = torch.randn(size, 6)
             for _ in range(2):
                 torch.testing.assert_close(compiled(x), f(x))
-    stop()
     assert any(text.startswith("compiled for all") for text in sizes)
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.compiler import compile_graph as native_compile
 from burnish.compiler import graph_cache_key, program_serialization
 from burnish.compiler.provide_guard_watch import new_watch
@@ -26,14 +25,6 @@ def shelf(tmp_path, monkeypatch):
     made = DiskCache(tmp_path / "cache")
     with burnish.settings.patch(cache=True, cache_dir=made.folder, check=False, never_slower=False):
         yield made
-
-
-@pytest.fixture
-def happened():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event.kind))
-    yield seen
-    stop()
 
 
 def run_twice(make, args, happened):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from burnish import settings
 from burnish.errors import UserError
 from burnish.settings import Settings, configure, from_environment, on_change, patch
+
+from .runtime.concurrent_threads import at_once
 
 
 @pytest.fixture(autouse=True)
@@ -224,11 +227,7 @@ def test_threads_that_configure_at_once_lose_no_change():
             gate.wait()
             configure(**change)
 
-        threads = [threading.Thread(target=change, args=(change_,)) for change_ in changes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*(partial(change, change_) for change_ in changes))
         wanted = Settings(segment_limit=4, check=True, on_error="raise", show=frozenset({"graph"}))
         assert settings.current() == wanted
 

@@ -8,8 +8,9 @@ from torch._guards import TracingContext
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.errors import BackendError
+
+from .recorded_events import recorded
 
 
 def numbered(*shape):
@@ -111,7 +112,7 @@ def test_what_a_backend_asks_about_a_size_is_a_condition_of_its_code():
 
 
 def test_backend_that_takes_no_symbols_gets_constants():
-    given, told = [], []
+    given = []
 
     def backend(gm, example_inputs):
         if any(isinstance(value, torch.SymInt) for value in example_inputs):
@@ -119,11 +120,8 @@ def test_backend_that_takes_no_symbols_gets_constants():
         given.append(tuple(example_inputs[0].shape))
         return gm.forward
 
-    stop = events.subscribe(
-        lambda event: told.append(event.data["text"]) if event.kind == "backend.constants" else None
-    )
-    check(lambda x: x.sin(), backend, sizes(2, 3, 4))
-    stop()
+    with recorded("backend.constants", datum="text") as told:
+        check(lambda x: x.sin(), backend, sizes(2, 3, 4))
     assert given == [(2, 4), (3, 4), (4, 4), (2, 4)] and len(told) == 1 and "no symbols here" in told[0]
 
 

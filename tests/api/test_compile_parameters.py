@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.errors import UserError
+
+from ..recorded_events import recorded
 
 dynamic_spec = pytest.importorskip("torch.fx.experimental.dynamic_spec", reason="not in this torch")
 IntVar, ShapeVar, TensorSpec = dynamic_spec.IntVar, dynamic_spec.ShapeVar, dynamic_spec.TensorSpec
@@ -17,10 +18,8 @@ IntVar, ShapeVar, TensorSpec = dynamic_spec.IntVar, dynamic_spec.ShapeVar, dynam
 @pytest.fixture
 def segments():
     """Where each variant was made."""
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event.data["where"]) if event.kind == "segment" else None)
-    yield seen
-    stop()
+    with recorded("segment", datum="where") as seen:
+        yield seen
 
 
 def scaled(x, n=1):

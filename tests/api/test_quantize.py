@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 FORMATS = ["int8", "int4", "int8_dynamic"]
 
@@ -31,13 +32,11 @@ def distance(a, b):
 
 def compiled_calls(fn, *inputs):
     """The results of three calls, and the library calls in the last plan."""
-    plans = []
-    stop = events.subscribe(lambda event: plans.append(event.data["plan"]), {"loops"})
-    compiled = burnish.compile(fn, fullgraph=True)
-    with torch.no_grad():
-        for _ in range(3):
-            out = compiled(*inputs)
-    stop()
+    with recorded("loops", datum="plan") as plans:
+        compiled = burnish.compile(fn, fullgraph=True)
+        with torch.no_grad():
+            for _ in range(3):
+                out = compiled(*inputs)
     return out, re.findall(r"call \w+ = (run <[^>]*>|\S+)", str(plans[-1]))
 
 

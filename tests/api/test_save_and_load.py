@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.compiler import graph_cache_key, load_precompiled
 from burnish.errors import UserError
 from burnish.export.file_format import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
@@ -36,14 +35,6 @@ class Model(nn.Module):
 def path(tmp_path):
     with burnish.settings.patch(cache=True, cache_dir=tmp_path / "cache", check=False, never_slower=False):
         yield tmp_path / "model.burnish"
-
-
-@pytest.fixture
-def happened():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event.kind))
-    yield seen
-    stop()
 
 
 COMPILING = {"traced", "lower", "kernels", "loops"}

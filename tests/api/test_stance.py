@@ -6,6 +6,7 @@ import torch
 import burnish
 from burnish.errors import UserError
 
+from ..recorded_events import recorded
 from .recording_backend import Recording
 
 X = torch.arange(4.0)
@@ -85,26 +86,21 @@ def test_the_second_call_compiles_for_what_the_first_one_has_not(recording, name
 
     compiled = burnish.compile(fn)
     set_stance = torch.compiler.set_stance if of_torch else burnish.set_stance
-    segments = []
-    stop = burnish.events.subscribe(lambda event: segments.append(event) if event.kind == "segment" else None)
-    with set_stance(name):
+    with recorded("segment") as segments, set_stance(name):
         for n in (4, 5, 9, 2):
             x = torch.randn(n, 3)
             torch.testing.assert_close(compiled(x, n), (x * n).sum(0))
-    stop()
     assert seen == [False, True, True, True] and len(segments) == 1
 
 
 def test_the_first_call_of_a_module_is_plain_and_sizes_of_its_arguments_are_compared():
-    linear, segments = torch.nn.Linear(3, 2), []
+    linear = torch.nn.Linear(3, 2)
     compiled = burnish.compile(linear)
-    stop = burnish.events.subscribe(lambda event: segments.append(event) if event.kind == "segment" else None)
-    with burnish.set_stance("eager_then_compile"):
+    with recorded("segment") as segments, burnish.set_stance("eager_then_compile"):
         for n in (4, 5, 9):
             x = torch.randn(n, 3)
             torch.testing.assert_close(compiled(x), linear(x))
             assert burnish.was_compiled(compiled) == (n != 4)
-    stop()
     assert len(segments) == 1
 
 

@@ -7,6 +7,7 @@ import torch
 
 import burnish
 
+from ..recorded_events import recorded
 from .harness import program
 
 scale = contextvars.ContextVar("scale", default=2)
@@ -72,14 +73,10 @@ def test_a_variable_without_a_value():
 
 
 def test_a_changing_number_is_open():
-    from burnish import events
-
-    traced = []
     compiled = burnish.compile(lambda x: x * scale.get(), backend="eager", fullgraph=True)
-    stop = events.subscribe(lambda event: traced.append(event), ("traced",))
-    run = in_contexts(compiled, *({scale: n / 2} for n in range(2, 12)))
-    found = [run(torch.ones(1)).item() for _ in range(10)]
-    stop()
+    with recorded("traced") as traced:
+        run = in_contexts(compiled, *({scale: n / 2} for n in range(2, 12)))
+        found = [run(torch.ones(1)).item() for _ in range(10)]
     assert found == [n / 2 for n in range(2, 12)] and len(traced) <= 3
 
 

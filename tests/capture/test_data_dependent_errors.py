@@ -11,6 +11,8 @@ from bench.attack.failing_calls import CALLS, TABLE
 import burnish
 from burnish import events
 
+from ..recorded_events import recorded
+
 NOT_SLOWER = {"never_slower": False}
 
 
@@ -183,8 +185,6 @@ def test_other_backends_leave_inputs_as_they_were(backend):
 
 
 def test_caches_are_written_in_place_behind_one_check():
-    plans = []
-
     def fn(caches, i, k):
         for cache in caches:
             cache.index_copy_(1, i, k)
@@ -192,11 +192,9 @@ def test_caches_are_written_in_place_behind_one_check():
 
     compiled = burnish.compile(fn, options=NOT_SLOWER)
     caches, k = [torch.zeros(2, 64, 8) for _ in range(3)], torch.randn(2, 1, 8)
-    stop = events.subscribe(lambda event: plans.append(event.data["text"]) if event.kind == "loops" else None)
-    with torch.no_grad():
+    with recorded("loops", datum="text") as plans, torch.no_grad():
         for at in range(3):
             compiled(caches, torch.tensor([at]), k)
-    stop()
     plan = plans[-1]
     assert plan.count("call check") == 1 and plan.count("call in place") == 3
     before = [cache.clone() for cache in caches]

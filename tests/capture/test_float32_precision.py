@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 
 @pytest.mark.parametrize("place", ["fp32_precision", "cuda.matmul.fp32_precision", "mkldnn.matmul.fp32_precision"])
@@ -26,11 +27,10 @@ def test_it_may_be_set_through_the_newer_interface(backends, place):
 
 
 def test_another_one_on_gpus_is_another_program(backends):
-    compiled, x, told = burnish.compile(lambda x: x @ x), torch.randn(4, 4), []
-    stop = events.subscribe(lambda e: told.append(str(e.data)) if e.kind == "guards.missed" else None)
-    for precision in ("ieee", "tf32", "ieee"):
-        backends.cuda.matmul.fp32_precision = precision
-        for _ in range(2):
-            compiled(x)
-    stop()
-    assert len(told) == 1 and "float32 precision on GPUs" in told[0], told
+    compiled, x = burnish.compile(lambda x: x @ x), torch.randn(4, 4)
+    with recorded("guards.missed") as told:
+        for precision in ("ieee", "tf32", "ieee"):
+            backends.cuda.matmul.fp32_precision = precision
+            for _ in range(2):
+                compiled(x)
+    assert len(told) == 1 and "float32 precision on GPUs" in str(told[0].data), told

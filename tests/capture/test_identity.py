@@ -5,8 +5,8 @@ import weakref
 import torch
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from .call_sequences import Before, ordinary, swing, swinging
 from .caller_programs import program_with_caller
 from .harness import program
@@ -311,13 +311,12 @@ def test_addresses_are_keys_and_results():
 
 
 def test_addresses_of_new_arguments_do_not_compile_again():
-    compiled, made = burnish.compile(lambda x: ({id(x): x + 1}[id(x)], id(x)), backend="eager", fullgraph=True), []
-    stop = events.subscribe(lambda event: made.append(event) if event.kind == "segment" else None)
-    for _ in range(12):
-        x = torch.randn(2)
-        result, address = compiled(x)
-        assert torch.equal(result, x + 1) and address == id(x)
-    stop()
+    compiled = burnish.compile(lambda x: ({id(x): x + 1}[id(x)], id(x)), backend="eager", fullgraph=True)
+    with recorded("segment") as made:
+        for _ in range(12):
+            x = torch.randn(2)
+            result, address = compiled(x)
+            assert torch.equal(result, x + 1) and address == id(x)
     assert len(made) == 1
 
 

@@ -10,7 +10,6 @@ import torch
 from torch.nn.attention import flex_attention as torch_flex
 
 import burnish
-from burnish import events
 from burnish.capture.engine.graph_recorder import Recorder
 from burnish.capture.pytorch import lambda_lifting, recorder_fast_path, torch_call_roles
 from burnish.capture.pytorch.higher_order import loop_operators
@@ -19,6 +18,7 @@ from burnish.capture.pytorch.higher_order.lowered_calls import LoweredCalls
 from burnish.capture.subclasses import interpret_rules
 from burnish.capture.subclasses.subclass_tensors import Subclasses
 
+from ..recorded_events import recorded
 from .operator_backend import operators
 from .tensor_subclasses import Quantized
 
@@ -131,11 +131,8 @@ def test_torch_functions_that_we_call_wrongly(monkeypatch):
 
 
 def breaks_of(fn, *args, backend="eager"):
-    found = []
-    stop = events.subscribe(lambda event: found.append(event.data["text"]) if event.kind == "breaks" else None)
-    with pytest.raises(Exception, match="the program's own"):
+    with recorded("breaks", datum="text") as found, pytest.raises(Exception, match="the program's own"):
         burnish.compile(fn, backend=backend)(*args)
-    stop()
     return found
 
 

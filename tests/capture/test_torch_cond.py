@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from .harness import program
 
 X = torch.tensor([0.5, -1.5, 2.0])
@@ -346,17 +346,16 @@ OPEN = {
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
 @pytest.mark.parametrize("kind", OPEN)
 def test_sizes_stay_open(kind, backend):
-    fn, graphs = OPEN[kind], []
-    stop = events.subscribe(lambda event: graphs.append(event), ("segment",))
-    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
-    for size in (3, 4, 5, 7, 2, 9):
-        x = (torch.randn(size, 2) + (size % 2 - 0.5) * 3).requires_grad_()
-        found = []
-        for function in (fn, compiled):
-            made = function(x)
-            found.append((made, torch.autograd.grad(made.square().sum(), x)))
-        torch.testing.assert_close(*found)
-    stop()
+    fn = OPEN[kind]
+    with recorded("segment") as graphs:
+        compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+        for size in (3, 4, 5, 7, 2, 9):
+            x = (torch.randn(size, 2) + (size % 2 - 0.5) * 3).requires_grad_()
+            found = []
+            for function in (fn, compiled):
+                made = function(x)
+                found.append((made, torch.autograd.grad(made.square().sum(), x)))
+            torch.testing.assert_close(*found)
     assert len(graphs) == 2
 
 

@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 
 import burnish
 
+from ..recorded_events import recorded
 from .operator_backend import operators
 
 BACKENDS = pytest.mark.parametrize("backend", [pytest.param(operators, id="operators"), "aot_eager"])
@@ -174,14 +175,10 @@ def test_transforms_are_operators_of_one_graph(kind, backend):
 
 def codes(fn, *args):
     """The breaks of a function for a backend that runs no Python."""
-    found = []
-    stop = burnish.events.subscribe(
-        lambda event: found.append(event.data["break_"].kind.code) if event.kind == "breaks" else None
-    )
     burnish.reset()
-    burnish.compile(fn, backend=operators)(*args)
-    stop()
-    return found
+    with recorded("breaks", datum="break_") as found:
+        burnish.compile(fn, backend=operators)(*args)
+    return [break_.kind.code for break_ in found]
 
 
 def test_functions_with_data_dependent_branches_run_as_they_are():
@@ -283,13 +280,10 @@ def test_branches_inside_vmap(backend):
 
 def codes_or_error(fn, *args):
     """The breaks of a function that eager refuses to run."""
-    found = []
-    stop = burnish.events.subscribe(lambda event: found.append(event.data["break_"].kind.code), ("breaks",))
     burnish.reset()
-    with pytest.raises(Exception, match="side effect|mutat"):
+    with recorded("breaks", datum="break_") as found, pytest.raises(Exception, match="side effect|mutat"):
         burnish.compile(fn, backend=operators)(*args)
-    stop()
-    return found
+    return [break_.kind.code for break_ in found]
 
 
 @BACKENDS

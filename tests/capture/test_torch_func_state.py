@@ -10,8 +10,8 @@ from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, j
 from torch.utils import _pytree as pytree
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from .operator_backend import operators
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish", pytest.param(operators, id="operators")])
@@ -303,7 +303,7 @@ def test_an_ensemble_gives_gradients_to_its_dictionary(backend):
 @BACKENDS
 def test_functions_that_write_to_their_dictionary_run_once_in_each_call(backend):
     """As functional_call does. Hooks that come later run in the graph: twice, if it failed and ran again."""
-    layer, calls, failed = nn.Linear(4, 2), [], []
+    layer, calls = nn.Linear(4, 2), []
 
     def loss(parameters, x):
         return functional_call(layer, parameters, (x,)).sum()
@@ -312,14 +312,11 @@ def test_functions_that_write_to_their_dictionary_run_once_in_each_call(backend)
         return grad(loss)(dict(layer.named_parameters()), x * 2)
 
     compiled, x = burnish.compile(fn, backend=backend), torch.randn(3, 4)
-    stop = events.subscribe(lambda event: failed.append(event) if event.kind == "graph.failed" else None)
-    try:
+    with recorded("graph.failed") as failed:
         for k in range(4):
             if k == 2:
                 layer.register_forward_hook(lambda module, args, made: calls.append(made))
             torch.testing.assert_close(compiled(x), fn(x))
-    finally:
-        stop()
     assert not failed and burnish.was_compiled(compiled)
     assert len(calls) == 4  # two of each
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import burnish
 
+from ..recorded_events import recorded
 from .both_backends import in_one_graph
 from .caller_programs import program_with_caller
 from .harness import program
@@ -272,8 +273,6 @@ def test_an_error_in_compiled_code_leaves_the_flag_set():
 
 
 def test_second_derivatives_are_compiled_for_all_sizes():
-    from burnish import events
-
     model = network(1)
 
     def fn(x):
@@ -282,11 +281,9 @@ def test_second_derivatives_are_compiled_for_all_sizes():
         (second,) = torch.autograd.grad(first[:, 0].sum(), x, create_graph=True)
         return second.square().mean()
 
-    traced = []
-    stop = events.subscribe(lambda event: traced.append(event), ("traced",))
-    compiled = burnish.compile(fn, fullgraph=True)
-    for size in (3, 5, 6, 9):
-        x = torch.randn(size, 4)
-        torch.testing.assert_close(compiled(x), fn(x))
-    stop()
+    with recorded("traced") as traced:
+        compiled = burnish.compile(fn, fullgraph=True)
+        for size in (3, 5, 6, 9):
+            x = torch.randn(size, 4)
+            torch.testing.assert_close(compiled(x), fn(x))
     assert len(traced) == 2

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from .both_backends import backends, in_one_graph
 from .caller_programs import program_with_caller
 
@@ -414,12 +414,8 @@ def compiled_wholly(make):
 
     @functools.wraps(make)
     def test():
-        refused = []
-        stop = events.subscribe(lambda event: refused.append(event) if event.kind == "lower.refused" else None)
-        try:
+        with recorded("lower.refused") as refused:
             backends(make)
-        finally:
-            stop()
         assert not refused
 
     del test.__wrapped__  # what pytest looks for arguments in

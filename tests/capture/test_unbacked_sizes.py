@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from .harness import program
 from .training_harness import captured
 
@@ -276,9 +276,7 @@ def test_a_break_stays_without_fullgraph():
 
 
 def test_the_reason_why_eager_kernels_run_is_an_event():
-    found = []
-    stop = events.subscribe(found.append, ("lower.unbacked",))
-    burnish.reset()
-    burnish.compile(lambda x: (x * 2)[x > 0].sum(), fullgraph=True)(torch.ones(3))
-    stop()
+    with recorded("lower.unbacked") as found:
+        burnish.reset()
+        burnish.compile(lambda x: (x * 2)[x > 0].sum(), fullgraph=True)(torch.ones(3))
     assert "depend on data" in found[0].data["text"]

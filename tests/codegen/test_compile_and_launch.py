@@ -5,14 +5,12 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 
-from burnish import events
 from burnish.codegen.llvm import compile_to_machine_code as compiling
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels, object_code
 from burnish.codegen.llvm.functions import openmp_parallel_for
@@ -25,6 +23,8 @@ from burnish.runtime.linking import torch_thread_pool
 from burnish.runtime.program.native_kernels import NativeKernel, bind
 from burnish.runtime.program.native_kernels import load as load_code
 
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 from . import example_kernels as examples
 
 
@@ -55,11 +55,7 @@ def test_machine_code_goes_with_its_kernel():
 
 def test_threads_that_ask_for_one_kernel_get_the_same():
     found = []
-    workers = [threading.Thread(target=lambda: found.append(compile_kernel(examples.add(1234)))) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    at_once(*((lambda: found.append(compile_kernel(examples.add(1234)))) for _ in range(8)))
     assert len(set(map(id, found))) == 1 and len(found) == 8
 
 
@@ -77,12 +73,8 @@ def test_a_kernel_that_cannot_be_printed_says_so_and_the_next_try_does_too():
 
 
 def test_compilation_emits_events():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event) if event.kind == "kernels" else None)
-    try:
+    with recorded("kernels") as seen:
         kernel = compile_kernel(examples.add(81))
-    finally:
-        stop()
     assert [event.data["name"] for event in seen] == [kernel.name]
     assert "b2[i0] = add(b0[i0], b1[i0])" in seen[0].data["text"]
 
@@ -188,11 +180,7 @@ def test_python_threads_may_launch_one_kernel_at_once():
         except AssertionError as error:
             failures.append(error)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    at_once(*[work] * 4)
     assert not failures
 
 

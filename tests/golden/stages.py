@@ -15,7 +15,6 @@ import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.ir.graph import Graph
 from burnish.ir.parse_graph import parse_graph, parse_type
 from burnish.ir.untraceable_graph import Untraceable
@@ -27,6 +26,7 @@ from burnish.schedule.partition.fold_constants import fold_constants
 from burnish.schedule.pipeline import make_plan
 from burnish.tensors.compile_request import INPUT, InputFacts
 
+from ..recorded_events import recorded
 from .cases import Case
 
 Captured = tuple[torch.fx.GraphModule, list]
@@ -146,12 +146,8 @@ def parts(graph: Graph) -> str:
 
 def plan(graph: Graph) -> str:
     """The steps, then why things were not fused. Where kernels come from is left out."""
-    texts: list[str] = []
-    stop = events.subscribe(lambda event: texts.append(event.data["text"]) if event.kind == "loops" else None)
-    try:
+    with recorded("loops", datum="text") as texts:
         make_plan(graph)
-    finally:
-        stop()
     return "\n".join(line for line in texts[0].rstrip().splitlines() if not line.startswith("#"))
 
 

@@ -11,8 +11,8 @@ from bench.pretend import pretended
 
 import burnish
 from bench import pretend
-from burnish import events
 
+from ..recorded_events import recorded
 from .simulated_gpu import interpreted
 
 needs_pretended = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
@@ -34,10 +34,8 @@ class Head(nn.Module):
 
 
 def plans_of(run):
-    plans = []
-    stop = events.subscribe(lambda event: plans.append(event.data["plan"]), ["loops"])
-    run()
-    stop()
+    with recorded("loops", datum="plan") as plans:
+        run()
     return [plan for plan in plans if plan is not None]
 
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 import burnish
-from burnish import events
 from burnish.codegen.triton.compile_matmul import complain, printed_for
 from burnish.schedule.fusion import matmul_prologue_epilogue
 from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
@@ -22,6 +21,7 @@ from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.run_kernel import is_interpreted
+from ..recorded_events import recorded
 from . import simulated_gpu
 from .simulated_gpu import interpreted
 
@@ -193,10 +193,8 @@ def test_forward_and_backward_of_a_block(workshop):
 
 
 def told(fn, *args):
-    said = []
-    stop = events.subscribe(lambda event: said.append(event.data["text"]) if event.kind == "kernels.measured" else 0)
-    ran = same(fn, *args)
-    stop()
+    with recorded("kernels.measured", datum="text") as said:
+        ran = same(fn, *args)
     return ran, "\n".join(said)
 
 

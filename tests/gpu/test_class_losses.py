@@ -8,8 +8,8 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
 from . import simulated_gpu
 from .simulated_gpu import interpreted
 
@@ -105,17 +105,14 @@ class Model(nn.Module):
 
 
 def test_a_model_keeps_its_logits_and_numbers_of_each_row_for_backward():
-    plans = []
     model, x, y = Model(), torch.randn(ROWS, 16, dtype=torch.bfloat16), labels()
     want = torch.autograd.grad(model(x, y), model.parameters())
-    with interpreted() as ran:
-        stop = events.subscribe(lambda event: plans.append(event.data["plan"]), ["loops"])
+    with interpreted() as ran, recorded("loops", datum="plan") as plans:
         compiled = burnish.compile(model, fullgraph=True)
         compiled(x, y).backward()
         model.zero_grad()
         ran.clear()
         compiled(x, y).backward()
-        stop()
     torch.testing.assert_close([p.grad for p in model.parameters()], list(want), rtol=0.02, atol=1e-3)
     text = "\n".join(simulated_gpu.texts)
     assert text.count(f"f32[{ROWS}, {CLASSES}]") == 0, text

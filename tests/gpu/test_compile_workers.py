@@ -20,7 +20,6 @@ if sys.platform != "linux":
 import torch
 
 import burnish
-from burnish import events
 from burnish.codegen.triton import compile_kernels as kernels
 from burnish.codegen.triton.compilation import compile_worker, compile_worker_pool, cubin_cache
 from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
@@ -28,6 +27,9 @@ from burnish.codegen.triton.kernel_function import Printed
 from burnish.errors import InternalError
 from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.targets import cuda
+
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 
 SOURCE = str(Path(burnish.__file__).parents[1])
 
@@ -57,10 +59,8 @@ def fresh(tmp_path, monkeypatch):
 
 @pytest.fixture
 def told():
-    found = []
-    stop = events.subscribe(lambda event: found.append(event.data["text"]) if event.kind == "kernels.workers" else None)
-    yield found
-    stop()
+    with recorded("kernels.workers", datum="text") as found:
+        yield found
 
 
 @pytest.fixture
@@ -294,13 +294,7 @@ def test_two_threads_that_want_the_same_kernel_compile_it_once(monkeypatch):
 
     monkeypatch.setattr(compile_worker_pool, "compiled", slowly)
     found = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(cubin_cache.compile_cubins([printed()], 90))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*((lambda: found.extend(cubin_cache.compile_cubins([printed()], 90))) for _ in range(3)))
     assert len(found) == 3
     assert sum(job.text == printed().text for job in asked) == 1
 
@@ -347,11 +341,9 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
         kernels, "loaded", lambda one, cubin_cache, device, architecture: (cubin_cache, device, architecture)
     )
     monkeypatch.setattr(kernels, "_made", {})
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event) if event.kind == "kernels" else None)
-    first, second, third = kernels.compile_kernels(launches, 0)
-    (again,) = kernels.compile_kernels(launches[:1], 0)
-    stop()
+    with recorded("kernels") as seen:
+        first, second, third = kernels.compile_kernels(launches, 0)
+        (again,) = kernels.compile_kernels(launches[:1], 0)
     assert first is second is third is again and first[0].name == "double" and first[1:] == (0, 90)
     assert len(seen) == 1 and seen[0].data["seconds"] > 0 and "def double" in seen[0].data["text"]
 

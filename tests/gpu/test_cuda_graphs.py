@@ -6,22 +6,20 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.runtime.cuda_graphs.cuda_graph_memory import Outcome, storage_of
 from burnish.runtime.cuda_graphs.cuda_graph_recording import Refused
 from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, CudaGraphProgram
 from burnish.runtime.program.autograd_function import WithoutGradientFlow
 from burnish.runtime.program.input_alias_check import AliasCheckedProgram
 
+from ..recorded_events import recorded
 from .fake_cuda_graphs import Engine
 
 
 @pytest.fixture
 def told():
-    found = []
-    stop = events.subscribe(lambda event: found.append(event) if event.kind == "runtime.cuda_graphs" else None)
-    yield found
-    stop()
+    with recorded("runtime.cuda_graphs") as found:
+        yield found
 
 
 def test_the_second_call_is_recorded_and_later_ones_replayed_on_other_inputs():

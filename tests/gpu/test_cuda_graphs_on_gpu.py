@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.runtime.cuda_graphs.cuda_graph_recording import TorchGraphs
 from burnish.runtime.cuda_graphs.cuda_graph_replay import CudaGraphProgram
 from burnish.runtime.linking import cuda_module_loader
+
+from ..recorded_events import recorded
 
 pytestmark = pytest.mark.skipif(cuda_module_loader.why_not() is not None, reason="needs a GPU")
 
@@ -17,12 +18,8 @@ DEVICE = torch.device("cuda", 0)
 
 @pytest.fixture
 def told():
-    found = []
-    stop = events.subscribe(
-        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs" else None
-    )
-    yield found
-    stop()
+    with recorded("runtime.cuda_graphs", datum="why") as found:
+        yield found
 
 
 def net():

@@ -11,6 +11,7 @@ from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.schedule.loops.loop_ir import print_kernel as text_of
 from burnish.schedule.loops.parse_loops import parse_kernel
 
+from ..recorded_events import recorded
 from .simulated_gpu import interpreted
 from .test_whole_programs import same
 
@@ -85,12 +86,8 @@ def test_where_torch_is_asked_for_one_order_it_stays_with_torch(edges):
 
 
 def shown_loops(edges):
-    found = []
-    stop = burnish.events.subscribe(lambda event: found.append(event.data["text"]) if event.kind == "loops" else None)
-    try:
+    with recorded("loops", datum="text") as found:
         same(messages, *edges)
-    finally:
-        stop()
     return "\n".join(found)
 
 

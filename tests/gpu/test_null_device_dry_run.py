@@ -6,17 +6,15 @@ import torch
 pytest.importorskip("triton")
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 
 @pytest.fixture
 def shown(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    found = []
-    stop = events.subscribe(lambda event: found.append(event.data["text"]) if event.kind == "kernels" else None)
-    with burnish.settings.patch(null_device="sm_90", cache=False):
+    with recorded("kernels", datum="text") as found, burnish.settings.patch(null_device="sm_90", cache=False):
         yield found
-    stop()
 
 
 def test_a_forward_and_backward_pass_shows_its_kernels_and_gradients_are_eagers(shown):

@@ -7,11 +7,11 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish import events
 from burnish.ir.parse_graph import parse_graph
 from burnish.schedule import device_facts
 from burnish.schedule.layouts import pad_matmul_operands
 
+from ..recorded_events import recorded
 from .simulated_gpu import MACHINE, interpreted
 
 
@@ -112,14 +112,11 @@ def test_forward_and_backward_with_padding_equal_eager(dtype, worth_it, tf32):
     net, x = Net().to(dtype), torch.randn(2, 5, 18, dtype=dtype)
     want = net(x)
     gradients = torch.autograd.grad(want.float().sum(), net.parameters())
-    said = []
-    stop = events.subscribe(lambda event: said.append(event.data["text"]) if event.kind == "lower.padded" else None)
-    with interpreted() as ran:
+    with recorded("lower.padded", datum="text") as said, interpreted() as ran:
         compiled = burnish.compile(net, options={"shape_padding": True})
         compiled(x)
         got = compiled(x)
         found = torch.autograd.grad(got.float().sum(), net.parameters())
-    stop()
     assert ran and len(said) >= 6 and any("bmm" in text for text in said)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(
@@ -138,12 +135,10 @@ def test_infinity_and_nan_stay_where_they_are(worth_it):
 
 
 def test_without_the_option_nothing_changes(worth_it):
-    said = []
-    stop = events.subscribe(lambda event: said.append(event) if event.kind == "lower.padded" else None)
-    x, w = torch.randn(5, 18, dtype=torch.bfloat16), torch.randn(11, 18, dtype=torch.bfloat16)
-    with interpreted():
-        compiled = burnish.compile(torch.nn.functional.linear)
-        compiled(x, w)
-        compiled(x, w)
-    stop()
+    with recorded("lower.padded") as said:
+        x, w = torch.randn(5, 18, dtype=torch.bfloat16), torch.randn(11, 18, dtype=torch.bfloat16)
+        with interpreted():
+            compiled = burnish.compile(torch.nn.functional.linear)
+            compiled(x, w)
+            compiled(x, w)
     assert not said

@@ -3,18 +3,19 @@
 Programs are compiled by Burnish, wrapped as they are on a GPU, and held against eager."""
 
 import gc
-import threading
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.compiler import compile_or_fall_back
 from burnish.compiler.adapters import cuda_graphs
 from burnish.runtime.cuda_graphs import cuda_graph_recording
 
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 from .fake_cuda_graphs import Engine
 
 
@@ -30,12 +31,8 @@ def engine(monkeypatch):
 
 @pytest.fixture
 def told():
-    found = []
-    stop = events.subscribe(
-        lambda event: found.append(event.data["why"]) if event.kind == "runtime.cuda_graphs" else None
-    )
-    yield found
-    stop()
+    with recorded("runtime.cuda_graphs", datum="why") as found:
+        yield found
 
 
 def compiled(fn):
@@ -264,11 +261,7 @@ def test_threads_that_train_at_once(engine):
             if not all(torch.allclose(x, y, atol=1e-5) for x, y in zip(got, want[k], strict=True)):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    at_once(*(partial(work, k) for k in range(4)))
     assert not wrong
 
 

@@ -2,7 +2,6 @@
 
 import contextvars
 import gc
-import threading
 import weakref
 
 import pytest
@@ -10,8 +9,10 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.integrations import regional_trunk_graph
+
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 
 
 class Block(nn.Module):
@@ -50,10 +51,8 @@ def without_gradients():
 
 @pytest.fixture
 def dropped():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event) if event.kind == "trunk.dropped" else None)
-    yield seen
-    stop()
+    with recorded("trunk.dropped") as seen:
+        yield seen
 
 
 def program_of(model):
@@ -409,9 +408,5 @@ def test_threads():
                 if not torch.allclose(model(X)[0], want, rtol=1e-5, atol=1e-5):
                     wrong.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    at_once(*[work] * 4)
     assert not wrong

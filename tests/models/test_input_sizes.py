@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 pytestmark = pytest.mark.slow
@@ -20,10 +21,8 @@ MOST = 3
 
 @pytest.fixture
 def segments():
-    seen = []
-    end = events.subscribe(lambda event: seen.append(event) if event.kind == "segment" else None)
-    yield seen
-    end()
+    with recorded("segment") as seen:
+        yield seen
 
 
 def assert_near(found, wanted):

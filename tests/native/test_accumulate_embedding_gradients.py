@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 WORDS, WIDTH = 50, 16
 
@@ -29,14 +30,13 @@ class Tied(nn.Module):
 def compared(model):
     """Eager's gradients and ours, and the steps of backward."""
     torch.manual_seed(0)
-    inputs, plans, found = (torch.randint(0, WORDS, (4, 8)), torch.tensor([3, 3, 0, 49, 3])), [], []
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    compiled = burnish.compile(model)
-    for fn in (model, compiled, compiled):
-        model.zero_grad(set_to_none=True)
-        fn(*inputs).backward()
-        found.append([p.grad for p in model.parameters()])
-    stop()
+    inputs, found = (torch.randint(0, WORDS, (4, 8)), torch.tensor([3, 3, 0, 49, 3])), []
+    with recorded("loops", datum="plan") as plans:
+        compiled = burnish.compile(model)
+        for fn in (model, compiled, compiled):
+            model.zero_grad(set_to_none=True)
+            fn(*inputs).backward()
+            found.append([p.grad for p in model.parameters()])
     return found[0], found[2], [str(step) for step in plans[-1].steps]
 
 

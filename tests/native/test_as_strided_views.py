@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.runtime.eager.eager_primitives import view
 from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType
 from burnish.tensors.views.as_strided_views import Strided, line_of
 from burnish.tensors.views.view_maps import view_type
 
+from ..recorded_events import recorded
 from .compare_calls import equal_calls
 
 MADE = {
@@ -53,9 +53,7 @@ GRADIENTS = (
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_go_where_eagers_go(name):
     fn, x = MADE[name], torch.randn(4, 6, requires_grad=True)
-    refusals = []
-    events.subscribe(lambda event: refusals.append(event.data["text"]) if event.kind == "lower.refused" else None)
-    with patch(never_slower=False, on_error="raise"):
+    with recorded("lower.refused", datum="text") as refusals, patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
         compiled(x)
         (found,) = torch.autograd.grad(compiled(x).sin().sum(), x)

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from ..seeding import seed
 
 # -- programs: leaves in, differentiable outputs out ------------------------------------------------------------------
@@ -407,11 +407,8 @@ def same(run, fn, use):
 
 @contextlib.contextmanager
 def strictly():
-    refused = []
-    stop = events.subscribe(lambda event: refused.append(event.data["text"]) if event.kind == "lower.refused" else None)
-    with patch(never_slower=False, on_error="raise"):
+    with recorded("lower.refused", datum="text") as refused, patch(never_slower=False, on_error="raise"):
         yield
-    stop()
     assert not refused
 
 
@@ -480,9 +477,7 @@ def test_a_graph_is_as_few_nodes_as_eager_allows(fn, count):
 @pytest.mark.parametrize("fn", [with_features, hidden_states, disjoint, returned_views])
 def test_one_program_serves_all_sizes(fn):
     burnish.reset()
-    made = []
-    stop = events.subscribe(lambda event: made.append(event.data["text"]), {"guards.sizes"})
-    with strictly():
+    with recorded("guards.sizes", datum="text") as made, strictly():
         run = burnish.compile(lambda x, w, v: fn(x, w, v), dynamic=True)
         for rows in (4, 7, 9, 12, 5):
             leaves = [torch.rand(n, 4, dtype=torch.float64, requires_grad=True) for n in (rows, 4, 4)]
@@ -497,7 +492,6 @@ def test_one_program_serves_all_sizes(fn):
                 found.append([*outputs, *(out.grad for out in outputs), *(leaf.grad for leaf in leaves)])
             for x, y in zip(*found, strict=True):
                 torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
-    stop()
     assert any("compiled for all" in text for text in made), made
     assert nodes_of(*outputs) > 1
 

@@ -7,14 +7,13 @@ import burnish
 from burnish.lower.passes.avoid_subnormal_weights import LEAST
 from burnish.settings import patch
 
+from ..recorded_events import recorded
+
 
 @pytest.fixture
 def lowered():
-    seen = []
-    stop = burnish.events.subscribe(lambda e: seen.append(e.data["text"]) if e.kind == "lower" else None)
-    with patch(never_slower=False, on_error="raise"):
+    with recorded("lower", datum="text") as seen, patch(never_slower=False, on_error="raise"):
         yield seen
-    stop()
 
 
 def attention(q, k, v, mask):

@@ -1,6 +1,6 @@
 """Conditions around a call: errors, threads, their number, modes, kinds of inputs."""
 
-import threading
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import burnish
 from burnish.settings import patch
 
+from ..runtime.concurrent_threads import at_once
 from .compare_calls import compiled_with, equal_calls
 
 WRONG = {
@@ -92,11 +93,7 @@ def test_threads_each_get_their_own_results():
                 if not torch.equal(compiled(x), want):
                     wrong.append(x)
 
-    threads = [threading.Thread(target=run, args=pair) for pair in zip(inputs, wanted, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(run, *pair) for pair in zip(inputs, wanted, strict=True)))
     assert not wrong
 
 

@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import burnish
-from burnish import events
 from burnish.ir.alias_analysis import storage_of
 from burnish.ir.parse_graph import parse_graph
 from burnish.lower.passes.drop_recompute_barriers import drop_recompute_barriers
@@ -16,6 +15,7 @@ from burnish.runtime.eager import eager_activation_checkpointing
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_training import alike, trained
 
 region = functools.partial(checkpoint, use_reentrant=False)
@@ -225,15 +225,10 @@ def test_a_whole_step_needs_less_memory_with_checkpoints():
             optimizer.step()
             return loss
 
-        plans = []
-        stop = events.subscribe(lambda event: plans.append(event.data["plan"]) if event.kind == "loops" else None)
-        try:
-            with patch(never_slower=False, on_error="raise", cache=False):
-                compiled = burnish.compile(step, fullgraph=True)
-                for _ in range(3):
-                    compiled(torch.randn(256, 32))
-        finally:
-            stop()
+        with recorded("loops", datum="plan") as plans, patch(never_slower=False, on_error="raise", cache=False):
+            compiled = burnish.compile(step, fullgraph=True)
+            for _ in range(3):
+                compiled(torch.randn(256, 32))
         return max(plans, key=lambda plan: len(plan.steps))
 
     burnish.reset()

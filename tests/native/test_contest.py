@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from burnish.runtime.contest.inference_contest import CLEAR, LARGE_ORDER, ORDER,
 from burnish.runtime.program import arena_memory
 from burnish.runtime.segments import Segment
 from burnish.settings import patch
+
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 
 LAST = len(ORDER) - 1
 """The number of the last call that may be part of a contest."""
@@ -261,7 +265,7 @@ def test_calls_that_overlap_are_not_timed():
 
 
 def test_many_threads_get_one_decision_and_each_call_one_result():
-    told, answers, lock = [], [], threading.Lock()
+    answers, lock = [], threading.Lock()
     contest = Contest(lambda k: ("compiled", k), lambda k: ("eager", k), "a graph")
     barrier = threading.Barrier(8)
 
@@ -272,13 +276,8 @@ def test_many_threads_get_one_decision_and_each_call_one_result():
             with lock:
                 answers.append(answer)
 
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
-    threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stop()
+    with recorded("runtime.contest") as told:
+        at_once(*(partial(work, 1000 * n) for n in range(8)))
     assert len(told) == 1 and contest.running == 0
     assert sorted(k for _, k in answers) == sorted(1000 * n + k for n in range(8) for k in range(200))
     if told[0].data["kept"] == "compiled":
@@ -397,9 +396,7 @@ def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_st
 
 
 def test_the_setting_turns_it_off():
-    told = []
-    stop = events.subscribe(lambda event: told.append(event) if event.kind == "runtime.contest" else None)
-    with torch.no_grad():
+    with recorded("runtime.contest") as told, torch.no_grad():
         with patch(never_slower=False):
             compiled = burnish.compile(lambda x: x.sin() + 1)
             for _ in range(LAST + 8):
@@ -410,7 +407,6 @@ def test_the_setting_turns_it_off():
         for _ in range(LAST + 8):
             compiled(torch.ones(3))
         assert len(told) == 1
-    stop()
 
 
 def test_noise_is_smaller_than_what_is_called_slower():

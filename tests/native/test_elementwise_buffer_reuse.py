@@ -5,8 +5,9 @@ import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.schedule.library.autotune_candidates import candidates
+
+from ..recorded_events import recorded
 
 IMAGE = torch.randn(2, 8, 16, 16)
 
@@ -43,33 +44,30 @@ def by_library(monkeypatch, into):
 @pytest.mark.parametrize("gradients", [False, True])
 def test_results_are_eagers(monkeypatch, fn, into, gradients):
     by_library(monkeypatch, into)
-    plans, compiled = [], burnish.compile(fn)
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    weights = [torch.randn(8, 16, 3, 3), torch.randn(8, 16, 1, 1)]
-    for call in range(4):
-        given = [(part + call).requires_grad_(gradients) for part in (IMAGE, *weights)]
-        expected, got = fn(*given), compiled(*given)
-        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
-        if gradients:
-            leaves = [x for x in given if x.requires_grad]
-            sums = [
-                torch.stack([part.sin().sum() for part in parts]).sum()
-                if isinstance(parts, tuple)
-                else parts.sin().sum()
-                for parts in (expected, got)
-            ]
-            wanted, found = (torch.autograd.grad(total, leaves, allow_unused=True) for total in sums)
-            torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
-    stop()
+    compiled = burnish.compile(fn)
+    with recorded("loops", datum="plan") as plans:
+        weights = [torch.randn(8, 16, 3, 3), torch.randn(8, 16, 1, 1)]
+        for call in range(4):
+            given = [(part + call).requires_grad_(gradients) for part in (IMAGE, *weights)]
+            expected, got = fn(*given), compiled(*given)
+            torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+            if gradients:
+                leaves = [x for x in given if x.requires_grad]
+                sums = [
+                    torch.stack([part.sin().sum() for part in parts]).sum()
+                    if isinstance(parts, tuple)
+                    else parts.sin().sum()
+                    for parts in (expected, got)
+                ]
+                wanted, found = (torch.autograd.grad(total, leaves, allow_unused=True) for total in sums)
+                torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
     assert any(plan.in_place for plan in plans) or gradients and fn is steps  # each of its results is saved
 
 
 def test_the_reused_buffer_may_belong_to_a_library_call(monkeypatch):
     by_library(monkeypatch, False)
-    plans, compiled = [], burnish.compile(layers)
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    with torch.no_grad():
+    compiled = burnish.compile(layers)
+    with recorded("loops", datum="plan") as plans, torch.no_grad():
         compiled(IMAGE, torch.randn(8, 16, 3, 3), torch.randn(8, 16, 1, 1))
-    stop()
     below = [below for plan in plans for below in plan.in_place.values()]
     assert any(value.node.op.name == "run" and value not in plan.offsets for plan in plans for value in below)

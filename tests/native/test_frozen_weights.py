@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.compiler.provide_guard_watch import new_watch
 from burnish.runtime.program import frozen_prologue
 from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType
+
+from ..recorded_events import recorded
 
 
 @pytest.fixture(autouse=True, params=[8, 1], ids=["looked up", "watched"])
@@ -259,9 +260,7 @@ def test_a_rest_that_reads_no_input():
         def forward(self, x):
             return torch.softmax(self.weight @ self.weight.t(), -1)
 
-    failed = []
-    stop = events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "graph.failed" else None)
-    try:
+    with recorded("graph.failed", datum="text") as failed:
         with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True):
             for fn in (Filter().eval(), lambda x: torch.rand(3) * (made.view(-1, 1) @ made.view(1, -1)).sum(0)):
                 compiled = burnish.compile(fn)
@@ -270,6 +269,4 @@ def test_a_rest_that_reads_no_input():
                     want = fn(torch.ones(2))
                     torch.manual_seed(seed)
                     torch.testing.assert_close(compiled(torch.ones(2)), want)
-    finally:
-        stop()
     assert not failed

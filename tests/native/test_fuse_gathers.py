@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_calls import equal_calls
 
 PICKS = {
@@ -119,14 +119,12 @@ class Residual(torch.nn.Module):
 
 
 def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(own_kernels_only):
-    model, plans = Residual(), []
-    with torch.no_grad():
-        stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
+    model = Residual()
+    with torch.no_grad(), recorded("loops", datum="plan") as plans:
         compiled = burnish.compile(model)
         for _ in range(3):
             i = torch.randint(0, 40, (6, 5))
             torch.testing.assert_close(compiled(i), model(i))
-        stop()
         called = [step.node.op.name for plan in plans for step in plan.steps if isinstance(step, Call)]
         assert "run" in called and "aten.embedding.default" not in called
         with pytest.raises(IndexError):

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_calls import compiled_with, equal_calls
 
 
@@ -23,13 +23,10 @@ def numbers(*shape, dtype=torch.float32):
 
 def calls_of(fn, *inputs):
     """The operators that the compiled program calls, and whether each writes in place."""
-    found = []
-    stop = events.subscribe(lambda event: found.extend(event.data["plan"].steps) if event.kind == "loops" else None)
-    try:
+    with recorded("loops", datum="plan") as plans:
         compiled_with(fn, *inputs)
-    finally:
-        stop()
-    return {step.node.op.name: step.in_place is not None for step in found if isinstance(step, Call)}
+    steps = [step for plan in plans for step in plan.steps]
+    return {step.node.op.name: step.in_place is not None for step in steps if isinstance(step, Call)}
 
 
 INDEX = torch.tensor([2, 0, 2])
@@ -251,12 +248,8 @@ def test_unwritten_elements_of_an_input_are_not_visited(name):
 
     inputs = numbers(4, 32, 8), numbers(4, 1, 8)
     equal_calls(fn, *inputs)
-    found = []
-    stop = events.subscribe(lambda event: found.append(event.data["plan"]) if event.kind == "loops" else None)
-    try:
+    with recorded("loops", datum="plan") as found:
         compiled_with(fn, *inputs)
-    finally:
-        stop()
     plan = found[0]
     assert len(set(plan.placed.values())) == 1
     writers = [

@@ -13,8 +13,9 @@ from bench.operator_samples import operator_records
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import burnish
-from burnish import events
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 MOST = 60
 """Numbers that a sample is differentiated by."""
@@ -81,9 +82,7 @@ def samples(op):
 def check_operator(op, most):
     """How many samples were compiled, and what is wrong."""
     compiled, wrong = 0, []
-    planned = []
-    stop = events.subscribe(lambda e: planned.append(e) if e.kind == "loops" else None)
-    try:
+    with recorded("loops") as planned:
         for call, leaves in itertools.islice(samples(op), most):
             if checks(call, leaves) is not True:
                 continue
@@ -93,8 +92,6 @@ def check_operator(op, most):
                 found = checks(burnish.compile(call), leaves)
             compiled += bool(planned)
             wrong += [] if found is True else [f"{op.name}: {found}"]
-    finally:
-        stop()
     return compiled, wrong
 
 

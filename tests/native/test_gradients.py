@@ -13,6 +13,7 @@ import burnish
 from burnish import events
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from ..seeding import seed
 
 
@@ -238,10 +239,9 @@ def test_an_output_without_derivative_leaves_the_others_theirs():
         return (w * whole.detach() + x).sum(), whole, whole.long() + 1
 
     w, x = leaf(4, 4), leaf(4, 4)
-    refused = []
-    events.subscribe(lambda event: refused.append(event.data["text"]) if event.kind == "lower.refused" else None)
-    run = compiled_on(fn, w, x)
-    loss, whole, _ = run(w, x)
+    with recorded("lower.refused", datum="text") as refused:
+        run = compiled_on(fn, w, x)
+        loss, whole, _ = run(w, x)
     torch.testing.assert_close(torch.autograd.grad(loss, (w, x)), torch.autograd.grad(fn(w, x)[0], (w, x)))
     assert whole.requires_grad and not refused
     with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
@@ -462,17 +462,13 @@ def test_checkpointed_blocks_train_as_in_eager():
 
 
 def test_the_slower_one_of_forward_and_backward_together_is_dropped():
-    told = []
-    stop = events.subscribe(lambda e: told.append(e.data["kept"]) if e.kind == "runtime.contest" else None)
-    try:
+    with recorded("runtime.contest", datum="kept") as told:
         run = burnish.compile(lambda x: (x.exp() * x.sin()).sum())
         with patch(never_slower=True, on_error="raise"):
             for _ in range(12):
                 x = leaf(64, 64)
                 run(x).backward()
                 torch.testing.assert_close(x.grad, x.exp() * x.sin() + x.exp() * x.cos())
-    finally:
-        stop()
     assert len(told) == 1 and told[0] in ("eager", "compiled")
 
 

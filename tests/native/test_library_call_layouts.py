@@ -8,6 +8,7 @@ from torch import nn
 import burnish
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_calls import equal_calls
 
 
@@ -75,13 +76,8 @@ def test_an_lstm_of_frozen_weights_behind_a_transposed_norm(is_both):
 
 def ran_compiled(fn, x, calls=3):
     """The compiled function, for each of some calls; none of them may be eager's but the first."""
-    refusals = []
-    stop = burnish.events.subscribe(
-        lambda event: refusals.append(event.data["text"]) if event.kind == "lower.refused" else None
-    )
-    with patch(never_slower=False, on_error="raise"):
+    with recorded("lower.refused", datum="text") as refusals, patch(never_slower=False, on_error="raise"):
         compiled = burnish.compile(fn)
         for _ in range(calls):
             yield compiled
-    stop()
     assert not refusals

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.schedule.library import choose_calls
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.plan_steps import Call
+
+from ..recorded_events import recorded
 
 ROWS, WIDE = 512, 2048
 
@@ -43,11 +44,10 @@ def nets():
 
 def test_gradients_of_weights_are_made_of_copies_in_the_graph(onednn_only):
     net, other = nets()
-    plans, x = [], torch.randn(ROWS, WIDE)
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    train = burnish.compile(training(net), fullgraph=True)
-    train(x), train(x)
-    stop()
+    x = torch.randn(ROWS, WIDE)
+    with recorded("loops", datum="plan") as plans:
+        train = burnish.compile(training(net), fullgraph=True)
+        train(x), train(x)
     training(other)(x)
     calls = [step.node for plan in plans for step in plan.steps if isinstance(step, Call)]
     products = [node for node in calls if getattr(node.args[0], "name", None) == "onednn"]

@@ -5,10 +5,11 @@ import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
 from burnish.lower.trace.trace_to_aten import trace
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 PROGRAMS = {
     "beside a tensor": lambda x, s: (x * s, s - x, x / s, torch.add(x, x, alpha=s)),
@@ -81,15 +82,10 @@ def test_a_truth_beside_a_number_is_no_number():
 
 @pytest.mark.parametrize("kind", (int, float))
 def test_one_compilation_takes_all_numbers(kind):
-    compiled = []
-    stop = events.subscribe(lambda e: compiled.append(e) if e.kind == "loops" else None)
-    try:
-        with torch.no_grad(), patch(never_slower=False, on_error="raise"):
-            run = burnish.compile(lambda x, s: (x * s * 0.01).exp())
-            for k in map(kind, range(40)):
-                assert torch.allclose(run(torch.ones(3), k), torch.full((3,), 0.01 * k).exp())
-    finally:
-        stop()
+    with recorded("loops") as compiled, torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        run = burnish.compile(lambda x, s: (x * s * 0.01).exp())
+        for k in map(kind, range(40)):
+            assert torch.allclose(run(torch.ones(3), k), torch.full((3,), 0.01 * k).exp())
     assert 0 < len(compiled) <= 2, "once for the first number, once for all others"
 
 
@@ -114,17 +110,12 @@ def test_numbers_that_backward_reads():
     def fn(x, w, s):
         return (F.linear(x, w) * s).square().mean() + s * w.square().mean()
 
-    failed = []
-    stop = events.subscribe(lambda e: failed.append(e.data["text"]) if e.kind == "graph.failed" else None)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            run, x = burnish.compile(fn), torch.randn(4, 3)
-            for value in VALUES:
-                w = torch.randn(2, 3, requires_grad=True)
-                (found,) = torch.autograd.grad(run(x, w, value), w)
-                torch.testing.assert_close(found, torch.autograd.grad(fn(x, w, value), w)[0])
-    finally:
-        stop()
+    with recorded("graph.failed", datum="text") as failed, patch(never_slower=False, on_error="raise"):
+        run, x = burnish.compile(fn), torch.randn(4, 3)
+        for value in VALUES:
+            w = torch.randn(2, 3, requires_grad=True)
+            (found,) = torch.autograd.grad(run(x, w, value), w)
+            torch.testing.assert_close(found, torch.autograd.grad(fn(x, w, value), w)[0])
     assert not failed
 
 

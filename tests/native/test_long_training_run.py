@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 STEPS = 200
 
@@ -63,15 +64,10 @@ def curve(dtype, compiler=lambda function: function):
 
 
 def test_two_hundred_steps_follow_eagers_curve_and_each_compile_says_why():
-    misses = []
-    stop = events.subscribe(lambda e: misses.append(e.data) if e.kind == "guards.missed" else None)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            exact, _ = curve(torch.float64)
-            eager, _ = curve(torch.float32)
-            found, train = curve(torch.float32, burnish.compile)
-    finally:
-        stop()
+    with recorded("guards.missed", datum="failures") as misses, patch(never_slower=False, on_error="raise"):
+        exact, _ = curve(torch.float64)
+        eager, _ = curve(torch.float32)
+        found, train = curve(torch.float32, burnish.compile)
     assert exact[-40:].mean() < 0.9 * exact[:40].mean()  # it learns
     off, allowed = (found - exact).abs().max(), 2 * (eager - exact).abs().max()
     assert off <= max(allowed, 1e-6), f"off by {off}, eager by {allowed / 2}"
@@ -81,6 +77,6 @@ def test_two_hundred_steps_follow_eagers_curve_and_each_compile_says_why():
     assert len(segments) <= 4 and not any(point.given_up for point in points)
     assert all(segment.break_ is None for segment in segments)
     # Each recompile is reported with its reason, in the user's names.
-    reasons = [str(source) for miss in misses for _, source, *_ in miss["failures"]]
-    assert len(misses) == len(segments) - 1 and all(miss["failures"] for miss in misses)
+    reasons = [str(source) for failures in misses for _, source, *_ in failures]
+    assert len(misses) == len(segments) - 1 and all(misses)
     assert any("is_last" in reason for reason in reasons) and any(".grad" in reason for reason in reasons), reasons

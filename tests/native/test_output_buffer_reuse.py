@@ -1,7 +1,7 @@
 """Intermediates that reuse an output's buffer before it is written: results are eager's in every call."""
 
-import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +11,8 @@ import burnish
 from burnish import events
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
+
+from ..runtime.concurrent_threads import at_once
 
 SIDE = 256
 WHOLE = SIDE * SIDE * 4
@@ -162,11 +164,7 @@ def test_threads_have_memory_of_their_own():
 
     with torch.no_grad():
         made(inputs[0])
-    threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, x) for x in inputs))
     stop()
     assert plans[0].in_output_buffer and not wrong
 

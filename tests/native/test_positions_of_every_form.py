@@ -6,6 +6,8 @@ import torch
 import burnish
 import burnish.events
 
+from ..recorded_events import recorded
+
 
 class Marked(torch.Tensor):
     pass
@@ -51,12 +53,10 @@ def test_results_and_errors(name):
 
 
 def test_memory_of_constant_shape_is_read_whatever_the_number_of_rows():
-    segments = []
-    stop = burnish.events.subscribe(segments.append, ("segment",))
-    compiled = burnish.compile(lambda x: x.as_strided((5, 2), (3, 1)) * 2)
-    with burnish.settings.patch(never_slower=False):
-        for rows in range(10, 20):
-            x = torch.randn(rows, 3)
-            torch.testing.assert_close(compiled(x), x[:5, :2] * 2)
-    stop()
+    with recorded("segment") as segments:
+        compiled = burnish.compile(lambda x: x.as_strided((5, 2), (3, 1)) * 2)
+        with burnish.settings.patch(never_slower=False):
+            for rows in range(10, 20):
+                x = torch.randn(rows, 3)
+                torch.testing.assert_close(compiled(x), x[:5, :2] * 2)
     assert len(segments) <= 2

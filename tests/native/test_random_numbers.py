@@ -7,8 +7,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import burnish
-from burnish import events
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 RUNS = 12
 """Recorded, in turns with eager, compiled."""
@@ -38,12 +39,8 @@ def everything(x):
 
 
 def watched(kind, run):
-    found = []
-    stop = events.subscribe(lambda event: found.append(event) if event.kind == kind else None)
-    try:
+    with recorded(kind) as found:
         run()
-    finally:
-        stop()
     return found
 
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_training import alike, trained
 
 LAYERS = {
@@ -43,40 +43,25 @@ def training(make, is_whole, state, compiler):
 @pytest.mark.parametrize("is_whole", [False, True], ids=["forward", "whole step"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_recurrent_layers_train_in_one_graph(name, is_whole):
-    failed = []
-    stop = events.subscribe(lambda event: failed.append(event) if event.kind == "graph.failed" else None)
-    try:
+    with recorded("graph.failed") as failed:
         seen = alike(
             lambda compiler: training(LAYERS[name], is_whole, "GRU" in name, compiler),
             lambda i: (torch.randn(3, 2, 4),),
             steps=4,
         )
-    finally:
-        stop()
     assert (seen.breaks, seen.refused, seen.given_up, failed) == ([], [], [], [])
     assert seen.planned == 2 if not is_whole else seen.planned >= 1
 
 
 def test_a_long_layer_is_one_call_each_way():
-    nodes = []
-    stop = events.subscribe(
-        lambda event: (
-            nodes.append(len(event.data["graph"].nodes))
-            if event.kind == "lower" and event.data["stage"] == "trace"
-            else None
-        )
-    )
     model, x = nn.GRU(4, 6, batch_first=True), torch.randn(2, 200, 4, requires_grad=True)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            compiled = burnish.compile(lambda x: model(x)[0].sin(), fullgraph=True)
-            for _ in range(2):
-                found = torch.autograd.grad(compiled(x).sum(), [x, *model.parameters()])
-    finally:
-        stop()
+    with recorded("lower") as passes, patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(lambda x: model(x)[0].sin(), fullgraph=True)
+        for _ in range(2):
+            found = torch.autograd.grad(compiled(x).sum(), [x, *model.parameters()])
     expected = torch.autograd.grad(model(x)[0].sin().sum(), [x, *model.parameters()])
     torch.testing.assert_close(found, expected)
-    assert nodes and max(nodes) < 30
+    assert max(len(event.data["graph"].nodes) for event in passes if event.data["stage"] == "trace") < 30
 
 
 @pytest.mark.parametrize("computed", ["the state is zeros", "the state and the input are computed"])

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
+
+from ..recorded_events import recorded
 
 TABLE = torch.randn(10, 4, 5)
 X = torch.randn(4, 5)
@@ -13,12 +14,8 @@ PLACES = (0, 2, 3, -1)
 
 @pytest.fixture
 def refused():
-    seen = []
-    stop = events.subscribe(
-        lambda event: seen.append(event.data["text"]) if event.kind in ("lower.refused", "breaks") else None
-    )
-    yield seen
-    stop()
+    with recorded("lower.refused", "breaks", datum="text") as seen:
+        yield seen
 
 
 def row(x, t):

@@ -1,14 +1,15 @@
 """Small programs through the compiler: values, strides, aliasing and mutation are eager's."""
 
-import threading
+from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 from ..seeding import seed
 from .compare_training import alike
 
@@ -89,13 +90,8 @@ def test_aliases_of_results_share_memory():
 
 
 def test_a_softmax_is_one_kernel():
-    plans = []
-    stop = events.subscribe(lambda event: plans.append(event.data["plan"]) if event.kind == "loops" else None)
-    try:
-        with torch.no_grad():
-            burnish.compile(lambda x: torch.softmax(x * 2, -1))(torch.randn(8, 32))
-    finally:
-        stop()
+    with recorded("loops", datum="plan") as plans, torch.no_grad():
+        burnish.compile(lambda x: torch.softmax(x * 2, -1))(torch.randn(8, 32))
     assert [len(plan.steps) for plan in plans] == [1]
 
 
@@ -139,11 +135,7 @@ def test_threads_call_one_compiled_function_at_once():
                 if not torch.allclose(compiled(x), want, atol=1e-5):
                     wrong.append(x)
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, wanted, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, *pair) for pair in zip(inputs, wanted, strict=True)))
     assert not wrong
 
 

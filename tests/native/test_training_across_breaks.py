@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from .compare_training import alike
 
 MADE = {
@@ -140,16 +140,11 @@ TRANSFORMED = {
 
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transforms_of_functions_run_in_their_graph(name):
-    failed = []
-    stop = events.subscribe(lambda event: failed.append(event.data["text"]) if event.kind == "graph.failed" else None)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            compiled = burnish.compile(TRANSFORMED[name])
-            for _ in range(3):
-                x = torch.randn(3, 4)
-                torch.testing.assert_close(compiled(x), TRANSFORMED[name](x))
-    finally:
-        stop()
+    with recorded("graph.failed", datum="text") as failed, patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(TRANSFORMED[name])
+        for _ in range(3):
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(compiled(x), TRANSFORMED[name](x))
     assert failed == []
 
 
@@ -184,16 +179,15 @@ def written_argument(x):
 
 @pytest.mark.parametrize("fn", (filled, written_parts, written_argument))
 def test_operators_that_write_are_steps_and_the_rest_is_compiled(fn):
-    seen = []
-    stop = events.subscribe(lambda event: seen.append(event.kind) if event.kind in ("lower.refused", "loops") else None)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            compiled = burnish.compile(fn, fullgraph=True)
-            for n in (3, 3, 4, 5, 3):
-                x = torch.randn(n, 4)
-                same = x.clone()
-                torch.testing.assert_close(compiled(x), fn(same))
-                torch.testing.assert_close(x, same)
-    finally:
-        stop()
-    assert "lower.refused" not in seen and "loops" in seen
+    with (
+        recorded("lower.refused") as refused,
+        recorded("loops") as planned,
+        patch(never_slower=False, on_error="raise"),
+    ):
+        compiled = burnish.compile(fn, fullgraph=True)
+        for n in (3, 3, 4, 5, 3):
+            x = torch.randn(n, 4)
+            same = x.clone()
+            torch.testing.assert_close(compiled(x), fn(same))
+            torch.testing.assert_close(x, same)
+    assert not refused and planned

@@ -1,6 +1,6 @@
 """Peak memory of forward and backward is at most eager's, by the allocator and the arena."""
 
-import threading
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.schedule.plan_steps import Call, Launch
+
+from ..recorded_events import recorded
+from ..runtime.concurrent_threads import at_once
 
 WIDTH = 128
 ALLOWED = 1.02
@@ -81,11 +83,10 @@ def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
 
 def test_gradients_that_a_step_leaves_are_no_views():
     """As autograd's: who guards what they are would be compiled once more for the first that was compiled."""
-    model, x, seen = Layer(), torch.randn(16, 128, WIDTH), []  # so long sums are made in parts
+    model, x = Layer(), torch.randn(16, 128, WIDTH)
     call = whole_step(model, x, compiled_whole)
-    stop = events.subscribe(lambda event: seen.append(event) if event.kind == "segment" else None)
-    call()
-    stop()
+    with recorded("segment") as seen:
+        call()
     assert not seen and not any(p.grad._is_view() for p in model.parameters())
 
 
@@ -145,11 +146,10 @@ def test_a_bias_that_eager_does_not_save_may_be_written_to_before_backward():
 
 
 def test_forward_and_backward_have_one_arena():
-    model, x, plans = nn.Sequential(*(Layer() for _ in range(2))), torch.randn(8, 64, WIDTH), []
+    model, x = nn.Sequential(*(Layer() for _ in range(2))), torch.randn(8, 64, WIDTH)
     held = held_in_arenas()
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    call = step(burnish.compile(model, options={"never_slower": False}), model, x)
-    stop()
+    with recorded("loops", datum="plan") as plans:
+        call = step(burnish.compile(model, options={"never_slower": False}), model, x)
     call()
     sizes = [plan.arena for plan in plans]
     assert all(sizes) and max(sizes) <= held_in_arenas() - held < sum(sizes)
@@ -172,19 +172,13 @@ def test_backward_of_one_run_does_not_disturb_another():
     def work(x, wanted):
         wrong.extend(x for _ in range(10) if not torch.allclose(gradient(made, x), wanted, rtol=1e-3, atol=1e-3))
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, expected, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, *pair) for pair in zip(inputs, expected, strict=True)))
     assert not wrong
 
 
 def test_copies_that_backward_makes_come_when_they_are_read():
-    plans = []
-    stop = events.subscribe(lambda event: event.kind == "loops" and plans.append(event.data["plan"]))
-    burnish.compile(nn.Sequential(*(Layer() for _ in range(6))))(torch.randn(8, 64, WIDTH)).sum().backward()
-    stop()
+    with recorded("loops", datum="plan") as plans:
+        burnish.compile(nn.Sequential(*(Layer() for _ in range(6))))(torch.randn(8, 64, WIDTH)).sum().backward()
     _, backward = plans
     first = next(number for number, step in enumerate(backward.steps) if isinstance(step, Call))
     before = [step for step in backward.steps[:first] if isinstance(step, Launch)]

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from burnish.runtime.contest.whole_call_contest import (
 )
 from burnish.runtime.program import arena_memory
 from burnish.settings import patch
+
+from ..runtime.concurrent_threads import at_once
 
 LAST = len(ORDER) - 1
 EAGERS = sum(who in "eE" for who in ORDER)
@@ -430,11 +433,7 @@ def test_many_threads_get_one_decision_and_right_results(monkeypatch):
             if not torch.allclose(program(x), reads_a_value(x)):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, 100 * n) for n in range(4)))
     for _ in range(CALLS):  # calls that overlap are not timed
         program(torch.ones(5))
     assert not wrong and len(match.kept) == 1

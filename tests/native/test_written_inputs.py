@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.settings import patch
 
+from ..recorded_events import recorded
 from ..seeding import seed
 from .test_mutation import ON_INPUTS
 
@@ -36,17 +36,14 @@ def outcome(fn, shown, number):
 
 def equal_outcomes(fn, shown=lambda x: x, calls=3):
     """Why the graph ran eagerly, if it did."""
-    refused = []
-    with patch(never_slower=False):
+    with recorded("lower.refused", datum="text") as refused, patch(never_slower=False):
         compiled = burnish.compile(fn)
-        stop = events.subscribe(lambda event: refused.append(event.data["text"]), ("lower.refused",))
         for number in range(calls):
             wanted, facts_wanted, why = outcome(fn, shown, number)
             found, facts_found, text = outcome(compiled, shown, number)
             assert text == why and facts_found == facts_wanted
             for a, b in zip(found, wanted, strict=True):
                 torch.testing.assert_close(a, b)
-        stop()
     return refused
 
 
@@ -157,27 +154,25 @@ def test_writes_are_seen_by_backward_outside():
 
 
 def test_all_sizes():
-    traced = []
-    stop = events.subscribe(traced.append, ("traced",))
-    weight = torch.randn(4, 4, requires_grad=True)
+    with recorded("traced") as traced:
+        weight = torch.randn(4, 4, requires_grad=True)
 
-    def step(x, cache):
-        cache.add_(x @ weight)
-        return cache.sum(1)
+        def step(x, cache):
+            cache.add_(x @ weight)
+            return cache.sum(1)
 
-    compiled = burnish.compile(step, fullgraph=True, options={"never_slower": False})
-    for size in (3, 5, 6, 9):
-        found = []
-        for run in (step, compiled):
-            seed(size)
-            x, cache = torch.randn(2, size, 4, requires_grad=True), torch.zeros(2, size, 4)
-            weight.grad = None
-            out = run(x, cache)
-            out.square().sum().backward()
-            found.append((out, cache, x.grad, weight.grad))
-        for a, b in zip(*found, strict=True):
-            torch.testing.assert_close(a, b)
-    stop()
+        compiled = burnish.compile(step, fullgraph=True, options={"never_slower": False})
+        for size in (3, 5, 6, 9):
+            found = []
+            for run in (step, compiled):
+                seed(size)
+                x, cache = torch.randn(2, size, 4, requires_grad=True), torch.zeros(2, size, 4)
+                weight.grad = None
+                out = run(x, cache)
+                out.square().sum().backward()
+                found.append((out, cache, x.grad, weight.grad))
+            for a, b in zip(*found, strict=True):
+                torch.testing.assert_close(a, b)
     assert len(traced) == 2
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import burnish
-from burnish import events
 from burnish.capture.breaks import Location
 from burnish.report.guard_misses import ADVICE, Failure, advice, categorize, render_miss
+
+from ..recorded_events import recorded
 
 TRAINING = Failure(1, "self.training", "True", "False")
 LENGTH = Failure(1, "len(batch)", "4", "3")
@@ -126,14 +127,10 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_advice_fits_what_guards_say(name):
     first, second, category, words = OTHERS[name]
-    missed = []
-    stop = events.subscribe(lambda event: missed.append(event) if event.kind == "guards.missed" else None)
-    try:
+    with recorded("guards.missed") as missed:
         compiled = burnish.compile(lambda x: x[0] * 2, backend="eager")
         compiled(*first)
         compiled(*second)
-    finally:
-        stop()
     failure = Failure(*missed[0].data["failures"][0])
     assert categorize(failure) == category
     assert words in " ".join(advice(failure).split())
@@ -141,14 +138,10 @@ def test_the_advice_fits_what_guards_say(name):
 
 @pytest.mark.parametrize("other", [torch.ones(5), torch.ones(2, 5, 3)])
 def test_fewer_or_more_dimensions_than_the_symbolic_ones(other):
-    missed = []
-    stop = events.subscribe(lambda event: missed.append(event) if event.kind == "guards.missed" else None)
-    try:
+    with recorded("guards.missed") as missed:
         compiled = burnish.compile(lambda x: x * 2, backend="eager")
         for x in (torch.ones(4, 3), torch.ones(5, 3), other):
             assert torch.equal(compiled(x), x * 2)
-    finally:
-        stop()
     found = [tuple(failure[1:4]) for failure in missed[-1].data["failures"]]
     assert ("x (shape)", "(None, 3)", str(tuple(other.shape))) in found
 

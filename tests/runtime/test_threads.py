@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events, settings
+from burnish import settings
 
+from ..recorded_events import recorded
 from .concurrent_threads import at_once
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,16 +249,14 @@ def test_each_compiled_function_has_switches_of_its_thread(hasty):
 
 
 def test_the_contest_with_eager_is_decided_by_many_threads(hasty):
-    decided = []
-    stop = events.subscribe(lambda event: decided.append(event) if event.kind == "runtime.contest" else None)
     before = settings.current().never_slower
     settings.configure(never_slower=True)
     try:
-        compiled = burnish.compile(chain)
-        agree(chain, compiled, [(torch.randn(4, 8), torch.randn(4, 8)) for _ in range(THREADS)], 40)
+        with recorded("runtime.contest") as decided:
+            compiled = burnish.compile(chain)
+            agree(chain, compiled, [(torch.randn(4, 8), torch.randn(4, 8)) for _ in range(THREADS)], 40)
     finally:
         settings.configure(never_slower=before)
-        stop()
     assert len(decided) == 1
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.capture.engine.heap import Heap
+
+from ..recorded_events import recorded
 
 X = torch.ones(3)
 
@@ -65,10 +66,8 @@ def change(model):
 
 @pytest.fixture
 def raced():
-    found = []
-    stop = events.subscribe(lambda event: found.append(event.data["text"]), {"guards.raced"})
-    yield found
-    stop()
+    with recorded("guards.raced", datum="text") as found:
+        yield found
 
 
 def program(kind):

@@ -1,7 +1,6 @@
 """Choosing library calls: what is measured, cached and dropped. The times themselves are not tested."""
 
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -29,6 +28,7 @@ from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as O
 from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.tensor_types import TensorType
 
+from ..runtime.concurrent_threads import at_once
 from .library_references import error, f32, make_inputs, reference, strided
 
 SPEC = LinearSpec(f32(32, 64), f32(48, 64), f32(48), is_frozen=True)
@@ -330,13 +330,7 @@ def test_random_tensor_has_its_type():
 
 def test_many_threads_may_choose_at_once():
     memory, choices = Measurements(), []
-    threads = [
-        threading.Thread(target=lambda: choices.append(choose(SPEC, seconds=0.002, memory=memory))) for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*((lambda: choices.append(choose(SPEC, seconds=0.002, memory=memory))) for _ in range(6)))
     assert len(choices) == 6
     seen = {tuple(choice.measured.items()) for choice in choices} - {()}  # nothing, where the machine is too busy
     assert len(seen) <= (1 if all(choice.is_steady for choice in choices) else MOST_ATTEMPTS)

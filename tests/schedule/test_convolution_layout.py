@@ -7,12 +7,13 @@ import torch
 from torch import nn
 
 import burnish
-from burnish import events
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.layouts.channels_last_strides import is_channels_last
 from burnish.schedule.library.autotune_candidates import memory
 from burnish.schedule.library.measure_candidates import Measured
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 BACKWARD = "aten.convolution_backward.default"
 
@@ -44,25 +45,15 @@ def planned(monkeypatch, seconds):
     torch.manual_seed(0)
     module, x = network(), torch.randn(4, 8, 26, 26)
     exact, eager = copy.deepcopy(module).double(), copy.deepcopy(module)
-    nodes = []
-
-    def note(event):
-        if event.kind == "loops":
-            nodes.extend(event.data["plan"].graph.nodes)
-
-    stop = events.subscribe(note)
-    try:
-        with patch(never_slower=False, on_error="raise"):
-            found = gradients(module, x, burnish.compile(module))
-    finally:
-        stop()
+    with recorded("loops", datum="plan") as plans, patch(never_slower=False, on_error="raise"):
+        found = gradients(module, x, burnish.compile(module))
     want = gradients(exact, x.double(), exact)
     near = gradients(eager, x, eager)
     for a, b, c in zip(want, near, found, strict=True):
         off, allowed = ((part - a).abs().max() for part in (c, b))
         assert off <= 2 * allowed + 1e-6 * a.abs().max()
         assert c.stride() == b.stride()
-    return nodes
+    return [node for plan in plans for node in plan.graph.nodes]
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -6,13 +6,14 @@ from torch import nn
 
 import burnish
 import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
-from burnish import events
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.library import choose_calls as chooser
 from burnish.schedule.library.autotune_candidates import Choice, candidates
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
 from burnish.settings import patch
+
+from ..recorded_events import recorded
 
 pytestmark = pytest.mark.skipif(
     matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products"
@@ -41,11 +42,9 @@ def compiled_calls(model, *inputs):
         return graphs[-1]
 
     chooser.Chooser.run = run
-    refused = []
-    stop = events.subscribe(lambda e: refused.append(e.data["text"]) if e.kind == "lower.refused" else None)
     try:
         burnish.reset()
-        with torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        with recorded("lower.refused") as refused, torch.no_grad(), patch(never_slower=False, on_error="raise"):
             compiled = burnish.compile(model, backend="burnish")
             for _ in range(3):
                 got, want = compiled(*inputs), model(*inputs)
@@ -53,7 +52,6 @@ def compiled_calls(model, *inputs):
                 assert got.stride() == want.stride()
     finally:
         chooser.Chooser.run = original
-        stop()
     assert not refused
     (graph,) = graphs
     return graph

@@ -15,6 +15,8 @@ from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.attention_tiling import own_attention, why_not_attention
 from burnish.tensors.tensor_types import TensorType
 
+from ..recorded_events import recorded
+
 pytestmark = pytest.mark.skipif(
     matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine"
 )
@@ -157,11 +159,9 @@ def test_it_is_used_in_compiled_inference_and_training_keeps_torchs(own_attentio
     compiled = burnish.compile(model)
     with burnish.settings.patch(never_slower=False):
         with torch.no_grad():
-            seen = []
-            stop = burnish.events.subscribe(lambda e: seen.append(e.data["text"]) if e.kind == "loops" else None)
-            for _ in range(2):
-                torch.testing.assert_close(compiled(x), model(x))
-            stop()
+            with recorded("loops", datum="text") as seen:
+                for _ in range(2):
+                    torch.testing.assert_close(compiled(x), model(x))
             assert any("run <own>" in text for text in seen), seen
         compiled(x).sum().backward()
         mine = [p.grad for p in model.parameters()]
@@ -186,13 +186,10 @@ def test_keys_and_values_are_not_copied_for_heads_that_share_them(own_attention_
         return scaled_dot_product_attention(q, repeated(k, 3), repeated(v, 3))
 
     q, k, v = heads(2, 6, 21, 8), heads(2, 2, 17, 8), heads(2, 2, 17, 8)
-    texts = []
-    with burnish.settings.patch(never_slower=False), torch.no_grad():
-        stop = burnish.events.subscribe(lambda e: texts.append(e.data["text"]) if e.kind == "loops" else None)
+    with burnish.settings.patch(never_slower=False), torch.no_grad(), recorded("loops", datum="text") as texts:
         compiled = burnish.compile(fn)
         for _ in range(2):
             torch.testing.assert_close(compiled(q, k, v), fn(q, k, v))
-        stop()
     assert "run <own>" in texts[0]
     assert "clone" not in texts[0]
 

@@ -1,7 +1,7 @@
 """Own kernels for products: right for every tiling of an image or a matrix, with every epilogue."""
 
-import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -25,6 +25,7 @@ from burnish.schedule.library.own_kernels.own_kernel_candidates import (
 )
 from burnish.tensors.tensor_types import TensorType
 
+from ..runtime.concurrent_threads import at_once
 from .library_references import error, f32, make_inputs, reference, strided, typical
 
 pytestmark = pytest.mark.skipif(
@@ -198,11 +199,7 @@ def test_one_candidate_serves_several_threads():
             if not torch.equal(candidate.run(*operands), want):
                 failures.append(operands)
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(given, wanted, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, *pair) for pair in zip(given, wanted, strict=True)))
     assert not failures
 
 

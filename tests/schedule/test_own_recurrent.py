@@ -14,6 +14,8 @@ from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.tensors.tensor_types import TensorType
 
+from ..recorded_events import recorded
+
 pytestmark = pytest.mark.skipif(
     matmul_tiling_and_packing.shape_here() is None, reason="there are no kernels for this machine"
 )
@@ -139,11 +141,8 @@ def kernels(monkeypatch):
         return choose(spec, seconds=0.001, accept=lambda candidate: candidate.name == "own")
 
     monkeypatch.setattr(choose_calls, "choose", prefer_own)
-    seen = []
-    stop = burnish.events.subscribe(lambda e: seen.append(e.data["text"]) if e.kind == "loops" else None)
-    with burnish.settings.patch(never_slower=False, on_error="raise"):
+    with recorded("loops", datum="text") as seen, burnish.settings.patch(never_slower=False, on_error="raise"):
         yield seen
-    stop()
 
 
 def count(texts, what):

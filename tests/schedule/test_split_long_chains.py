@@ -7,24 +7,18 @@ import burnish
 from burnish.ops.scalar_ir import walk
 from burnish.schedule.fusion.split_long_chains import MOST
 
+from ..recorded_events import recorded
+
 
 def compiled(fn, *inputs):
     """The result, the number of operations of each kernel, and the events about loops."""
-    texts, sizes = [], []
-
-    def note(event):
-        if event.kind == "loops":
-            texts.append(event.data["text"])
-            sizes.extend(operations(step.kernel) for step in event.data["plan"].steps if hasattr(step, "kernel"))
-
-    stop = burnish.events.subscribe(note)
-    try:
-        with burnish.settings.patch(on_error="raise", never_slower=False), torch.no_grad():
-            run = burnish.compile(fn, fullgraph=True)
-            run(*inputs)
-            return run(*inputs), sizes, "".join(texts)
-    finally:
-        stop()
+    with recorded("loops") as seen, burnish.settings.patch(on_error="raise", never_slower=False), torch.no_grad():
+        run = burnish.compile(fn, fullgraph=True)
+        run(*inputs)
+        result = run(*inputs)
+    steps = [step for event in seen for step in event.data["plan"].steps]
+    sizes = [operations(step.kernel) for step in steps if hasattr(step, "kernel")]
+    return result, sizes, "".join(event.data["text"] for event in seen)
 
 
 def operations(kernel):

@@ -6,12 +6,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
-from burnish import events
 from burnish.errors import InternalError
 from burnish.ir import announce_stage as announcing
 from burnish.ir.announce_stage import announce
 from burnish.ir.parse_graph import parse_graph
 from burnish.schedule import pipeline as planning
+
+from ..recorded_events import recorded
 
 LOWERING = [
     "trace",
@@ -125,9 +126,7 @@ def test_graph_is_not_verified_without_the_setting(verified):
 
 
 def test_listener_is_given_the_graph_of_each_step():
-    seen = []
-    stop = events.subscribe(lambda event: seen.append((event.data["stage"], str(event.data["graph"]))), {"lower"})
     graph = parse_graph("graph(x: f32[2, 3])\n  return x")
-    announce("fold_batch_norm", graph)
-    stop()
-    assert seen == [("fold_batch_norm", str(graph))]
+    with recorded("lower") as seen:
+        announce("fold_batch_norm", graph)
+    assert [(event.data["stage"], str(event.data["graph"])) for event in seen] == [("fold_batch_norm", str(graph))]
