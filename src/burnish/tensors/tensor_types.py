@@ -9,6 +9,7 @@ Strides are printed unless they are the contiguous ones.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -107,6 +108,11 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a tensor without a size of 0 reaches over, gaps included."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def same_layout(a: TensorType, b: TensorType) -> bool:

@@ -9,7 +9,7 @@ from ...ops.burnish_primitives import RUN
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import is_native
 from ...schedule.plan_steps import Call, MakeView, Plan
-from ...tensors.tensor_types import TensorType
+from ...tensors.tensor_types import span
 
 
 def handed_on(plan: Plan) -> set[Value]:
@@ -57,8 +57,7 @@ def made_as_shown(plan: Plan) -> dict[Value, MakeView]:
         and often[step.source] == 1
         and step.value in returned
         and step.offset == 0
-        and is_dense(step.type)
-        and is_dense(step.source.type)
+        and all(type.numel == span(type.shape, type.stride) for type in (step.type, step.source.type))
         and step.type.numel == step.source.type.numel
         and step.type.dtype == step.source.type.dtype
     }
@@ -80,8 +79,3 @@ def bases_of_unseen(plan: Plan) -> dict[Value, Value]:
     for value, base in reversed(bases.items()):
         bases[value] = bases.get(base, base)
     return bases
-
-
-def is_dense(type: TensorType) -> bool:
-    """Whether the elements fill their memory: no overlap and no gap."""
-    return type.numel == 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.stride, strict=True))

@@ -22,7 +22,7 @@ from ...tensors.compile_request import copy_request, request_of
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.lazy_graph_module import graph_module
-from ...tensors.tensor_types import TensorType
+from ...tensors.tensor_types import TensorType, span
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 
@@ -147,8 +147,7 @@ def writing_back(
 
 
 def reach_of(x: torch.Tensor) -> int:
-    far = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return (far + 1) * x.itemsize
+    return span(x.shape, x.stride()) * x.itemsize
 
 
 class WritesBack:

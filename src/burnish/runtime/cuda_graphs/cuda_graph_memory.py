@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...tensors.tensor_types import span
 from .cuda_graph_recording import Refused
 
 
@@ -178,11 +179,7 @@ def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:
     begin = x.storage_offset() - base.storage_offset()
     return (
         x.dtype == base.dtype
-        and reach_of(base) == base.numel()
+        and span(base.shape, base.stride()) == base.numel()
         and begin >= 0
-        and begin + reach_of(x) <= reach_of(base)
+        and begin + span(x.shape, x.stride()) <= base.numel()
     )
-
-
-def reach_of(x: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))

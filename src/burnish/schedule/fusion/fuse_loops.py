@@ -194,22 +194,15 @@ class Fuser:
         for number in sorted(makers, reverse=True):
             if isinstance(makers[number].what, Group):
                 yield makers[number]
-        for read, _ in reads:
-            if read.type.numel < 64:
-                continue
+        read_alike = [read for read, _ in reads if read.type.numel >= 64]
+        if is_reduction(value) and value.node.args[0].type.numel <= 4 * LARGE:  # type: ignore[union-attr]
+            # The partial results of two sums that one kernel made are also summed in one kernel.
+            read_alike += [root for maker in makers.values() for root in getattr(maker.what, "roots", ())]
+        for read in read_alike:
             for unit in self.readers.get(read, ())[-2:]:
                 if unit.number not in seen and isinstance(unit.what, Group):
                     seen.add(unit.number)
                     yield unit
-        if not is_reduction(value) or value.node.args[0].type.numel > 4 * LARGE:  # type: ignore[union-attr]
-            return
-        # The partial results of two sums that one kernel made are also summed in one kernel.
-        for number in makers:
-            for other in getattr(makers[number].what, "roots", ()):
-                for unit in self.readers.get(other, ())[-2:]:
-                    if unit.number not in seen and isinstance(unit.what, Group):
-                        seen.add(unit.number)
-                        yield unit
 
     def why_not_join(self, unit: Unit, group: Group, value: Value, reads: list[Read]) -> str | None:
         """Puts the value into the group, or returns why that is impossible."""

@@ -18,7 +18,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
-from ...tensors.tensor_types import TensorType
+from ...tensors.tensor_types import TensorType, span
 from ..device_facts import target_of
 from ..partition.loop_or_library_call import why_not_loop
 
@@ -129,13 +129,8 @@ def row_of(node: Node) -> Row | None:
         return None
     parts = tuple(inner.operand for _, inner in part.parts if isinstance(inner, OperandPart) and not inner.maps)
     is_whole = len(parts) == len(part.parts) and all(x.dtype is value.dtype for x in parts)
-    return Row(value, part.dim, parts) if is_whole and not is_spread(value.type) else None
-
-
-def is_spread(type: TensorType) -> bool:
-    """Whether there are gaps between its elements."""
-    reach = 1 + sum((n - 1) * stride for n, stride in zip(type.shape, type.stride, strict=True))
-    return reach != type.numel
+    has_gaps = span(value.type.shape, value.type.stride) != value.type.numel
+    return Row(value, part.dim, parts) if is_whole and not has_gaps else None
 
 
 def flattened(row: Row, rows: dict[Value, Row]) -> tuple[Value, ...]:

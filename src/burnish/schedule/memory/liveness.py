@@ -18,6 +18,7 @@ from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
 from ...tensors.fit_size_formulas import ALIGNMENT
+from ...tensors.tensor_types import span
 from ..device_facts import target_of
 from ..loops.build_kernel import Launch
 from ..plan_steps import Call, MakeView, Plan, Step
@@ -36,7 +37,7 @@ class LiveRange:
     """Other values in the same memory, and their byte offset in it."""
     may_use_output_buffer: bool
     """Whether it may share an output's buffer, which is allocated per run. A value that Python calls receive as a
-    tensor may only if it is large: the tensor has to be made again in every run."""
+    tensor may only if it is large: the tensor has to be allocated in every run."""
 
 
 @dataclass(slots=True)
@@ -232,11 +233,7 @@ def aligned_size_of(value: Value) -> int:
 
 def reach_of(value: Value) -> int:
     """The number of bytes allocated for a value."""
-    if not value.type.numel:
-        return 0
-    return value.dtype.itemsize * (
-        1 + sum((size - 1) * step for size, step in zip(value.type.shape, value.type.stride, strict=True))
-    )
+    return value.dtype.itemsize * span(value.type.shape, value.type.stride) if value.type.numel else 0
 
 
 def concat_buffers_in(graph: Graph) -> dict[Value, dict[Value, int]]:

@@ -67,13 +67,17 @@ def _why_not(spec: LinearSpec | ConvSpec) -> str | None:
         return "the weight may change"
     if spec.activation is not None:
         return "activations are given as expressions"
+    if spec.bias is not None and not spec.bias.is_contiguous:
+        return "the bias has gaps"
+    return _why_not_inputs(spec)
+
+
+def _why_not_inputs(spec: LinearSpec | ConvSpec | MatmulSpec) -> str | None:
     for name, type in spec.inputs.items():
         if type.dtype is not torch.float32 or type.device.type != "cpu":
             return f"{name} is {type}: the kernels compute in float32 on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
-    if spec.bias is not None and not spec.bias.is_contiguous:
-        return "the bias has gaps"
     return None
 
 
@@ -152,11 +156,9 @@ def why_not_batched(spec: MatmulSpec) -> str | None:
     shape = matmul_tiling_and_packing.shape_here()
     if shape is None:
         return "there are no kernels for this machine"
-    for name, type in spec.inputs.items():
-        if type.dtype is not torch.float32 or type.device.type != "cpu":
-            return f"{name} is {type}: the kernels compute in float32 on the CPU"
-        if type.numel == 0:
-            return f"{name} is empty"
+    why = _why_not_inputs(spec)
+    if why is not None:
+        return why
     if spec.a.ndim != 3:
         return "it is no batch"
     if spec.a.stride[2] != 1 and spec.a.shape[2] != 1:
