@@ -181,22 +181,19 @@ def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def doubled(tree: Any) -> Any:
     """Arguments with every float in float64, and every float dtype asked for too."""
-
-    def change(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return leaf.to(DOUBLE[leaf.dtype]) if leaf.dtype in DOUBLE else leaf.clone()
-        return DOUBLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
-
-    return tree_map(change, tree)
+    return in_dtypes(tree, DOUBLE)
 
 
 def singled(tree: Any) -> Any:
     """Arguments with every float64 in float32, and so where it is asked for."""
+    return in_dtypes(tree, SINGLE)
 
+
+def in_dtypes(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:
     def change(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return leaf.to(SINGLE[leaf.dtype]) if leaf.dtype in SINGLE else leaf.clone()
-        return SINGLE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+            return leaf.to(dtypes[leaf.dtype]) if leaf.dtype in dtypes else leaf.clone()
+        return dtypes.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     return tree_map(change, tree)
 

@@ -22,15 +22,18 @@ COMPARED = r"U?ISETP\.[\w.]+ {predicate}, U?PT, (U?R\d+)(?:\.reuse)?, (-?0x[0-9a
 STEPPED = r"\S*ADD\S* {register},(?: !?U?P[\dT]+,)* {register}(?:\.reuse)?, (-?0x[0-9a-f]+)"
 
 
-@functools.cache
-def listing(cubin: Path) -> tuple[str, ...]:
-    """The instructions up to the last end of a program, behind which there is filling, with labels between them."""
+def disassembly(cubin: Path) -> str:
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-    text = subprocess.run([str(tool), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([str(tool), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def listing(cubin: Path) -> tuple[str, ...]:
+    """The instructions up to the last end of a program, behind which there is filling, with labels between them."""
     found = []
-    for line in text.splitlines():
+    for line in disassembly(cubin).splitlines():
         if label := LABEL.match(line):
             found.append(label[1])
         elif instruction := LINE.match(line):

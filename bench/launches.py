@@ -33,6 +33,7 @@ import torch
 
 from . import caches, pretend
 from .command import dtype
+from .dynamic_instructions import disassembly
 from .record import BURNISH, TORCH_COMPILE
 
 BYTES_A_SECOND = 3e12
@@ -150,11 +151,7 @@ def read(notes: str, code: Path) -> Started:
 @functools.cache
 def instructions(cubin: Path) -> int:
     """Up to the last end of a program, behind which there is only filling."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-    text = subprocess.run([str(tool), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(.*?);", text, re.MULTILINE)
+    found = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(.*?);", disassembly(cubin), re.MULTILINE)
     return max((k + 1 for k, line in enumerate(found) if "EXIT" in line), default=len(found))
 
 
