@@ -100,7 +100,7 @@ def compile(
     isolate_recompiles: accepted for torch's sake; each compiled function has its own variants either way.
     dynamic_shapes: which sizes vary, by parameter; a specification of ``torch.fx.experimental.dynamic_spec``.
 
-    What is compiled already is compiled anew from the original. What is marked with ``disable`` is returned as it is.
+    What is compiled already is compiled again from the original. What is marked with ``disable`` is returned as it is.
     Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
     """
     for argument in unknown:
@@ -302,7 +302,7 @@ def _check_signature(original: Callable[..., Any], polyfill: types.FunctionType)
 
 
 def reset() -> None:
-    """Forget everything compiled so far; compiled functions stay usable and start anew."""
+    """Forget everything compiled so far; compiled functions stay usable and are compiled again."""
     forget_all()
 
 

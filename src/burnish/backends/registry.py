@@ -125,7 +125,7 @@ class Backend:
 
 
 def suppresses_errors() -> bool:
-    """Whether the program has told Dynamo to run a graph eagerly if its backend fails."""
+    """Whether the program has asked Dynamo to run a graph eagerly if its backend fails."""
     return bool(getattr(sys.modules.get("torch._dynamo.config"), "suppress_errors", False))
 
 

@@ -51,7 +51,7 @@ class Check:
         self.numbers: list[int | Formula] = []
         self.bounds: tuple[Point, Point] | None = None
 
-    def told(self, reach: Reach | None) -> Check:
+    def with_reach(self, reach: Reach | None) -> Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)

@@ -153,7 +153,7 @@ class Compared:
 
         def look_at() -> None:
             if any(map(has_changed, inputs, copies)):
-                return  # written to since forward, perhaps past autograd: eager's backward would read that
+                return  # written to since forward, perhaps unseen by autograd: eager's backward would read that
             flowing = observed.from_outside()
             if not flowing:
                 return

@@ -100,7 +100,7 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
             recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)
         space, examples = symbolic_inputs.space, symbolic_inputs.examples
         check = Check(gm, space, examples, gradients, live_scalars_beside_sizes(examples(space.points[0])))
-        compiled: Any = recipe.assembled(tools, eager, apiece, check.told(recipe.reach), len(example_inputs))
+        compiled: Any = recipe.assembled(tools, eager, apiece, check.with_reach(recipe.reach), len(example_inputs))
         events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)
         positions = list(symbolic_inputs.shapes)
 

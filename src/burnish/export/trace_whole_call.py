@@ -262,7 +262,7 @@ def _take(tracer: Any, undo: Undo) -> Trace:
     inputs = [(value, str(handle.source)) for handle, value in zip(recorder.inputs, recorder.examples, strict=True)]
     writes = set(map(id, recorder.written_inputs()))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
-    told = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
+    effects = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
     return Trace(
         graph_module,
         inputs,
@@ -271,7 +271,7 @@ def _take(tracer: Any, undo: Undo) -> Trace:
         list(map(guard_text, heap.guards)),
         written,
         list(undo.changes()),
-        [words for words in told if words is not None],
+        [words for words in effects if words is not None],
         foreign,
     )
 

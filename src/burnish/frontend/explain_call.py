@@ -66,8 +66,8 @@ def explain(fn: Any) -> Callable[..., ExplainOutput]:
 def _never_compiled(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExplainOutput:
     if not is_asynchronous(original):
         original(*args, **kwargs)
-    told = getattr(original, "_burnish_disable_reason", None) or getattr(original, "_torchdynamo_disable_msg", None)
-    why = f"it is disabled{f' ({told})' if told else ''}" if marks.is_disabled(original) else "it is an `async def`"
+    reason = getattr(original, "_burnish_disable_reason", None) or getattr(original, "_torchdynamo_disable_msg", None)
+    why = f"it is disabled{f' ({reason})' if reason else ''}" if marks.is_disabled(original) else "it is an `async def`"
     output = ExplainOutput.build([], [])
     name = getattr(original, "__qualname__", type(original).__name__)
     output.break_reasons.append(BreakReason(f"{name} runs as plain Python: {why}", [], False))
@@ -92,8 +92,8 @@ def guard_text(guard: Guard) -> str:
     match kind:
         case "state":
             named = zip(STATE_NAMES, expected, strict=False)
-            told = [f"{name} {value}" for i, (name, value) in enumerate(named) if i < 3 or value not in USUAL]
-            return f"torch's switches: {', '.join(told)}"
+            shown = [f"{name} {value}" for i, (name, value) in enumerate(named) if i < 3 or value not in USUAL]
+            return f"torch's switches: {', '.join(shown)}"
         case "outcome":
             return f"{expected[0].words()} is {expected[1]}"
         case "distinct":
@@ -124,9 +124,9 @@ def guard_text(guard: Guard) -> str:
 
 def _tensor_text(kind: Any, dtype: Any, shape: Any, strides: Any, device: Any, *flags: Any) -> str:
     sizes = "" if shape is None else f"[{', '.join(map(str, shape))}]"
-    told = [name for name, value in zip(FACT_NAMES[5:], flags, strict=False) if value is True]
+    set_flags = [name for name, value in zip(FACT_NAMES[5:], flags, strict=False) if value is True]
     what = f"a {kind.__name__} of {str(dtype).removeprefix('torch.')}{sizes} on {device}"
-    return ", ".join([what, f"strides {strides}", *told])
+    return ", ".join([what, f"strides {strides}", *set_flags])
 
 
 def _name(value: Any) -> str:

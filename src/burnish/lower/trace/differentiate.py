@@ -162,7 +162,7 @@ def check_inputs(tracer: AtenTracer) -> None:
 
 
 def check_shown(out: torch.Tensor) -> None:
-    """A view is made again with autograd's formula, so it must not have come from any other."""
+    """A view is recomputed with autograd's formula, so it must not have come from any other."""
     node, end = out.grad_fn, None if out._base is None else out._base.grad_fn
     while node is not None and node is not end:
         before = node.next_functions[0][0] if node.next_functions else None

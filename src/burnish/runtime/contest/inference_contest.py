@@ -111,10 +111,10 @@ class Contest:
                     is_timed = self.is_pair(who, amount) and is_timed
                 if is_timed and who.isupper():
                     self.times[which].append(seconds)  # type: ignore[arg-type]
-                told = self.decide(turn) if who == "C" or turn >= len(self.order) else None
-        if told is not None:
+                decision = self.decide(turn) if who == "C" or turn >= len(self.order) else None
+        if decision is not None:
             # A listener may call compiled code, so the lock is not held here.
-            events.emit("runtime.contest", **told)
+            events.emit("runtime.contest", **decision)
         return result
 
     def prepared(self, turn: int) -> str:

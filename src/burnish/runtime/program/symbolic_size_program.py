@@ -22,7 +22,7 @@ from ...tensors.fit_size_formulas import ALIGNMENT
 from .program import BUILT_IN
 
 MOST_FRAMES = 32
-"""Where there are more sizes, the oldest frame is dropped, and made again when it is needed."""
+"""Where there are more sizes, the oldest frame is dropped, and built again when it is needed."""
 
 MOST_KNOWN = 10_000
 

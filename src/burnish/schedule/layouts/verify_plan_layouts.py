@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ...errors import InternalError
 from ...ir.alias_analysis import is_memory_view
-from ...ir.graph import Node, Value
+from ...ir.graph import Node
 from ...ir.verifier import surroundings
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.eager_operand_layouts import eager_stride_or_none, why_not_taken
@@ -49,7 +49,7 @@ def faults(plan: Plan) -> Iterator[tuple[Node | None, str]]:
             if (
                 value.dtype is not below.dtype
                 or value.shape == below.shape
-                and not (takes_all or lies_as(value, below))
+                and not (takes_all or has_stride(value.type, below.type.stride))
             ):
                 yield value.node, f"{value}: {value.type} is put into the memory of {below}: {below.type}"
 
@@ -70,7 +70,3 @@ def faults_of_call(node: Node) -> Iterator[str]:
     why = why_not_taken(node.op, [value.type for value in node.operands])
     if why is not None:
         yield why
-
-
-def lies_as(value: Value, other: Value) -> bool:
-    return has_stride(value.type, other.type.stride)

@@ -46,13 +46,13 @@ def seconds_of(
 def ways() -> str:
     """The torch settings that decide which kernels it may use."""
     cudnn = torch.backends.cudnn
-    told = {
+    switches = {
         "cuDNN": cudnn.enabled,
         cudnn.conv.fp32_precision: True,
         "benchmark": cudnn.benchmark,
         "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     }
-    return " ".join(name for name, is_on in told.items() if is_on)
+    return " ".join(name for name, is_on in switches.items() if is_on)
 
 
 def memory_of(spec: ConvSpec, backward: ConvBackwardSpec | None) -> int:

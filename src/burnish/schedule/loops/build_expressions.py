@@ -186,8 +186,8 @@ def broadcast_index(value: Value, index: Index, count: int) -> Index:
     inner = index[len(index) - len(shape) :]
     if 1 not in shape:
         return inner
-    nought = constant(0, count)
-    return tuple([x if size != 1 else nought for size, x in zip(shape, inner, strict=True)])
+    zero = constant(0, count)
+    return tuple([x if size != 1 else zero for size, x in zip(shape, inner, strict=True)])
 
 
 def pointwise_scalar(node: Node, operand: Callable[[Value], Scalar]) -> Scalar:
