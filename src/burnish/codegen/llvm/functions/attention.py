@@ -21,7 +21,7 @@ from ....schedule.library.own_kernels.attention_tiling import Attention
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
-from ..target_cpu import Host, host
+from ..target_cpu import host
 from .argument_tables import words
 from .function_printer import FunctionPrinter
 from .gemm_microkernel import RUN_WORDS
@@ -135,11 +135,7 @@ def _block(attention: Attention, number: int) -> list[int]:
 
 @once
 def _function() -> NativeFunction:
-    return compile_function(print_attention(host()), "attention")
-
-
-def print_attention(target: Host) -> str:
-    return AttentionPrinter(target).module()
+    return compile_function(AttentionPrinter(host()).module(), "attention")
 
 
 class AttentionPrinter(FunctionPrinter):

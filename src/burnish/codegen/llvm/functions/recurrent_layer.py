@@ -19,7 +19,7 @@ from ....schedule.library.call_candidates.recurrent import Recurrence
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
-from ..target_cpu import Host, host
+from ..target_cpu import host
 from .argument_tables import words
 from .function_printer import FunctionPrinter
 from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, zeros
@@ -97,11 +97,7 @@ def make_recurrent(recurrence: Recurrence) -> Step:
 
 @once
 def _function() -> NativeFunction:
-    return compile_function(print_recurrent(host()), "recurrent")
-
-
-def print_recurrent(target: Host) -> str:
-    return RecurrentPrinter(target).module()
+    return compile_function(RecurrentPrinter(host()).module(), "recurrent")
 
 
 class RecurrentPrinter(FunctionPrinter):

@@ -180,9 +180,6 @@ class ThinPrinter(ThinCode):
             self.do(f"store float {value}, ptr {to}, align 4")
         return []
 
-    def total(self, place: int) -> str:
-        return self.put(f"getelementptr {self.vector}, ptr {self.totals}, i64 {place}")
-
     def far(self, k: str, more: int = 0) -> str:
         return self.mul(self.add(k, more) if more else k, self.load_bytes)
 

@@ -54,6 +54,12 @@ class ThinCode(FunctionPrinter):
         self.pairs = multiplies_pairs(form, machine)
         self.memory = f"<{self.each} x {register(form.dtype)}>"
         """The type of one load."""
+        self.totals = ""
+        """The address of the sums of a task, in memory."""
+
+    def total(self, place: int) -> str:
+        """Where the sum of this number is, among those of a task."""
+        return self.put(f"getelementptr {self.vector}, ptr {self.totals}, i64 {place}")
 
     def loaded(self, pointer: str, far: str | int) -> str:
         return self.put(f"load {self.memory}, ptr {self.at(pointer, far)}, align {self.item}")

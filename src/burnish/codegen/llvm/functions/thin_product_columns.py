@@ -74,9 +74,6 @@ class ColumnsPrinter(ThinCode):
         self.code.loop("0", self.words["depth"], LONGEST_CHAIN, [], self.block)
         self.finish()
 
-    def total(self, place: int) -> str:
-        return self.put(f"getelementptr {self.vector}, ptr {self.totals}, i64 {place}")
-
     def block(self, start: str, _: list[str]) -> list[str]:
         count = self.least(self.sub(self.words["depth"], start), LONGEST_CHAIN)
         for m in range(self.form.rows):

@@ -35,11 +35,7 @@ def make_dequantized(product: QuantizedProduct) -> Step:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return compile_function(print_dequantized(form, host()), "quantized")
-
-
-def print_dequantized(form: Form, machine: Host) -> str:
-    return DequantizedPrinter(form, machine).module()
+    return compile_function(DequantizedPrinter(form, host()).module(), "quantized")
 
 
 class DequantizedPrinter(QuantizedPrinter):

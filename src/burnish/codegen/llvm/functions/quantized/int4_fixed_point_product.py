@@ -60,11 +60,7 @@ def make_quantized(product: QuantizedProduct) -> Step:
 
 @once
 def function(form: Form) -> NativeFunction:
-    return compile_function(print_fixed_point(form, host()), "quantized")
-
-
-def print_fixed_point(form: Form, machine: Host) -> str:
-    return FixedPointPrinter(form, machine).module()
+    return compile_function(FixedPointPrinter(form, host()).module(), "quantized")
 
 
 class FixedPointPrinter(QuantizedPrinter):
