@@ -13,7 +13,7 @@ from ..codegen.llvm.functions import (
     mkl_gemm,
     pad_image,
     recurrent_layer,
-    thin_product,
+    skinny_gemm,
     token_attention,
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
@@ -28,7 +28,7 @@ register_maker(
         attention=attention.make_attention,
         token_attention=token_attention.make_token_attention,
         recurrence=recurrent_layer.make_recurrent,
-        thin=thin_product.make_thin,
+        skinny_gemm=skinny_gemm.make_skinny_gemm,
         quantized=int4_fixed_point_product.make_quantized,
         dequantized=dequantized_weight.make_dequantized,
         integers=integer_product.make_integers,

@@ -35,8 +35,8 @@ from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
-from .own_kernels.thin_product import MOST_ROWS
-from .own_kernels.thin_product import NAME as OWN_THIN
+from .own_kernels.skinny_gemm import MOST_ROWS
+from .own_kernels.skinny_gemm import NAME as OWN_SKINNY_GEMM
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .shrink_benchmarks import shrunk, shrunk_weight
 
@@ -76,7 +76,7 @@ BUSY_SECONDS, AGAIN_SECONDS = 0.3, 5.0
 """After disturbed measurements of this total time, the next one waits: on a busy machine they take a hundred times as
 long and say little. After `AGAIN_SECONDS` one is tried again."""
 
-LIKELY = (OWN_QUANTIZED, OWN_THIN, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
+LIKELY = (OWN_QUANTIZED, OWN_SKINNY_GEMM, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """The choice where nothing could be measured: the first of these that is available, else eager's."""
 
 UNLIKELY = 0.25
@@ -242,7 +242,7 @@ def choose(
     small = shrunk(spec)
     if is_read_once(spec):
         accepted = [c for c in accepted if c.prepare is None]
-        if not any(c.name == OWN_THIN for c in accepted):
+        if not any(c.name == OWN_SKINNY_GEMM for c in accepted):
             return Choice(accepted[0], None, {})
         assert isinstance(spec, LinearSpec)
         small = shrunk_weight(spec, 2 * FROM_MEMORY)
@@ -269,8 +269,8 @@ def choose(
 
 def least_overhead(offered: Sequence[Candidate]) -> Candidate:
     """For a small product: eager's kernel, unless only ours is called natively."""
-    thin = next((c for c in offered if c.name in (OWN_QUANTIZED, OWN_THIN, OWN_TOKEN)), None)
-    return offered[0] if thin is None or offered[0].steps is not None else thin
+    skinny = next((c for c in offered if c.name in (OWN_QUANTIZED, OWN_SKINNY_GEMM, OWN_TOKEN)), None)
+    return offered[0] if skinny is None or offered[0].steps is not None else skinny
 
 
 def first_likely(offered: Sequence[Candidate]) -> Candidate | None:

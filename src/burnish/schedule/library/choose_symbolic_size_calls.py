@@ -28,7 +28,7 @@ from .candidate import Candidate
 from .choose_calls import ATTENTION, INTEGER_PRODUCT, SECONDS, Chooser, activation_of
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
-from .own_kernels.thin_product import NAME as OWN_THIN
+from .own_kernels.skinny_gemm import NAME as OWN_SKINNY_GEMM
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
 
@@ -168,8 +168,8 @@ class SymbolicChooser(Chooser):
         if isinstance(spec, ConvSpec) and spec.is_frozen and in_channels_last(spec) != spec:
             spec = in_channels_last(spec)
             x = self.build.restride(x, spec.x.stride)
-        if node in self.fixed and isinstance(spec, LinearSpec) and (thin := self.own(spec, OWN_THIN)) is not None:
-            return self.add_run(node, x, thin)
+        if node in self.fixed and isinstance(spec, LinearSpec) and (own := self.own(spec, OWN_SKINNY_GEMM)) is not None:
+            return self.add_run(node, x, own)
         follower = self.activation_after(node)
         fused = None if follower is None else self.with_activation(spec, follower)
         if fused is None or follower is None:

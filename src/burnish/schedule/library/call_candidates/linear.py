@@ -6,7 +6,7 @@ onednn                oneDNN's fused call on the weight as it is
 onednn packed         the same on a weight in oneDNN's own layout
 mkl packed            MKL on a weight in MKL's layout
 addmv                 one row: a matrix times a vector
-own thin              our own kernel for a few rows and the weight as it is, see `own_kernels.thin_product`
+own thin              our own kernel for a few rows and the weight as it is, see `own_kernels.skinny_gemm`
 own packed            our own kernels, see `own_kernels.own_kernel_candidates`
 
 >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
@@ -27,7 +27,7 @@ from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
 from ..own_kernels import matmul_tiling_and_packing
 from ..own_kernels.matmul_tiling_and_packing import Step
 from ..own_kernels.own_kernel_candidates import own_linear
-from ..own_kernels.thin_product import own_thin
+from ..own_kernels.skinny_gemm import own_skinny_gemm
 from . import mkl, onednn_limits
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -59,7 +59,7 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
         yield _mkl_packed(spec, output)
     if why_not_vector(spec) is None:
         yield _vector(spec, output)
-    for own in (own_thin(spec), own_linear(spec)):
+    for own in (own_skinny_gemm(spec), own_linear(spec)):
         if own is not None:
             yield own
 

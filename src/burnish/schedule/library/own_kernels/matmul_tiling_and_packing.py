@@ -192,8 +192,8 @@ class NativeKernelMaker:
     """Of "out", "q", "k", "v" and "mask" where there is one. Given a `token_attention.TokenAttention`."""
     recurrence: Callable[[Any], Step]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
-    thin: Callable[[Any], Step]
-    """Of "out", "x", "weight" and, where the product has one, "bias". Given a `thin_product.ThinProduct`."""
+    skinny_gemm: Callable[[Any], Step]
+    """Of "out", "x", "weight" and, where the product has one, "bias". Given a `skinny_gemm.SkinnyGemm`."""
     quantized: Callable[[Any], Step]
     """The same with "scales" and "shifts". Given a `quantized_product.QuantizedProduct`."""
     dequantized: Callable[[Any], Step]

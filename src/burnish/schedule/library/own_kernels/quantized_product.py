@@ -1,4 +1,4 @@
-"""Products of few rows and a weight of integers by our own kernel: see `thin_product`, which is the same for floats.
+"""Products of few rows and a weight of integers by our own kernel: see `skinny_gemm`, which is the same for floats.
 
     y = x @ ((q - offset) * scales + shifts).T + bias      q: int8 or uint8 [N, K], or two in each byte [N, K / 2]
 
@@ -22,7 +22,7 @@ from ..call_specs import IntegerSpec, QuantizedSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .matmul_tiling_and_packing import Step, split_evenly
-from .thin_product import DTYPES, MOST_ROWS, has_contiguous_rows
+from .skinny_gemm import DTYPES, MOST_ROWS, has_contiguous_rows
 
 NAME, DEQUANTIZED, INTEGERS = "own quantized", "own dequantized", "own integers"
 

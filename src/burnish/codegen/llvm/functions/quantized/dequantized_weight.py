@@ -17,7 +17,7 @@ from ...llvm_types import memory, register
 from ...scalar_operations import Operations
 from ...target_cpu import Host, host
 from ..argument_tables import words
-from ..thin_product import BYTES_PER_CYCLE
+from ..skinny_gemm import BYTES_PER_CYCLE
 from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 

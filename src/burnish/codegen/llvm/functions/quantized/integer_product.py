@@ -19,7 +19,7 @@ from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...target_cpu import Host, host
 from ..argument_tables import words
-from ..thin_product import BYTES_PER_CYCLE
+from ..skinny_gemm import BYTES_PER_CYCLE
 from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
 FOUR_PAIRS = {512: "llvm.x86.avx512.vpdpbusd.512", 256: "llvm.x86.avx512.vpdpbusd.256"}

@@ -29,7 +29,7 @@ from ...target_cpu import Host, host
 from ..argument_tables import words
 from ..function_printer import FunctionPrinter
 from ..matmul import SERIAL
-from ..thin_product import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
+from ..skinny_gemm import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
 
 BLOCK_UNITS = 8
 """Units that are added up in one lane before the sum is added to the row's, where the row has one scale."""

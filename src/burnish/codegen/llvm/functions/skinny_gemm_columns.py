@@ -9,12 +9,12 @@ The last task begins where it ends with the last output: what it shares with the
 
 from __future__ import annotations
 
-from ....schedule.library.own_kernels.thin_product import ThinProduct
+from ....schedule.library.own_kernels.skinny_gemm import SkinnyGemm
 from ....tensors.dtypes import NAMES
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_cpu import Host
-from .thin_product_code import TABLE, Form, ThinCode, load_elements
+from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
 
 LONGEST_CHAIN = 64
 """Products that are added up before the sum goes to memory."""
@@ -29,7 +29,7 @@ PLAN = ("tasks", "grain", "last_start", "depth", "x_step", "weight_step", "out_s
 """`last_start` is the first output of the last task. Steps are in bytes."""
 
 
-def columns_form(product: ThinProduct, machine: Host) -> Form:
+def columns_form(product: SkinnyGemm, machine: Host) -> Form:
     """As many loads as registers hold sums of, and no more than there are outputs."""
     form = Form(product.rows, NAMES[product.dtype], product.has_bias, 1)
     each = load_elements(form, machine)
@@ -39,7 +39,7 @@ def columns_form(product: ThinProduct, machine: Host) -> Form:
     return Form(form.rows, form.dtype, form.has_bias, loads)
 
 
-def columns_plan(product: ThinProduct, form: Form, machine: Host, is_serial: bool) -> list[int]:
+def columns_plan(product: SkinnyGemm, form: Form, machine: Host, is_serial: bool) -> list[int]:
     columns = form.loads * load_elements(form, machine)
     item, tasks = product.dtype.itemsize, -(-product.outputs // columns)
     steps = [item * step for step in (product.x_step, product.weight_step, product.outputs)]
@@ -50,7 +50,7 @@ def print_columns(form: Form, machine: Host) -> str:
     return ColumnsPrinter(form, machine).module()
 
 
-class ColumnsPrinter(ThinCode):
+class ColumnsPrinter(SkinnyGemmCode):
     def __init__(self, form: Form, machine: Host):
         super().__init__(form, machine)
         self.halves = 2 if form.dtype == "bf16" else 1

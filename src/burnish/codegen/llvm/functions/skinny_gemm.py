@@ -1,10 +1,10 @@
-"""Native functions that multiply a few rows by a large weight, see `own_kernels.thin_product`.
+"""Native functions that multiply a few rows by a large weight, see `own_kernels.skinny_gemm`.
 
-    step = make_thin(product)
+    step = make_skinny_gemm(product)
     step.table                       out, x, weight, bias and the plan
 
 The weight is read once, in order, at the speed of the memory. A function serves all sizes with one number of rows. This
-one is for a weight whose rows are contiguous; `thin_product_columns` is for its transpose.
+one is for a weight whose rows are contiguous; `skinny_gemm_columns` is for its transpose.
 
     work      a thread takes task after task: some rows of the weight
     group     a few rows of the weight at a time: their sums with all rows of x are in registers
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
-from ....schedule.library.own_kernels.thin_product import ThinProduct
+from ....schedule.library.own_kernels.skinny_gemm import SkinnyGemm
 from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
 from ..llvm_types import register
@@ -27,8 +27,8 @@ from ..scalar_operations import Operations
 from ..target_cpu import Host, host
 from .argument_tables import words
 from .matmul import SERIAL
-from .thin_product_code import TABLE, Form, ThinCode, load_elements
-from .thin_product_columns import columns_form, columns_plan, print_columns
+from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
+from .skinny_gemm_columns import columns_form, columns_plan, print_columns
 
 BYTES_PER_CYCLE = 6
 """What a core reads from memory."""
@@ -68,7 +68,7 @@ def blocking(form: Form, machine: Host) -> Blocking:
     return Blocking(2 if is_wide or form.rows <= 5 else 1, 1)
 
 
-def make_thin(product: ThinProduct) -> Step:
+def make_skinny_gemm(product: SkinnyGemm) -> Step:
     machine, dtype = host(), NAMES[product.dtype]
     is_serial = product.flops < SERIAL
     if product.is_transposed:
@@ -83,7 +83,7 @@ def make_thin(product: ThinProduct) -> Step:
     return Step(kernel, (("out", 0), ("x", 0), ("weight", 0), bias, words(*plan)))
 
 
-def rows_plan(product: ThinProduct, form: Form, machine: Host, is_serial: bool) -> list[int]:
+def rows_plan(product: SkinnyGemm, form: Form, machine: Host, is_serial: bool) -> list[int]:
     item, lanes, each = product.dtype.itemsize, machine.vector_bits // 32, load_elements(form, machine)
     group = blocking(form, machine).group
     unit = lanes * group if lanes % group else lanes
@@ -96,18 +96,18 @@ def rows_plan(product: ThinProduct, form: Form, machine: Host, is_serial: bool) 
 
 @once
 def function(form: Form) -> NativeFunction:
-    return compile_function(print_thin(form, host()), "thin")
+    return compile_function(print_skinny_gemm(form, host()), "thin")
 
 
-def print_thin(form: Form, machine: Host) -> str:
-    return print_columns(form, machine) if form.loads else ThinPrinter(form, machine).module()
+def print_skinny_gemm(form: Form, machine: Host) -> str:
+    return print_columns(form, machine) if form.loads else SkinnyGemmPrinter(form, machine).module()
 
 
 Load = Callable[[int], str]
 """The numbers of one row, by its index."""
 
 
-class ThinPrinter(ThinCode):
+class SkinnyGemmPrinter(SkinnyGemmCode):
     def __init__(self, form: Form, machine: Host):
         super().__init__(form, machine)
         self.blocking = blocking(form, machine)

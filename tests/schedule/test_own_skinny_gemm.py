@@ -8,8 +8,8 @@ import torch
 import burnish
 from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
-from burnish.codegen.llvm.functions import thin_product
-from burnish.codegen.llvm.functions.thin_product_code import Form
+from burnish.codegen.llvm.functions import skinny_gemm
+from burnish.codegen.llvm.functions.skinny_gemm_code import Form
 from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
@@ -17,7 +17,7 @@ from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import Measured, bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
-from burnish.schedule.library.own_kernels.thin_product import MOST_ROWS, NAME, own_thin, why_not_thin
+from burnish.schedule.library.own_kernels.skinny_gemm import MOST_ROWS, NAME, own_skinny_gemm, why_not_skinny_gemm
 from burnish.tensors.tensor_types import TensorType
 
 from .library_references import error, f32, make_inputs, reference, typical
@@ -41,8 +41,8 @@ def linear(m, k, n, dtype, bias=False, x=None, weight=None):
 def check(spec, inputs=None):
     """Into memory full of NaN, with nothing beside it touched, and with at most eager's error, or the typical one of
     such a sum. In float32, whose roundings are those of the additions, either is smaller by luck."""
-    candidate = own_thin(spec)
-    assert candidate is not None, why_not_thin(spec)
+    candidate = own_skinny_gemm(spec)
+    assert candidate is not None, why_not_skinny_gemm(spec)
     inputs = make_inputs(spec) if inputs is None else inputs
     exact = reference(spec, inputs)
     said = candidate.output
@@ -88,7 +88,7 @@ def test_nan_and_infinity_stay_in_their_row(dtype, is_transposed):
     inputs["x"][1, 69] = torch.nan
     inputs["x"][2, 3] = torch.inf
     inputs["weight"][5, 66] = torch.nan
-    out = own_thin(spec).run(inputs["x"], inputs["weight"])
+    out = own_skinny_gemm(spec).run(inputs["x"], inputs["weight"])
     want = torch.nn.functional.linear(inputs["x"].double(), inputs["weight"].double())
     assert torch.equal(out.isnan(), want.isnan())
     assert torch.equal(out.isinf(), want.to(dtype).isinf())
@@ -98,7 +98,7 @@ def test_nan_and_infinity_stay_in_their_row(dtype, is_transposed):
 def test_few_rows_keep_denormal_numbers(dtype):
     tiny = torch.finfo(dtype).smallest_normal / 4
     x, weight = torch.full((1, 64), tiny, dtype=dtype), torch.full((32, 64), 1024.0, dtype=dtype)
-    out = own_thin(linear(1, 64, 32, dtype)).run(x, weight)
+    out = own_skinny_gemm(linear(1, 64, 32, dtype)).run(x, weight)
     assert torch.equal(out, torch.full_like(out, tiny * 1024 * 64))
 
 
@@ -117,12 +117,12 @@ def test_other_machines_have_the_same_kernels(rows, dtype, loads, machine, monke
     if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
-    text = thin_product.print_thin(Form(rows, dtype, True, loads), there)
+    text = skinny_gemm.print_skinny_gemm(Form(rows, dtype, True, loads), there)
     assert "dpbf16ps" not in text
     function = load(emitted(text, there), "thin", symbols())
-    monkeypatch.setattr(thin_product, "host", lambda: there)
-    monkeypatch.setattr(thin_product, "function", lambda form: function)
-    monkeypatch.setattr(thin_product, "columns_form", lambda product, machine: Form(rows, dtype, True, loads))
+    monkeypatch.setattr(skinny_gemm, "host", lambda: there)
+    monkeypatch.setattr(skinny_gemm, "function", lambda form: function)
+    monkeypatch.setattr(skinny_gemm, "columns_form", lambda product, machine: Form(rows, dtype, True, loads))
     kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
     for k, n in [(67, 130), (512, 96)]:
         check(linear(rows, k, n, kind, True, weight=(1, n) if loads else None))
@@ -145,7 +145,7 @@ def test_other_machines_have_the_same_kernels(rows, dtype, loads, machine, monke
     ],
 )
 def test_other_products_are_refused(spec):
-    assert why_not_thin(spec) is not None
+    assert why_not_skinny_gemm(spec) is not None
     assert NAME not in [candidate.name for candidate in candidates(spec)]
 
 

@@ -1,4 +1,4 @@
-"""Products of few rows by our own kernels: what a language model computes for its next tokens.
+"""Skinny GEMM: products of few rows by our own kernels, as a language model computes for its next tokens.
 
     y = x w.T        x: 1 to 8 rows, w: a linear layer's weight as it is, [outputs, depth]; or a transposed one
 
@@ -34,7 +34,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
-class ThinProduct:
+class SkinnyGemm:
     """`out[m, n] = bias[n] + sum of x[m, k] * weight[n, k]`. Steps are in elements."""
 
     rows: int
@@ -57,11 +57,11 @@ class ThinProduct:
         return self.outputs * self.depth * self.dtype.itemsize
 
 
-def own_thin(spec: LinearSpec) -> Candidate | None:
-    if why_not_thin(spec) is not None:
+def own_skinny_gemm(spec: LinearSpec) -> Candidate | None:
+    if why_not_skinny_gemm(spec) is not None:
         return None
     (rows, depth), outputs = spec.x.shape, spec.weight.shape[0]
-    product = ThinProduct(
+    product = SkinnyGemm(
         rows,
         outputs,
         depth,
@@ -73,13 +73,13 @@ def own_thin(spec: LinearSpec) -> Candidate | None:
     output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
 
     def steps() -> list[Step]:
-        return [matmul_tiling_and_packing.maker().thin(product)]
+        return [matmul_tiling_and_packing.maker().skinny_gemm(product)]
 
     operands = ("x", "weight", *(["bias"] if spec.bias is not None else []))
     return from_steps(NAME, spec, operands, output, steps)
 
 
-def why_not_thin(spec: LinearSpec) -> str | None:
+def why_not_skinny_gemm(spec: LinearSpec) -> str | None:
     if matmul_tiling_and_packing.shape_here() is None:
         return "there are no kernels for this machine"
     if spec.x.shape[0] > MOST_ROWS:

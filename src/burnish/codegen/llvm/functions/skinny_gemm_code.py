@@ -1,4 +1,4 @@
-"""What the two printers of thin products share: loads of a few numbers, converted to float32, and multiplication.
+"""What both printers of skinny GEMMs share: loads of a few numbers, converted to float32, and multiplication.
 
     form = Form(rows=1, dtype="bf16", has_bias=False)
     code.widened(code.loaded(pointer, far))        [even, odd]: two vectors of float32
@@ -44,7 +44,7 @@ def load_elements(form: Form, machine: Host) -> int:
     return machine.vector_bits // 16 if form.dtype == "bf16" else machine.vector_bits // 32
 
 
-class ThinCode(FunctionPrinter):
+class SkinnyGemmCode(FunctionPrinter):
     def __init__(self, form: Form, machine: Host):
         super().__init__(machine)
         self.form = form
