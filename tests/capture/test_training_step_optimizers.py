@@ -33,7 +33,7 @@ CASES = [
 ]
 
 
-def step_with(make_optimizer, clip=True, clears_first=True):
+def step_with(make_optimizer, clears_first=True):
     def build():
         model = small_model()
         optimizer = make_optimizer(model.parameters())
@@ -43,8 +43,7 @@ def step_with(make_optimizer, clip=True, clears_first=True):
                 optimizer.zero_grad()
             loss = model(x).square().mean()
             loss.backward()
-            if clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
             if not clears_first:
                 optimizer.zero_grad()
@@ -80,10 +79,10 @@ def test_averaged_sgd_begins_to_average_without_a_break(flags):
     assert (seen.breaks, seen.given_up) == ([], []) and seen.segments <= 4
 
 
-def test_lbfgs_may_break_and_is_right():
+def step_with_closure(make_optimizer):
     def build():
         model = small_model()
-        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        optimizer = make_optimizer(model.parameters())
 
         def train(x):
             def closure():
@@ -96,7 +95,11 @@ def test_lbfgs_may_break_and_is_right():
 
         return train, (model, optimizer)
 
-    trained_alike(build, rows, steps=3)
+    return build
+
+
+def test_lbfgs_may_break_and_is_right():
+    trained_alike(step_with_closure(lambda p: torch.optim.LBFGS(p, max_iter=3)), rows, steps=3)
 
 
 def test_gradients_cleared_after_the_step_are_no_outputs():
@@ -109,22 +112,7 @@ def test_gradients_cleared_after_the_step_are_no_outputs():
 
 
 def test_a_step_with_a_closure():
-    def build():
-        model = small_model()
-        optimizer = torch.optim.AdamW(model.parameters())
-
-        def train(x):
-            def closure():
-                optimizer.zero_grad()
-                loss = model(x).square().mean()
-                loss.backward()
-                return loss
-
-            return optimizer.step(closure)
-
-        return train, (model, optimizer)
-
-    seen = trained_alike(build, rows)
+    seen = trained_alike(step_with_closure(torch.optim.AdamW), rows)
     assert (seen.breaks, seen.segments) == ([], 2)
 
 

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import burnish
 from bench import tutorials
-from burnish import events
 from burnish.integrations.lightning import BurnishCallback, EagerComparison
+
+from ..recorded_events import recorded
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -107,9 +108,9 @@ def both(run, kind=Model, **compile_kwargs):
     for compiled in (False, True):
         torch.manual_seed(0)
         model = kind()
-        stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
-        answer = run(burnish.compile(model, **compile_kwargs) if compiled else model)
-        stop()
+        with recorded("breaks", datum="text") as there:
+            answer = run(burnish.compile(model, **compile_kwargs) if compiled else model)
+        breaks += there
         assert burnish.was_compiled(model) is compiled
         found.append((answer, {name: p.detach().clone() for name, p in model.named_parameters()}))
     return (*found, breaks)
@@ -120,6 +121,15 @@ def assert_same(run, kind=Model, breaks=0, **compile_kwargs):
     assert_close(compiled, eager)
     assert len(there) == breaks, there
     return compiled[0]
+
+
+def metrics_of_fit(tmp_path):
+    def run(model):
+        fitting = trainer(tmp_path)
+        fitting.fit(model, batches())
+        return dict(fitting.callback_metrics)
+
+    return run
 
 
 def assert_close(found, wanted):
@@ -272,12 +282,7 @@ def test_logged_values_are_those_of_their_moment(tmp_path):
             self.log("after", seen)
             return loss
 
-    def run(model):
-        fitting = trainer(tmp_path)
-        fitting.fit(model, batches())
-        return dict(fitting.callback_metrics)
-
-    metrics = assert_same(run, Changes)
+    metrics = assert_same(metrics_of_fit(tmp_path), Changes)
     assert metrics["after"] - metrics["before"] > 99
 
 
@@ -295,13 +300,8 @@ def test_a_step_that_reads_logged_values_back_sees_its_own(tmp_path):
             self.log("loss", loss + before)
             return loss
 
-    def run(model):
-        fitting = trainer(tmp_path)
-        fitting.fit(model, batches())
-        return dict(fitting.callback_metrics)
-
     for kind in (Reads, ReadsFirst):
-        eager, compiled, breaks = both(run, kind)
+        eager, compiled, breaks = both(metrics_of_fit(tmp_path), kind)
         assert_close(compiled, eager)
         assert breaks
 
@@ -317,12 +317,7 @@ def test_an_error_of_log_is_raised_at_its_place(tmp_path):
                 return loss * (2 if "twice" in str(error) else 3)
             return loss
 
-    def run(model):
-        fitting = trainer(tmp_path)
-        fitting.fit(model, batches())
-        return dict(fitting.callback_metrics)
-
-    eager, compiled, _ = both(run, Twice)
+    eager, compiled, _ = both(metrics_of_fit(tmp_path), Twice)
     assert_close(compiled, eager)
 
     class InPredict(Model):
@@ -351,12 +346,7 @@ def test_metric_objects_are_logged_as_in_eager(tmp_path):
             self.log("accuracy", self.accuracy, on_epoch=True)
             return loss
 
-    def run(model):
-        fitting = trainer(tmp_path)
-        fitting.fit(model, batches())
-        return dict(fitting.callback_metrics)
-
-    eager, compiled, _ = both(run, Measures)
+    eager, compiled, _ = both(metrics_of_fit(tmp_path), Measures)
     assert_close(compiled, eager)
 
 
