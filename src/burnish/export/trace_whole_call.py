@@ -25,10 +25,12 @@ from torch.utils import _pytree as pytree
 
 from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
+from ..capture.engine.tracer import Tracer
 from ..capture.numbers.live_scalars import Live
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.explain_call import guard_text
 from ..report.text_layout import labelled
+from ..runtime.segments import Continuation
 
 FIXED = frozenset(
     (
@@ -124,11 +126,11 @@ class OneGraph(Program):
     found: Trace | None = None
     undo: Undo | None = None
 
-    def start_frame(self, tracer: Any, continuation: Any, slots: list[Any]) -> Any:
+    def start_frame(self, tracer: Tracer, continuation: Continuation, slots: list[Any]) -> Any:
         self.undo = Undo(tracer)
         return super().start_frame(tracer, continuation, slots)
 
-    def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *rest: Any) -> None:
+    def finish_trace(self, tracer: Tracer, continuation: Continuation, signal: Any, *rest: Any) -> None:
         if signal is None and self.undo is not None:  # else the user's code raised
             self.found = _take(tracer, self.undo)
 
@@ -136,7 +138,7 @@ class OneGraph(Program):
         if self.undo is not None:
             self.undo.take_back()
 
-    def recover(self, tracer: Any, continuation: Any, error: Exception) -> Any:
+    def recover(self, tracer: Tracer, continuation: Continuation, error: Exception) -> Any:
         raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
 
 
@@ -235,7 +237,7 @@ def _content(cell: CellType) -> Any:
         return ABSENT
 
 
-def _take(tracer: Any, undo: Undo) -> Trace:
+def _take(tracer: Tracer, undo: Undo) -> Trace:
     recorder, heap = tracer.recorder, tracer.heap
     leaves, nesting = pytree.tree_flatten(tracer.result)
     handles: list[Any] = []

@@ -22,6 +22,7 @@ from .. import events
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.engine.recompile_decisions import give_up
+from ..capture.engine.tracer import Tracer
 from ..capture.pytorch.modules.compiled_block_calls import BlockCall
 from ..frontend import stance
 from ..frontend.compiled_module import CompiledRegion, call_block
@@ -75,7 +76,7 @@ class TrunkProgram(Program):
             continuation.segments = current
         return super().why_not_trace(continuation, slots)
 
-    def finish_trace(self, tracer: Any, continuation: Any, signal: Any, *others: Any) -> None:
+    def finish_trace(self, tracer: Tracer, continuation: Continuation, signal: Any, *others: Any) -> None:
         if continuation is not self.entry:
             return
         why = (

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.fx
 
 from ..events import Event, subscribe
 from .explain_report import result_type, tensor_type
@@ -89,7 +90,7 @@ def _next_directory(directory: Path, name: str) -> Path:
                 number += 1
 
 
-def graph_text(graph: Any) -> str:
+def graph_text(graph: torch.fx.GraphModule) -> str:
     """The graph as a Python function, its inputs described above it."""
     lines = ["import torch", ""]
     for node in graph.graph.nodes:
