@@ -16,7 +16,7 @@ from collections import Counter
 
 from ...ops.scalar_ir import Scalar, walk
 from ...schedule.loops.loop_ir import Kernel, Loop, Store
-from .coalesce_loops import Box
+from .coalesce_loops import Box, expressions
 
 _LEAVES = {"const", "size", "index", "reduced"}
 
@@ -39,7 +39,7 @@ class _Listing:
         box = ", ".join(f"i{k} < {n}{' rows' if k < loop.rows else ''}" for k, n in enumerate(loop.extents))
         self.lines = [f"loop {box or 'once'}"]
         self.names: dict[Scalar, str] = {}
-        self.uses = Counter(arg for x in walk(*_roots(loop)) for arg in x.args)
+        self.uses = Counter(arg for x in walk(*expressions(loop.stages)) for arg in x.args)
         number = 0
         for stage in loop.stages:
             self.lines.append("  stage")
@@ -86,12 +86,3 @@ class _Listing:
                 text = name
             texts[x] = text
         return texts[root]
-
-
-def _roots(loop: Loop | Box) -> list[Scalar]:
-    roots: list[Scalar] = []
-    for stage in loop.stages:
-        roots += [reduction.value for reduction in stage.reductions]
-        for store in stage.stores + stage.row_stores:
-            roots += [*store.args, store.value]
-    return roots

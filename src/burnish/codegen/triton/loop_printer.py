@@ -31,13 +31,10 @@ from .reduction_accumulators import accumulated, combine, is_positional, positio
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
 from .tiling import Tile, variables_of
-from .triton_types import TYPES, literal
+from .triton_types import FAR, LONG_LINE, TYPES, literal
 
 ROWS, INNER = 1, 2
 """Bits for what an expression depends on."""
-
-FAR = 1 << 31
-LONG_LINE = 100
 
 
 class LoopPrinter:

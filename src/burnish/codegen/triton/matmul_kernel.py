@@ -32,16 +32,12 @@ from ...tensors.dtypes import FLOATS, WIDE
 from ..loops.kernel_listing import listing
 from .kernel_function import Printed
 from .print_math_expansions import function_text, operation_text
-from .triton_types import literal
+from .triton_types import FAR, LONG_LINE, literal
 
 COUNT, ROW, COLUMN, DEPTH = range(4)
 
 TOGETHER = 8
 """Rows of tiles that are walked together, column by column."""
-
-FAR = 1 << 31
-
-LONG_LINE = 100
 
 
 def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:

@@ -12,6 +12,12 @@ from __future__ import annotations
 
 import math
 
+FAR = 1 << 31
+"""From this many elements on, positions are numbers of 64 bits."""
+
+LONG_LINE = 100
+"""An expression with a longer text gets a line and a name of its own."""
+
 TYPES = {
     "b8": "tl.int1",
     "u8": "tl.uint8",
