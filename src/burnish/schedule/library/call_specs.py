@@ -67,8 +67,24 @@ _EAGER: dict[str, Callable[[Activation, torch.Tensor], torch.Tensor]] = {
 _CLAMPS = {"relu", "hardsigmoid", "hardtanh"}
 
 
+class _ProductOfRows:
+    """Of x, [M, K], with a weight whose first dimension is that of the outputs."""
+
+    __slots__ = ()
+    x: TensorType
+    weight: TensorType
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.x.shape[0], self.weight.shape[0]
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self.x.shape) * self.weight.shape[0]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class LinearSpec:
+class LinearSpec(_ProductOfRows):
     """`activation(x @ weight.T + bias + residual)`: x is [M, K], weight [N, K], bias [N], residual [M, N].
 
     Strides are free: the [K, N] parameter of `addmm(b, x, w)` is the [N, K] weight with strides (1, N).
@@ -97,20 +113,12 @@ class LinearSpec:
     def inputs(self) -> dict[str, TensorType]:
         return _present(x=self.x, weight=self.weight, bias=self.bias, residual=self.residual)
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.x.shape[0], self.weight.shape[0]
-
-    @property
-    def flops(self) -> int:
-        return 2 * prod(self.x.shape) * self.weight.shape[0]
-
     def __repr__(self) -> str:
         return _sentence("linear", self.inputs, _epilogue(self))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class QuantizedSpec:
+class QuantizedSpec(_ProductOfRows):
     """`x @ w.T + bias` of a weight of integers, see `tensors.quantized_linear_reference`: x is [M, K], the integers
     [N, K], or [N, K / 2] bytes of two."""
 
@@ -137,21 +145,13 @@ class QuantizedSpec:
     def inputs(self) -> dict[str, TensorType]:
         return _present(x=self.x, weight=self.weight, scales=self.scales, shifts=self.shifts, bias=self.bias)
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.x.shape[0], self.weight.shape[0]
-
-    @property
-    def flops(self) -> int:
-        return 2 * prod(self.x.shape) * self.weight.shape[0]
-
     def __repr__(self) -> str:
         words = [f"{self.bits} bits", f"groups of {self.group}", f"offset {self.offset}"]
         return _sentence("quantized linear", self.inputs, words)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class IntegerSpec:
+class IntegerSpec(_ProductOfRows):
     """`x @ weight.T` of int8: x is [M, K], weight [N, K], the sums are int32."""
 
     x: TensorType
@@ -160,14 +160,6 @@ class IntegerSpec:
     @property
     def inputs(self) -> dict[str, TensorType]:
         return {"x": self.x, "weight": self.weight}
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.x.shape[0], self.weight.shape[0]
-
-    @property
-    def flops(self) -> int:
-        return 2 * prod(self.x.shape) * self.weight.shape[0]
 
     def __repr__(self) -> str:
         return _sentence("integer linear", self.inputs, [])
