@@ -60,6 +60,8 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     m.check_readable(method, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
+    if isinstance(owner, re.Pattern) and any(callable(value) for value in (*args, *kwargs.values())):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a regular expression, with a function for the replacements")
     if name == "finditer" and isinstance(owner, re.Pattern):
         found = tuple(native_call_rules.native(m, method, args, kwargs))
         return m.call(iterator_polyfills.matches, (found, 0), {})
