@@ -123,6 +123,8 @@ def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(Generator.__reduce_ex__, *args, **kwargs)  # which refuses
     m.take_over(args[0])
     kind, parts = args[0].__class__, args[0].parts()
+    if kind.__module__ == "itertools" and not BEHAVIOR.iterators_of_itertools_are_copied:
+        raise fr.Raised(TypeError(f"cannot pickle 'itertools.{kind.__name__}' object"))
     if kind not in REDUCED_TO_PARTS or parts is None:
         m.stop(breaks.OPAQUE_CALL, f"a copy of a {kind.__name__}")
     state = parts[1]
