@@ -57,6 +57,16 @@ VERSIONS = {
     (3, 13): Behavior(True, True, True, False, True, True, True, True, True, False, False, True, True),
     (3, 14): Behavior(True, True, True, False, True, True, True, True, False, True, True, False, False),
 }
+
+
+def why_not_interpreted() -> str | None:
+    """A sentence if this Python has other instructions than the versions above."""
+    if sys.version_info[:2] in VERSIONS:
+        return None
+    oldest, newest, here = (".".join(map(str, v)) for v in (min(VERSIONS), max(VERSIONS), sys.version_info[:2]))
+    return f"this is Python {here}, and capture knows the bytecode of Python {oldest} to {newest}."
+
+
 VERSION = min(max(sys.version_info[:2], min(VERSIONS)), max(VERSIONS))
 BEHAVIOR = VERSIONS[VERSION]
 INSTRUCTIONS = "cpython_{}{}".format(*VERSION)
