@@ -78,6 +78,12 @@ def annotations_that_are_functions():
     return made(2), made.__annotations__, made.__kwdefaults__, Inner.z, made.__annotate__(1)
 
 
+@case((1, 5), ("a", 3))
+def template_strings(value, width):
+    made = t"{value!r:>{width}} of {value}", t"", t"text", t"{value}{width!a}", t"{value:x}"
+    return [(m.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in m.interpolations]) for m in made]
+
+
 @case(([1, 0],), ([1, 2],), ([],))
 def inlined_generators(items):
     return all(x for x in items), any(x == 2 for x in items), tuple(x + 1 for x in items)

@@ -411,6 +411,9 @@ class Machine:
     def check_keys(self, keys: list) -> None:
         """Called before keys are hashed."""
 
+    def leave_to_python(self, opname: str) -> None:
+        """Called before an instruction that runs in plain Python only."""
+
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise RuntimeError(f"bytecode instruction {opname} has no meaning here")
 

@@ -54,7 +54,11 @@ def load_from_namespace(m, f, name_: str):
     if f.namespace is not None:
         return m.load_name(f, name_)
     if type(f.stack[-1]) is not dict:
-        m.refuse_opcode("LOAD_FROM_DICT of a namespace that is no dictionary")
+        m.leave_to_python("LOAD_FROM_DICT of a namespace that is no dictionary")
+        try:
+            return f.stack[-1][name_]
+        except KeyError:
+            return MISSING
     return m.subscript(f.stack[-1], name_) if m.contains(f.stack[-1], name_, False) else MISSING
 
 

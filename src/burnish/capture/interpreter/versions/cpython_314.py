@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
+from typing import Any
 
 from ..frames import NULL
 from ..opcodes import arithmetic
 from ..opcodes.calls import spread_call
 from ..opcodes.exceptions import call_exit
-from ..opcodes.handler_registry import op, refuse
+from ..opcodes.handler_registry import op
 from ..opcodes.stack import load_fast, nothing, pop_top
 from . import cpython_313
-
-refuse("template strings are objects of a type that capture does not know", "BUILD_INTERPOLATION", "BUILD_TEMPLATE")
 
 # A borrowed reference matters to CPython's reference counts only.
 op("LOAD_FAST_BORROW")(load_fast)
@@ -74,3 +74,28 @@ def set_function_attribute(m, f, arg):
 
 
 ANNOTATE = 16
+
+
+@op("BUILD_INTERPOLATION")
+def build_interpolation(m, f, arg):
+    """Bit 1 says that a format follows ``value, expression``; the bits above it are the conversion."""
+    m.leave_to_python("BUILD_INTERPOLATION")
+    size = 2 + (arg & 1)
+    value, expression, *form = f.stack[-size:]
+    f.stack[-size:] = [_templatelib().Interpolation(value, expression, CONVERSIONS[arg >> 2], *form)]
+
+
+CONVERSIONS = None, "s", "r", "a"
+
+
+@op("BUILD_TEMPLATE")
+def build_template(m, f, arg):
+    """``texts, interpolations``: one text more than interpolations."""
+    m.leave_to_python("BUILD_TEMPLATE")
+    texts, interpolations = f.stack[-2:]
+    parts = [part for pair in zip(texts, interpolations, strict=False) for part in pair]
+    f.stack[-2:] = [_templatelib().Template(*parts, texts[-1])]
+
+
+def _templatelib() -> Any:
+    return importlib.import_module("string.templatelib")
