@@ -219,7 +219,7 @@ def to_list(items, count):
     for item in items:
         found.append(item)
         if count is not None and len(found) > count:
-            break
+            return range(len(found))  # an error counts the elements of a list
     return found
 
 

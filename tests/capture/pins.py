@@ -8,8 +8,9 @@ The codes are the breaks of the program, the graphs those that were compiled in 
 which calls something was traced. A program that is traced in its last call never settles; one without a graph computes
 nothing in compiled code. `BURNISH_UPDATE_PINS=1 pytest tests/capture` writes the files: read the difference.
 
-Pins are for the oldest Python that is supported; a line `test_x[3.13]` says where another one differs, as its bytecode
-and its library do. With a torch older than `TORCH` graphs end in more places, which is not pinned.
+Pins are for the oldest Python that is supported; a line `test_x[3.13]` says where another one, and those after it,
+differ, as their bytecode and their library do. With a torch older than `TORCH` graphs end in more places, which is not
+pinned.
 """
 
 from __future__ import annotations
@@ -94,19 +95,20 @@ def gives_up(file: str, name: str) -> bool:
 
 def pin_of(path: Path, name: str) -> str | None:
     pins = read(path)
-    return pins.get(here(name), pins.get(name))
+    return next((pins[known] for known in names(name) if known in pins), None)
 
 
-def here(name: str) -> str:
-    """The name of a pin that holds for this Python only."""
-    major, minor = sys.version_info[:2]
-    return name if (major, minor) == PYTHON else f"{name}[{major}.{minor}]"
+def names(name: str) -> list[str]:
+    """The names of the pins that hold for this Python, the most specific one first."""
+    major, minor = PYTHON
+    return [*(f"{name}[{major}.{later}]" for later in range(sys.version_info[1], minor, -1)), name]
 
 
 def update(path: Path, name: str, course: str) -> None:
-    pins = {**read(path), here(name): course}
-    if here(name) != name and pins.get(name) == course:
-        del pins[here(name)]
+    here, *older = names(name)
+    pins = {key: pin for key, pin in read(path).items() if key != here}
+    if next((pins[known] for known in older if known in pins), None) != course:
+        pins[here] = course
     write(path, pins)
 
 

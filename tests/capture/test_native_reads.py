@@ -8,6 +8,7 @@ import heapq
 import json
 import math
 import operator
+import re
 import types
 
 import pytest
@@ -184,3 +185,18 @@ def test_functions_of_the_operator_module_that_write():
         return x, table, longer is kept, "abc".translate(str.maketrans("ab", "xy"))
 
     return fn, CALLS, [kept]
+
+
+def test_functions_that_a_regular_expression_calls_are_called_on_every_run():
+    pattern, box = re.compile("a"), ["0"]
+
+    def fn(x):
+        def replacement(match):
+            return box[0]
+
+        return x + 1, pattern.sub(replacement, "banana"), pattern.subn(repl=replacement, string="a")
+
+    compiled = burnish.compile(fn, backend="eager")
+    for call in range(4):
+        box[0] = str(call)
+        assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]

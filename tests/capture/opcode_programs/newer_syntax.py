@@ -52,12 +52,63 @@ def defaults_of_type_parameters():
 """
 
 
-def _enter(name: str, text: str) -> None:
+SINCE_3_14 = """
+@case((KeyError,), (ValueError,), (None,))
+def exceptions_without_parentheses(kind):
+    try:
+        if kind:
+            raise kind("x")
+    except KeyError, ValueError:
+        return "caught"
+    return "none"
+
+
+@case()
+def annotations_that_are_functions():
+    local = int
+
+    def made(x: local, *, y: "text" = 1) -> list[local]:
+        return x + y + len(made.__name__)
+
+    class Inner:
+        z: local = 3
+        if z:
+            w: undefined
+
+    return made(2), made.__annotations__, made.__kwdefaults__, Inner.z, made.__annotate__(1)
+
+
+@case((1, 5), ("a", 3))
+def template_strings(value, width):
+    made = t"{value!r:>{width}} of {value}", t"", t"text", t"{value}{width!a}", t"{value:x}"
+    return [(m.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in m.interpolations]) for m in made]
+
+
+@case(([1, 0],), ([1, 2],), ([],))
+def inlined_generators(items):
+    return all(x for x in items), any(x == 2 for x in items), tuple(x + 1 for x in items)
+"""
+
+ANNOTATIONS_ARE_TEXTS = """
+@case()
+def annotations_that_are_texts():
+    class Inner:
+        x: int = 1
+        y: undefined
+
+    return Inner.__annotations__
+"""
+
+
+def _enter(name: str, text: str, flags: int = 0) -> None:
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    exec(compile(text, name, "exec", dont_inherit=True), {"__name__": __name__, "case": case})
+    exec(compile(text, name, "exec", flags, dont_inherit=True), {"__name__": __name__, "case": case})
 
 
 if sys.version_info >= (3, 12):
     _enter("<programs for 3.12>", SINCE_3_12)
 if sys.version_info >= (3, 13):
     _enter("<programs for 3.13>", SINCE_3_13)
+if sys.version_info >= (3, 14):
+    _enter("<programs for 3.14>", SINCE_3_14)
+_enter("<programs with annotations as texts>", ANNOTATIONS_ARE_TEXTS, annotations.compiler_flag)

@@ -140,6 +140,8 @@ def slices(items):
     items[1:3] = [9]
     items[:0] = [7, 7]
     del items[-1:]
+    start = len(items) - 2
+    items[start : start + 1] = [*items[start : start + 1], 8]
     items[::2] = [0] * len(items[::2])
     return a, items
 

@@ -241,7 +241,8 @@ def parts_of(held: Any) -> Sequence | None:
 
 def parts_of_function(function: types.FunctionType) -> tuple:
     """Without its globals."""
-    return function.__closure__, function.__defaults__, function.__kwdefaults__, function.__dict__
+    annotate = getattr(function, "__annotate__", None)
+    return function.__closure__, function.__defaults__, function.__kwdefaults__, function.__dict__, annotate
 
 
 def end_of(kind: type) -> int:

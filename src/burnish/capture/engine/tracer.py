@@ -316,6 +316,8 @@ class Tracer(Machine):
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_OPCODE, opname)
 
+    leave_to_python = refuse_opcode
+
     def refuse_state(self, what: str) -> NoReturn:
         raise Stop(breaks.UNSUPPORTED_WRITE, what)
 

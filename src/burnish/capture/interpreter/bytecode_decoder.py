@@ -24,7 +24,7 @@ from .opcodes import instruction_table
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
 # Jumps whose argument counts backwards.
-BACKWARD = frozenset(op for name, op in dis.opmap.items() if "JUMP_BACKWARD" in name)
+BACKWARD = frozenset(op for name, op in dis.opmap.items() if "JUMP_BACKWARD" in name or name == "END_ASYNC_FOR")
 JUMPS = frozenset(op for op in dis.hasjrel if op < 256)
 
 

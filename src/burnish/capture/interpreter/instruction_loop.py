@@ -21,7 +21,7 @@ from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raise
 from .generator_delegation import delegate_closed
 from .opcodes.calls import callable_text
 from .opcodes.control_flow import leave_loop
-from .opcodes.exceptions import mark_as_raised
+from .opcodes.exceptions import mark_as_raised, why_no_context_manager
 from .opcodes.generators import end_send
 from .tracebacks import Trail
 from .versions.behavior import BEHAVIOR
@@ -263,8 +263,7 @@ class Machine:
         kind = type(obj)
         method = next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
         if method is MISSING:
-            missed = " (missed __exit__ method)" if name == "__exit__" else ""
-            raise Raised(TypeError(f"'{kind.__name__}' object does not support the context manager protocol{missed}"))
+            raise Raised(TypeError(why_no_context_manager(kind, name)))
         return method.__get__(obj, kind) if hasattr(type(method), "__get__") else method
 
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
@@ -411,6 +410,9 @@ class Machine:
 
     def check_keys(self, keys: list) -> None:
         """Called before keys are hashed."""
+
+    def leave_to_python(self, opname: str) -> None:
+        """Called before an instruction that runs in plain Python only."""
 
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise RuntimeError(f"bytecode instruction {opname} has no meaning here")

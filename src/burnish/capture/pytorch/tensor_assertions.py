@@ -118,9 +118,9 @@ def loaded(frame: Any) -> tuple[Any, int]:
     """The value that the next instructions push, as far as it is known without running them, and where they end."""
     code, at = frame.code, frame.pc
     name, argument = code.opnames[at], code.instructions[at][1]
-    if name == "LOAD_CONST":
+    if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
         value = argument
-    elif name == "LOAD_FAST":
+    elif name in ("LOAD_FAST", "LOAD_FAST_BORROW"):
         value = frame.locals[argument]
     elif name == "LOAD_GLOBAL" and not argument[1]:
         value = frame.globals.get(argument[0], MISSING)

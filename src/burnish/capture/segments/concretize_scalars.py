@@ -184,7 +184,8 @@ class ScalarConcretizer:
     def function(self, value: FunctionType) -> FunctionType:
         if id(value) in self.fresh:
             value.__defaults__ = self.clean(value.__defaults__)
-            for part in (value.__kwdefaults__, value.__dict__, value.__closure__):
+            annotate = getattr(value, "__annotate__", None)
+            for part in (value.__kwdefaults__, value.__dict__, value.__closure__, annotate):
                 self.clean(part)
         return value
 

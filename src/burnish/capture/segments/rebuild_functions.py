@@ -13,6 +13,7 @@ import torch
 
 from ..engine.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Frame, Generator, cell_value
+from ..interpreter.versions.behavior import BEHAVIOR
 from ..python.polyfills import sort_polyfills
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
 from .unrebuildable_object import Unrebuildable
@@ -83,7 +84,9 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
         to.lines.append(f"{name}.__doc__ = {to.build(value.__doc__)}")
     if value.__module__ != value.__globals__.get("__name__"):
         to.lines.append(f"{name}.__module__ = {value.__module__!r}")
-    if value.__annotations__:
+    if BEHAVIOR.annotations_are_computed and value.__annotate__ is not None:
+        to.lines.append(f"{name}.__annotate__ = {to.build(value.__annotate__)}")
+    elif value.__annotations__:
         to.lines.append(f"{name}.__annotations__ = {to.build(value.__annotations__)}")
     for key, part in value.__dict__.items():
         to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")

@@ -71,6 +71,8 @@ def spread_call(m, f, function, base: int, arg: int):
     stack = f.stack
     at = -2 if arg & 1 else -1
     args, kwargs = stack[at], stack[-1] if arg & 1 else {}
+    if kwargs is NULL:  # from 3.14 on
+        kwargs = {}
     if type(args) is not tuple:
         # Convert it to a tuple first, then run the instruction again.
         spread = m.to_tuple(args, function)

@@ -44,14 +44,32 @@ def load_locals(m, f, arg):
 
 @op("LOAD_FROM_DICT_OR_GLOBALS", resolve=name)
 def load_from_dict_or_globals(m, f, arg):
-    value = m.load_name(f, arg)
+    value = load_from_namespace(m, f, arg)
     f.stack[-1] = m.load_global(f, arg) if value is MISSING else value
+
+
+def load_from_namespace(m, f, name_: str):
+    """A name in the namespace on top of the stack. Outside of a class body, in a function that computes annotations or
+    a type's value, that is what the body has left."""
+    if f.namespace is not None:
+        return m.load_name(f, name_)
+    if type(f.stack[-1]) is not dict:
+        m.leave_to_python("LOAD_FROM_DICT of a namespace that is no dictionary")
+        try:
+            return f.stack[-1][name_]
+        except KeyError:
+            return MISSING
+    return m.subscript(f.stack[-1], name_) if m.contains(f.stack[-1], name_, False) else MISSING
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
 def load_from_dict_or_deref(m, f, arg):
+    value = load_from_namespace(m, f, f.code.names[arg])
+    if value is not MISSING:
+        f.stack[-1] = value
+        return
     f.stack.pop()
-    load_classderef(m, f, arg)
+    load_deref(m, f, arg)
 
 
 @op("LOAD_CLASSDEREF")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..frames import PUSHED, Raised
 from ..reads_past_overrides import may_have_keys
+from ..versions.behavior import BEHAVIOR
 from .calls import callable_text
 from .handler_registry import op
 
@@ -132,7 +133,9 @@ def unpack_sequence(m, f, arg):
         if len(items) < arg:
             text = f"not enough values to unpack (expected {arg}, got {len(items)})"
         else:
-            text = f"too many values to unpack (expected {arg})"
+            value = f.stack[-1]
+            is_counted = BEHAVIOR.has_detailed_errors and type(value) in (tuple, list, dict)
+            text = f"too many values to unpack (expected {arg}{f', got {len(value)}' if is_counted else ''})"
         raise Raised(ValueError(text))
     f.stack.pop()
     f.stack.extend(reversed(items))

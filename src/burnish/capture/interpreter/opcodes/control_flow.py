@@ -96,12 +96,12 @@ def for_iter(m, f, arg):
 
 
 def leave_loop(frame, target: int) -> None:
-    """End a loop: pop the iterator; on versions with END_FOR, skip it and its POP_TOP."""
+    """End a loop: pop the iterator; on versions with END_FOR, skip it and its POP_TOP or POP_ITER."""
     frame.stack.pop()
     names, n = frame.code.opnames, len(frame.code.opnames)
     if target < n and names[target] == "END_FOR":
         target += 1
-        if target < n and names[target] == "POP_TOP" and BEHAVIOR.pop_top_follows_end_for:
+        if target < n and names[target] in ("POP_TOP", "POP_ITER") and BEHAVIOR.pop_top_follows_end_for:
             target += 1
     frame.pc = target
 

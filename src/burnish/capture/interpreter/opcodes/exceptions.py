@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ..frames import PUSHED, Raised
+from ..versions.behavior import BEHAVIOR
 from .handler_registry import op
 
 
@@ -129,11 +130,28 @@ def before_with(m, f, arg):
     return None
 
 
+def why_no_context_manager(kind: type, name: str) -> str:
+    missed = f" (missed {name} method)"
+    protocol = "object does not support the context manager protocol"
+    if not BEHAVIOR.has_detailed_errors:
+        return f"'{kind.__name__}' {protocol}{missed if name == '__exit__' else ''}"
+    module = kind.__module__
+    is_qualified = isinstance(module, str) and module not in ("builtins", "__main__")
+    text = f"'{f'{module}.' if is_qualified else ''}{kind.__qualname__}' {protocol}{missed}"
+    if all(hasattr(kind, other) for other in ("__aenter__", "__aexit__")):
+        return f"{text} but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+    return text
+
+
 @op("WITH_EXCEPT_START")
 def with_except_start(m, f, arg):
     """Stack: exit, lasti, previous handled error, error."""
+    return call_exit(m, f, f.stack[-4])
+
+
+def call_exit(m, f, exit_):
     error = f.stack[-1]
-    value = m.call(f.stack[-4], (type(error), error, error.__traceback__), {})
+    value = m.call(exit_, (type(error), error, error.__traceback__), {})
     if value is PUSHED:
         return True
     f.stack.append(value)

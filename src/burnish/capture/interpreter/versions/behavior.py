@@ -38,12 +38,35 @@ class Behavior:
     copies_of_itertools_warn: bool
     """Whether copies of iterators of ``itertools`` are deprecated."""
 
+    has_detailed_errors: bool
+    """Whether errors say which method of a context manager is missing, and how many values were not unpacked."""
+
+    annotations_are_computed: bool
+    """Whether annotations are a function of the program, which Python calls when they are first read."""
+
+    index_error_shows_item: bool
+    """Whether the error about an item that is not in a list or a deque shows it."""
+
+    iterators_of_itertools_are_copied: bool
+    """Whether iterators of ``itertools`` show what they were made of (``__reduce__``)."""
+
 
 VERSIONS = {
-    (3, 11): Behavior(False, False, False, True, False, False, False, False, False),
-    (3, 12): Behavior(False, True, False, True, False, False, True, False, True),
-    (3, 13): Behavior(True, True, True, False, True, True, True, True, True),
+    (3, 11): Behavior(False, False, False, True, False, False, False, False, False, False, False, True, True),
+    (3, 12): Behavior(False, True, False, True, False, False, True, False, True, False, False, True, True),
+    (3, 13): Behavior(True, True, True, False, True, True, True, True, True, False, False, True, True),
+    (3, 14): Behavior(True, True, True, False, True, True, True, True, False, True, True, False, False),
 }
+
+
+def why_not_interpreted() -> str | None:
+    """A sentence if this Python has other instructions than the versions above."""
+    if sys.version_info[:2] in VERSIONS:
+        return None
+    oldest, newest, here = (".".join(map(str, v)) for v in (min(VERSIONS), max(VERSIONS), sys.version_info[:2]))
+    return f"this is Python {here}, and capture knows the bytecode of Python {oldest} to {newest}."
+
+
 VERSION = min(max(sys.version_info[:2], min(VERSIONS)), max(VERSIONS))
 BEHAVIOR = VERSIONS[VERSION]
 INSTRUCTIONS = "cpython_{}{}".format(*VERSION)

@@ -164,23 +164,23 @@ def format_with_spec(m, f, arg):
     return None
 
 
-def _pair(arg: int, code) -> tuple[int, int]:
+def pair(arg: int, code) -> tuple[int, int]:
     return arg >> 4, arg & 15
 
 
-@op("LOAD_FAST_LOAD_FAST", resolve=_pair)
+@op("LOAD_FAST_LOAD_FAST", resolve=pair)
 def load_fast_load_fast(m, f, arg):
     load_fast(m, f, arg[0])
     load_fast(m, f, arg[1])
 
 
-@op("STORE_FAST_STORE_FAST", resolve=_pair)
+@op("STORE_FAST_STORE_FAST", resolve=pair)
 def store_fast_store_fast(m, f, arg):
     store_fast(m, f, arg[0])
     store_fast(m, f, arg[1])
 
 
-@op("STORE_FAST_LOAD_FAST", resolve=_pair)
+@op("STORE_FAST_LOAD_FAST", resolve=pair)
 def store_fast_load_fast(m, f, arg):
     store_fast(m, f, arg[0])
     f.stack.append(f.locals[arg[1]])

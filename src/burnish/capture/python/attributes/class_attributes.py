@@ -11,6 +11,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
 from ...interpreter.reads_past_overrides import table_of_class
+from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers.live_scalars import Expression
 from ..polyfills import object_polyfills
 from .class_lookup import guard_absent, guard_order, lookup, lookup_after
@@ -24,6 +25,7 @@ from .descriptor_binding import (
     is_data_descriptor,
     is_property,
 )
+from .function_attributes import refuse_to_annotate
 
 
 def load_from_class(m: Any, cls: type, name: str) -> Any:
@@ -46,8 +48,11 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
         if is_property(m, type(on_meta)) and getter_of(on_meta) is not None:
             return m.call(getter_of(on_meta), (cls,), {})
         return bind(m, on_meta, cls, meta, on_meta_owner, name)
-    if name == "__annotations__" and name not in cls.__dict__:
+    if name in COMPUTED and name not in cls.__dict__:
+        if name == "__annotations__":
+            refuse_to_annotate(m, cls)
         m.plainly(getattr, cls, name)  # the class gets a table of its own, whatever its bases have
+        name = COMPUTED[name] if COMPUTED[name] in cls.__dict__ else name
     descriptor, owner = lookup(m, cls, name)
     if descriptor is MISSING:
         if isinstance(on_meta, FunctionType):
@@ -75,6 +80,11 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
         return m.plainly(getattr, cls, name)
     return class_value(m, descriptor, owner, name)
 
+
+COMPUTED = {"__annotations__": "__annotations_cache__"}
+"""Attributes that a class stores when they are first read, and from Python 3.14 on under which name."""
+if BEHAVIOR.annotations_are_computed:
+    COMPUTED["__annotate__"] = "__annotate_func__"
 
 FACTS = frozenset(
     ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__", "__class__", "__doc__")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from types import FunctionType
 from typing import Any
 
-from ...engine.interpreted_or_native import is_trusted
+from ... import breaks
+from ...engine.interpreted_or_native import find_on_type, is_trusted
 from ...interpreter.frames import MISSING
+from ...interpreter.versions.behavior import BEHAVIOR
 
 NAMESPACES = frozenset(("__globals__", "__builtins__"))
 CELLS_AND_DEFAULTS = frozenset(("__closure__", "__defaults__", "__kwdefaults__"))
-SHOWN = frozenset("__name__ __qualname__ __doc__ __module__ __annotations__ __type_params__".split())
+SHOWN = frozenset("__name__ __qualname__ __doc__ __module__ __annotations__ __annotate__ __type_params__".split())
 """What may be assigned to a function, and what differs between functions of one code."""
 
 
@@ -18,7 +21,10 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
     if name == "__dict__":
         m.heap.members(function)
         return function.__dict__
-    if hasattr(FunctionType, name):
+    if find_on_type(FunctionType, name) is not None:
+        if name == "__annotations__" and BEHAVIOR.annotations_are_computed:
+            refuse_to_annotate(m, function)
+            load_from_function(m, function, "__annotate__")  # what it has returned is guarded next
         value = m.plainly(getattr, function, name)
         if name in NAMESPACES and id(value) not in m.heap.fresh:
             m.heap.namespace(value)
@@ -38,3 +44,29 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         return m.plainly(getattr, function, name)
     value = m.heap.read_key(members, name)
     return m.plainly(getattr, function, name) if value is MISSING else value
+
+
+def refuse_to_annotate(m: Any, made: Any) -> None:
+    """Before Python computes the annotations of a function or class of the program: what they read has no guards. Once
+    it has computed those of an outside object, it reads no more."""
+    if not BEHAVIOR.annotations_are_computed or is_trusted(made.__module__) or made.__annotate__ is None:
+        return
+    if id(made) in m.heap.fresh or not are_computed(made):
+        m.stop(breaks.OPAQUE_CALL, f"the annotations of {made.__qualname__}, which are computed when they are read")
+
+
+def are_computed(made: Any) -> bool:
+    """Whether an object has its annotations already. A function shows it to the garbage collector only."""
+    if isinstance(made, type):
+        return "__annotations_cache__" in made.__dict__
+    others = (
+        made.__dict__,
+        made.__globals__,
+        made.__builtins__,
+        made.__kwdefaults__,
+        made.__defaults__,
+        made.__closure__,
+        made.__doc__,
+        made.__module__,
+    )
+    return any(type(part) is dict and all(part is not other for other in others) for part in gc.get_referents(made))

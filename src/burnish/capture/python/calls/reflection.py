@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,9 +25,10 @@ from ...engine.interpreted_or_native import (
 )
 from ...guards.guards import typed_key
 from ...interpreter.reads_past_overrides import dict_of, table_of_class
+from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers.live_scalars import Expression
 from ..attributes.class_lookup import guard_absent, lookup
-from ..attributes.function_attributes import load_from_function
+from ..attributes.function_attributes import load_from_function, refuse_to_annotate
 
 MODULES = frozenset(("inspect", "typing", "typing_extensions", "annotationlib", "dis"))
 BY_KIND = frozenset(("get_origin", "get_args", "cleandoc"))
@@ -35,13 +37,20 @@ NAMED = (type, FunctionType, ModuleType)
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 
 
-def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answer: Any) -> None:
+def asks_for_kind(function: FunctionType) -> bool:
+    """Whether a function reads nothing that can be assigned."""
     name = function.__name__
-    if (
+    return (
         function.__globals__.get("__name__") not in MODULES
         or name in BY_KIND
         or name.startswith("is")
         and name != "isabstract"
+    )
+
+
+def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answer: Any) -> None:
+    if (
+        asks_for_kind(function)
         or not any(is_of_user(value) and id(value) not in m.heap.fresh for value in (*args, *kwargs.values()))
         or follows_from_parts(m, function, args, kwargs)
     ):
@@ -55,11 +64,28 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
 
 
 def refuse_own_code(m: Any, function: FunctionType, args: tuple) -> None:
-    """Before ``inspect.getdoc`` runs: a ``__doc__`` that is a descriptor in Python, which it would call."""
+    """Before a function runs natively: annotations of functions made in this trace, which it would compute, and before
+    ``inspect.getdoc`` a ``__doc__`` that is a descriptor in Python, which it would call."""
+    if BEHAVIOR.annotations_are_computed and not asks_for_kind(function):
+        for part in itertools.chain.from_iterable(map(annotated_parts, args)):
+            refuse_to_annotate(m, part)
     if function is inspect.getdoc and len(args) == 1:
         for base in (args[0] if issubclass(type(args[0]), type) else type(args[0])).__mro__:
             if isinstance(find_on_type(type(table_of_class(base).get("__doc__")), "__get__"), FunctionType):
                 m.stop(breaks.OPAQUE_CALL, f"getdoc() of a {base.__qualname__}, whose __doc__ is computed")
+
+
+def annotated_parts(value: Any) -> list:
+    """The functions and classes whose annotations are asked for with an object's."""
+    if type(value) is MethodType:
+        value = value.__func__
+    if type(value) is FunctionType:
+        return [value]
+    if is_trusted_type(type(value)) and not issubclass(type(value), type):
+        return []
+    cls = value if issubclass(type(value), type) else type(value)
+    methods = (find_on_type(cls, name) for name in ("__new__", "__init__", "__call__"))
+    return [*cls.__mro__, *(method for method in methods if type(method) is FunctionType)]
 
 
 OF_PARTS = frozenset((inspect.signature, inspect.getfullargspec, inspect.unwrap))

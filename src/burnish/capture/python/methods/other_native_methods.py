@@ -60,6 +60,8 @@ def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method
     m.check_readable(method, owner)
     if isinstance(owner, types.MappingProxyType):
         m.heap.expose(owner)
+    if isinstance(owner, re.Pattern) and any(callable(value) for value in (*args, *kwargs.values())):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a regular expression, with a function for the replacements")
     if name == "finditer" and isinstance(owner, re.Pattern):
         found = tuple(native_call_rules.native(m, method, args, kwargs))
         return m.call(iterator_polyfills.matches, (found, 0), {})
@@ -121,6 +123,8 @@ def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(Generator.__reduce_ex__, *args, **kwargs)  # which refuses
     m.take_over(args[0])
     kind, parts = args[0].__class__, args[0].parts()
+    if kind.__module__ == "itertools" and not BEHAVIOR.iterators_of_itertools_are_copied:
+        raise fr.Raised(TypeError(f"cannot pickle 'itertools.{kind.__name__}' object"))
     if kind not in REDUCED_TO_PARTS or parts is None:
         m.stop(breaks.OPAQUE_CALL, f"a copy of a {kind.__name__}")
     state = parts[1]

@@ -12,6 +12,10 @@ import warnings
 from collections import OrderedDict, deque
 from operator import setitem
 
+from ...interpreter.versions.behavior import BEHAVIOR
+
+SHOWS_ITEM = BEHAVIOR.index_error_shows_item
+
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 
 
@@ -100,12 +104,13 @@ def count_elements(table, items):
 
 
 def take(items, count):
-    """What unpacking reads: at most one element more than there are names."""
+    """What unpacking reads: at most one element more than there are names. The error about that one shows none of them,
+    and from 3.14 on it counts the elements of a list: a range has as many, and they are not counted."""
     taken = []
     for value in items:
         taken.append(value)
         if len(taken) == count:
-            break
+            return range(count)
     return taken
 
 
@@ -219,9 +224,14 @@ def index_of(sequence, item, start=0, stop=sys.maxsize):
         value = base.__getitem__(sequence, at)
         if value is item or value == item:
             return at
-    if base is tuple:
-        raise ValueError("tuple.index(x): x not in tuple")
-    raise ValueError(f"{item!r} is not in {'deque' if base is deque else 'list'}")
+    raise missing_item(base, item, "index")
+
+
+def missing_item(base, item, method):
+    kind = "deque" if base is deque else base.__name__
+    if SHOWS_ITEM and (base is deque or base is list and method == "index"):
+        return ValueError(f"{item!r} is not in {kind}")
+    return ValueError(f"{kind}.{method}(x): x not in {kind}")
 
 
 def count_of(sequence, item):
@@ -251,7 +261,7 @@ def remove(target, item):
         if value is item or value == item:
             base.__delitem__(target, at)
             return
-    raise ValueError(f"{item!r} is not in deque" if base is deque else "list.remove(x): x not in list")
+    raise missing_item(base, item, "remove")
 
 
 def to_dict_like(cls, args, kwargs):

@@ -159,7 +159,7 @@ class Follower:
         is_change = name in LOADS_ATTRIBUTE and one.argval in CHANGING_METHODS
         if is_change and was is not None and not isinstance(was.value, NOT_CHANGED):
             return f"{self.function.__qualname__} may write to {was.text}"
-        kept = self.at(2) if name == "BINARY_SUBSCR" else None
+        kept = self.at(2) if name == "BINARY_SUBSCR" or name == "BINARY_OP" and one.argrepr == "[]" else None
         copied = self.at(one.arg or 1) if name in ("COPY", "SWAP") else None
         self.move(one)
         if name.startswith("LOAD_FAST"):
