@@ -58,6 +58,8 @@ class Heap:
     expose = container_changes.expose
     expose_items = container_changes.expose_items
     appending = container_changes.appending
+    changing_set = container_changes.changing_set
+    read_order = container_changes.read_order
     changed = container_changes.changed
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
@@ -72,6 +74,7 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # objects made by the segment (instances, functions)
         self.pinned_functions: set[int] = set()
         self.names_seen: set[tuple[int, str]] = set()
+        self.in_sets: set[int] = set()  # elements of outside sets, which are guarded
         self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy

@@ -409,8 +409,9 @@ class Machine:
         """Called after an instruction has made an object."""
         return value
 
-    def check_keys(self, keys: list) -> None:
-        """Called before keys are hashed."""
+    def check_keys(self, keys: list) -> list:
+        """Called before keys are hashed. Returns them without live scalars."""
+        return keys
 
     def refuse_opcode(self, opname: str) -> NoReturn:
         raise RuntimeError(f"bytecode instruction {opname} has no meaning here")

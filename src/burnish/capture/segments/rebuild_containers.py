@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import container_of, table_of
 from ..guards.value_bases import base_of_value, value_of
-from .rebuild_instances import build_attributes, build_key
+from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable
 
@@ -31,8 +32,11 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
         if parts:
             to.lines.append(f"{name} += [{', '.join(parts)}]")
         return name
-    parts = [build_key(to, v) for v in value]
-    return to.name_once(value, f"{to.constant(kind)}([{', '.join(parts)}])")
+    parts = ", ".join(build_key(to, v) for v in value)
+    steps = steps_to(to, value)
+    if steps is None:
+        return to.name_once(value, f"{to.constant(kind)}([{parts}])")
+    return to.name_once(value, f"{to.constant(set_layouts.make)}({to.constant(kind)}, {to.constant(steps)}, [{parts}])")
 
 
 def build_dictionary(to: Rebuilder, value: dict) -> str:
