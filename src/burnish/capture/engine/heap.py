@@ -64,6 +64,7 @@ class Heap:
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
     guard_kind = guard_object_parts.guard_kind
+    ends_unseen_in_each_call = guard_object_parts.ends_unseen_in_each_call
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
