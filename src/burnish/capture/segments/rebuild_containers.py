@@ -69,7 +69,7 @@ def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
     parts = [to.build(v) for v in elements_of(value)]
     items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     if kind is torch.Size:
-        return f"{to.constant(torch.Size)}({items})"
+        return to.name_once(value, f"{to.constant(torch.Size)}({items})")
     if kind.__module__ == "torch.return_types":
         return to.name(value, f"{to.constant(kind)}({items})")
     name = to.name_once(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
@@ -88,11 +88,12 @@ def build_value_of_class(to: Rebuilder, value: Any) -> str:
 
 
 def build_slice(to: Rebuilder, value: slice) -> str:
-    return f"slice({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+    parts = f"{to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)}"
+    return to.name_once(value, f"slice({parts})")
 
 
 def build_range(to: Rebuilder, value: range) -> str:
-    return f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+    return to.name_once(value, f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})")
 
 
 def build_bytearray(to: Rebuilder, value: bytearray) -> str:

@@ -140,6 +140,9 @@ class Rebuilder:
         handle = self.recorder.handle_of(value)
         if handle is not None:
             return self.name(value, self.output(handle, value))
+        found, source = self.heap.by_value.get(id(value), (None, None))
+        if found is value and source is not None:
+            return self.source(source)
         builder = BUILDERS.get(kind)
         if builder is not None:
             return builder(self, value)
