@@ -1,5 +1,7 @@
 """The order of sets: it comes from what was done to a set, and is as in plain Python for sets that are made again."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -148,3 +150,20 @@ def test_a_set_that_only_gets_elements_is_not_guarded_by_its_order():
     for _ in range(12):  # more than there are variants of a segment: it would run eagerly then
         assert compiled(torch.ones(2)).tolist() == [2, 2]
     assert not seen
+
+
+@pytest.mark.parametrize("remove", [lambda seen, value: seen.discard(value), lambda seen, value: seen.clear()])
+def test_what_leaves_a_set_from_outside_ends_at_once(remove):
+    def fn(x, seen, notes):
+        made = Thing()
+        reference = weakref.ref(made)
+        seen.add(made)
+        remove(seen, made)
+        del made
+        notes.append(reference() is None)
+        return x + 1
+
+    notes, compiled = [], burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2), set(), notes)
+    assert notes == [True] * 3

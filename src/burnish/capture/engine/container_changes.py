@@ -20,7 +20,7 @@ from ..guards.iterator_contents import VIEWS, container_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
 from ..numbers import constant_arrays, numpy_tables
 from .interpreted_or_native import find_on_type
-from .object_lifetimes import Origin, has_finalizer
+from .object_lifetimes import Origin, has_finalizer, has_lifetime
 from .value_or_identity import (
     DICTS,
     GUARDED_KINDS,
@@ -276,6 +276,8 @@ def changing_set(heap: Heap, items: Any, method: str, args: tuple) -> Iterator[N
     if method == "pop":
         read_order(heap, items)
     step = method, [captured(heap, arg) if method not in KEYED else arg for arg in args]
+    if method not in ADDING and any(map(may_be_missed, taken_by(items, step))):
+        heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
     before = list(elements_of(items))
     try:
         yield
@@ -289,6 +291,22 @@ def changing_set(heap: Heap, items: Any, method: str, args: tuple) -> Iterator[N
 
 
 KEYED = frozenset(("add", "discard", "remove"))
+ADDING = frozenset(("add", "update", "__ior__"))
+
+
+def taken_by(items: Any, step: tuple[str, list]) -> Iterator[Any]:
+    """What a method may take out of a set, and its arguments: the recorded step would keep them alive."""
+    method, args = step
+    if method in KEYED:
+        yield from args
+        return
+    yield from elements_of(items)
+    for other in args:
+        yield from other.elements if type(other) is OtherSet else other
+
+
+def may_be_missed(value: Any) -> bool:
+    return has_lifetime(value) and not is_constant_key(value)
 
 
 class OtherSet(NamedTuple):

@@ -45,6 +45,11 @@ def rule_of(kind: type) -> int:
     return store_class_fact(_kinds, kind, _rule(kind)) if rule is None else rule
 
 
+def has_lifetime(value: Any) -> bool:
+    """Whether the program may notice when such an object goes, now or once it is referenced weakly."""
+    return rule_of(type(value)) != NEVER
+
+
 def has_finalizer(value: Any) -> bool:
     """Whether code runs when the object goes, also for those that the tracer cannot reference weakly."""
     return rule_of(type(value)) in (ALWAYS, UNREFERENCED)
