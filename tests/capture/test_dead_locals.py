@@ -265,3 +265,34 @@ def test_dead_locals_need_no_frames_at_a_break(make, monkeypatch):
     monkeypatch.setattr(SlotLayout, "build", lambda self, slots: built.append(self) or build(self, slots))
     compiled(torch.ones(2))
     assert not built
+
+
+class Noting:
+    def __init__(self, notes):
+        self.notes = notes
+
+    def __del__(self):
+        self.notes.append("gone")
+
+
+@burnish.disable
+def numbers_then_objects(notes, i):
+    return [1, 2, 3] if i < 3 else [Noting(notes)]
+
+
+@pytest.mark.parametrize("wrap", [lambda held: held, lambda held: [held, 1], lambda held: (held, "text")])
+def test_a_list_that_later_holds_objects_with_finalizers_stays(wrap):
+    def fn(x, notes, i):
+        held = numbers_then_objects(notes, i)
+        held = wrap(held)
+        if x.sum() > 0:
+            x = x + 1
+        notes.append("at the end")
+        return x
+
+    want, got = [], []
+    compiled = burnish.compile(fn, backend="eager")
+    for i in range(6):
+        fn(torch.ones(2), want, i)
+        compiled(torch.ones(2), got, i)
+    assert got == want

@@ -181,9 +181,16 @@ def counts_without_gradients(x, w, v):
     return x @ w, x.norm(0), v.norm(0), v.norm()
 
 
+def counts_beside_others(x, w, v):
+    """No gradient leaves `norm(0)`, but one does leave the sine of the same tensor."""
+    h = (x @ w).sin()
+    return h, h.norm(0), h.cos()
+
+
 PROGRAMS = [
     custom_functions,
     counts_without_gradients,
+    counts_beside_others,
     gradients_off_between,
     two_lists,
     features_and_loss,

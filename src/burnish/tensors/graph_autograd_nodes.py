@@ -330,9 +330,17 @@ def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[Target, int]:
         found[edges[port][0]] |= 1 << bit
     for node in piece.nodes:
         leaving = piece.leaving.get(node, {})
+        mask = 0 if gives_no_gradient(node) else found[node]
         for number, (before, _) in enumerate(node.next_functions):
             if number in leaving:
-                targets[leaving[number]] = targets.get(leaving[number], 0) | found[node]
+                targets[leaving[number]] = targets.get(leaving[number], 0) | mask
             elif before in found:
-                found[before] |= found[node]
+                found[before] |= mask
     return targets
+
+
+def gives_no_gradient(node: Any) -> bool:
+    """Whether autograd goes on without a gradient behind the node, as behind ``x.norm(0)``, which counts elements."""
+    if node.name().startswith("LinalgVectorNormBackward"):
+        return bool(node._saved_ord == 0)
+    return bool(node.name().startswith("NormBackward") and node._saved_p == 0)

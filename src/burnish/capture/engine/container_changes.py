@@ -7,19 +7,29 @@ import contextlib
 import enum
 import gc
 import types
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from .. import breaks
-from ..guards.bypass_subclass_methods import elements_of, items_of
+from ..guards import set_layouts
+from ..guards.bypass_subclass_methods import elements_of, items_of, length_of
 from ..guards.iterator_contents import VIEWS, container_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
 from ..numbers import constant_arrays, numpy_tables
 from .interpreted_or_native import find_on_type
-from .object_lifetimes import Origin, has_finalizer
-from .value_or_identity import DICTS, GUARDED_KINDS, LISTS, UNEXPOSED, has_fixed_meaning, is_compared_by_value
+from .object_lifetimes import Origin, has_finalizer, has_lifetime
+from .value_or_identity import (
+    DICTS,
+    GUARDED_KINDS,
+    LISTS,
+    METHOD_WRAPPER,
+    UNEXPOSED,
+    has_fixed_meaning,
+    is_compared_by_value,
+)
 
 if TYPE_CHECKING:
     from .heap import Heap
@@ -65,6 +75,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
             heap.tracer.refuse_key(element)
         heap.guard("equal set", source, frozenset(elements))
         origin.snapshot = elements
+        order_of(heap, origin)
         origin.keeps_finalizers = any(map(has_finalizer, elements))
 
 
@@ -119,11 +130,13 @@ def is_constant_key(key: Any) -> bool:
     )
 
 
-def expose(heap: Heap, value: Any, depth: int = 0) -> None:
-    """Guard everything native code could read by walking the containers in ``value``."""
+def expose(heap: Heap, value: Any, depth: int = 0, reads_order: bool = True) -> None:
+    """Guard everything native code could read by walking the containers in ``value``. ``reads_order``: of sets, too."""
     kind = type(value)
     if kind in UNEXPOSED:
         return
+    if issubclass(kind, (set, frozenset)) and reads_order:
+        read_order(heap, value)
     if kind is types.MappingProxyType and type(gc.get_referents(value)[0]) not in PLAIN_TABLES:
         heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
     if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
@@ -133,14 +146,14 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
         if depth < 20:
             if isinstance(value, DICTS):
                 for k, v in items_of(value):
-                    expose(heap, k, depth + 1)
-                    expose(heap, v, depth + 1)
+                    expose(heap, k, depth + 1, reads_order)
+                    expose(heap, v, depth + 1, reads_order)
             else:
                 for part in elements_of(value):
-                    expose(heap, part, depth + 1)
+                    expose(heap, part, depth + 1, reads_order)
     elif issubclass(kind, tuple):
         for part in elements_of(value):
-            expose(heap, part, depth + 1)
+            expose(heap, part, depth + 1, reads_order)
     elif kind in VIEWS and (origin := heap.origins.get(id(value))) is not None:
         heap.complete(origin)
         expose(heap, _table_of_view(heap, value), depth + 1)
@@ -179,6 +192,160 @@ def why_not_readable(heap: Heap, value: Any) -> str | None:
     return None if is_readable else f"a {kind.__module__}.{kind.__qualname__} from outside"
 
 
+# ---- sets: the order of their elements, and what was done to them
+
+
+class SetOrder:
+    """The order of an outside set before the segment."""
+
+    __slots__ = ("is_guarded", "layout", "numbers")
+
+    def __init__(self, items: Any):
+        self.layout = set_layouts.layout_of(items)
+        self.numbers = {e: i for i, e in enumerate(elements_of(items))}
+        self.is_guarded = False
+
+
+MOST_STEPS = 256
+
+
+def order_of(heap: Heap, origin: Origin | None) -> SetOrder | None:
+    if origin is not None and origin.set_order is None and set_layouts.IS_UNDERSTOOD:
+        if any(map(hashes_in_python, elements_of(origin.obj))):
+            return None  # it is guarded by identity
+        origin.set_order = SetOrder(origin.obj)
+        heap.in_sets.update(map(id, origin.set_order.numbers))
+    return None if origin is None else origin.set_order
+
+
+def read_order(heap: Heap, items: Any, stops: bool = True) -> None:
+    """The order of a set is read. ``stops``: not only as that of another set's elements."""
+    if length_of(items) < 2:
+        return
+    origin = heap.origin_of(items)
+    order = order_of(heap, origin)
+    if stops and not has_lasting_order(heap, items):
+        heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set of objects, which comes from their addresses")
+    if origin is None or order is None or order.is_guarded:
+        return
+    if origin.steps and order.layout.removed:
+        heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set from which elements had been removed")
+    order.is_guarded = True
+    heap.add("set layout", origin.source, (order.layout, order.numbers))
+
+
+def has_lasting_order(heap: Heap, items: Any) -> bool:
+    """Whether the elements have the same hashes in each call."""
+    return all(hash_is_lasting(heap, element) for element in elements_of(items))
+
+
+def hash_is_lasting(heap: Heap, value: Any) -> bool:
+    kind = type(value)
+    if id(value) in heap.in_sets or is_constant_key(value):
+        return True
+    if issubclass(kind, (tuple, frozenset)) and kind.__hash__ in (tuple.__hash__, frozenset.__hash__):
+        return all(hash_is_lasting(heap, part) for part in elements_of(value))
+    if issubclass(kind, weakref.ref):
+        return hash_is_lasting(heap, value())
+    if hashes_in_python(value) and not issubclass(kind, torch.Tensor):
+        return True
+    if has_fixed_meaning(value):
+        return True
+    if kind in BY_PARTS or kind.__hash__ in (object.__hash__, torch.Tensor.__hash__):
+        origin = heap.origin_of(value)
+        return origin is not None and origin.source.is_pinned
+    return True
+
+
+BY_PARTS = frozenset((types.MethodType, types.BuiltinFunctionType, types.GenericAlias, METHOD_WRAPPER))
+
+
+@contextlib.contextmanager
+def changing_set(heap: Heap, items: Any, method: str, args: tuple) -> Iterator[None]:
+    """Around a method that changes a set, which may be from outside. What it does depends on the layout, so it is
+    repeated as it is, and not only its result."""
+    origin = heap.origin_of(items)
+    if origin is not None:
+        heap.will_write(items)
+    if origin is None or order_of(heap, origin) is None:
+        yield
+        return
+    check_elements(heap, origin)
+    if len(origin.steps) >= MOST_STEPS:
+        heap.tracer.stop(breaks.OPAQUE_CALL, "many changes of one set")
+    if method == "pop":
+        read_order(heap, items)
+    step = method, [captured(heap, arg) if method not in KEYED else arg for arg in args]
+    if method not in ADDING and any(map(may_be_missed, taken_by(items, step))):
+        heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
+    before = list(elements_of(items))
+    try:
+        yield
+    except BaseException:
+        if not are_same(elements_of(items), before):
+            origin.steps += (None,)  # no method with these arguments may be called again: it raises
+            origin.after_steps = list(elements_of(items))
+        raise
+    origin.steps += (step,)
+    origin.after_steps = list(elements_of(items))
+
+
+KEYED = frozenset(("add", "discard", "remove"))
+ADDING = frozenset(("add", "update", "__ior__"))
+
+
+def taken_by(items: Any, step: tuple[str, list]) -> Iterator[Any]:
+    """What a method may take out of a set, and its arguments: the recorded step would keep them alive."""
+    method, args = step
+    if method in KEYED:
+        yield from args
+        return
+    yield from elements_of(items)
+    for other in args:
+        yield from other.elements if type(other) is OtherSet else other
+
+
+def may_be_missed(value: Any) -> bool:
+    return has_lifetime(value) and not is_constant_key(value)
+
+
+class OtherSet(NamedTuple):
+    """A set that is an argument, as it was then."""
+
+    kind: type
+    steps: set_layouts.Steps
+    elements: list
+
+
+def captured(heap: Heap, other: Any) -> Any:
+    """What a method of a set iterates over."""
+    kind = type(other)
+    if issubclass(kind, (list, tuple, str, bytes, range)):
+        return list(elements_of(other))
+    if issubclass(kind, dict):
+        return dict.fromkeys(dict.keys(other))
+    if issubclass(kind, (set, frozenset)):
+        read_order(heap, other, stops=False)
+        is_outside = heap.origin_of(other) is not None
+        if not (is_outside and set_layouts.layout_of(other).removed) and not any(map(hashes_in_python, other)):
+            steps = set_layouts.how_to_make(other)
+            if steps is not None:
+                return OtherSet(set if issubclass(kind, set) else frozenset, steps, list(elements_of(other)))
+    heap.tracer.stop(breaks.OPAQUE_CALL, f"a set from outside is changed by a {kind.__qualname__}")
+    return None
+
+
+def check_elements(heap: Heap, origin: Origin) -> None:
+    """What another thread changes meanwhile must not become part of the segment."""
+    if origin.after_steps is not None and not are_same(elements_of(origin.obj), origin.after_steps):
+        heap.raced = str(origin.source)
+
+
+def are_same(now: Iterable, before: list) -> bool:
+    now = list(now)
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+
+
 @contextlib.contextmanager
 def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
     """Around what adds to the end of a list, which may be from outside. An outside list that has not been read needs no
@@ -212,6 +379,9 @@ def changed(heap: Heap, origin: Origin) -> bool:
         check_length(heap, origin)
     if origin.is_written:
         return True
+    if origin.steps:
+        check_elements(heap, origin)
+        return True
     if origin.snapshot is None or not has_changed_since(origin):
         return False
     if not origin.is_changed_here:
@@ -224,6 +394,9 @@ def note_changes(heap: Heap) -> None:
     for origin in heap.origins.values():
         if origin.appended_from is not None:
             origin.appended_to = list.__len__(origin.obj)
+        elif origin.steps and not are_same(elements_of(origin.obj), origin.after_steps or []):
+            origin.steps += (None,)  # by an unknown method
+            origin.after_steps = list(elements_of(origin.obj))
         elif origin.snapshot is not None and has_changed_since(origin):
             origin.is_changed_here = True
 
@@ -239,4 +412,4 @@ def has_changed_since(origin: Origin) -> bool:
     now = list(elements_of(obj))
     if isinstance(obj, set):
         return set(map(id, now)) != set(map(id, origin.snapshot))
-    return len(now) != len(origin.snapshot) or any(a is not b for a, b in zip(now, origin.snapshot, strict=True))
+    return not are_same(now, origin.snapshot)

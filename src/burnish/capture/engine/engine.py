@@ -66,6 +66,7 @@ class Program:
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.keeps_assertions = True
         self.keeps_functions = True
+        self.assigns_data = True
         self.keeps_classes = True
         self.enters_modes = True  # see function_modes
         self.results_changed = 0  # how often Python in a graph returned other tensors

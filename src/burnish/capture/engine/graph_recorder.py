@@ -23,7 +23,6 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ...runtime.eager.tensor_object_state import set_data_
 from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
@@ -396,8 +395,7 @@ class Recorder(TorchFunctionMode):
     def writes_before_assertion(self) -> bool:
         """Whether an input may have been written when an assertion fails: the graph could not run again."""
         end = max(self.assertions(), default=0)
-        has_other_data = any(call.target is set_data_ for call in self.calls[:end])  # the version shows no write then
-        return (has_other_data or bool(self.written_inputs())) and self.writes_older(end)
+        return bool(self.written_inputs()) and self.writes_older(end)
 
     def writes_older(self, end: int) -> bool:
         """Whether a call before this one may write to a tensor that the graph has not made from nothing, as it made

@@ -12,6 +12,7 @@ from ..guards.object_sources import Source
 from ..guards.value_bases import base_of_value, has_value, value_of
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression
+from . import object_lifetimes
 from .container_changes import hashes_in_python
 from .interpreted_or_native import is_trusted_namespace, is_trusted_type, is_user_type
 from .value_or_identity import METHOD_WRAPPER
@@ -78,6 +79,29 @@ def guard_reduction(heap: Heap, value: Any, source: Source) -> None:
         heap.guard("outcome", None, (Expression(is_made_of, (Expression(None, (source,)), args)), True))
     else:
         heap.guard("is", source, value)
+
+
+def ends_unseen_in_each_call(heap: Heap, value: Any) -> bool:
+    """``object_lifetimes.ends_unseen`` for a segment, which later meets other objects in the same place. One from
+    outside may hold others then: it stays, and a later break, which looks at the object itself, may drop it."""
+    if not object_lifetimes.ends_unseen(value):
+        return False
+    waiting, seen = [value], set()
+    while waiting:
+        held = waiting.pop()
+        if object_lifetimes.end_of(type(held)) == object_lifetimes.IS_PLAIN or id(held) in seen:
+            continue
+        seen.add(id(held))
+        origin = heap.origin_of(held)
+        if origin is None:
+            waiting += object_lifetimes.parts_of(held) or ()
+        elif held is value and not origin.source.is_pinned:
+            return False
+        elif origin.source.kind == "slot":
+            heap.guard(
+                "outcome", None, (Expression(object_lifetimes.ends_unseen, (Expression(None, (origin.source,)),)), True)
+            )
+    return True
 
 
 def is_made_of(value: Any, args: tuple) -> bool:

@@ -33,6 +33,7 @@ from .object_lifetimes import (
     runs_code_at_the_end,
 )
 from .value_or_identity import (
+    ATOMS,
     FIXED_WITH_STATE,
     PLAIN_KINDS,
     SINGLETON_IDS,
@@ -58,10 +59,13 @@ class Heap:
     expose = container_changes.expose
     expose_items = container_changes.expose_items
     appending = container_changes.appending
+    changing_set = container_changes.changing_set
+    read_order = container_changes.read_order
     changed = container_changes.changed
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
     guard_kind = guard_object_parts.guard_kind
+    ends_unseen_in_each_call = guard_object_parts.ends_unseen_in_each_call
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -72,6 +76,8 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # objects made by the segment (instances, functions)
         self.pinned_functions: set[int] = set()
         self.names_seen: set[tuple[int, str]] = set()
+        self.by_value: dict[int, tuple[Any, Source]] = {}  # slices and the like, which stay the objects they are
+        self.in_sets: set[int] = set()  # elements of outside sets, which are guarded
         self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
@@ -161,6 +167,8 @@ class Heap:
             return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
         if kind not in numpy_tables.NUMBERS:
             self.add("equal", source, value)
+            if kind not in ATOMS:
+                self.by_value.setdefault(id(value), (value, source))
             if decimal_arithmetic.is_decimal(kind):
                 decimal_arithmetic.guard_context(self)
         elif value:

@@ -45,6 +45,11 @@ def rule_of(kind: type) -> int:
     return store_class_fact(_kinds, kind, _rule(kind)) if rule is None else rule
 
 
+def has_lifetime(value: Any) -> bool:
+    """Whether the program may notice when such an object goes, now or once it is referenced weakly."""
+    return rule_of(type(value)) != NEVER
+
+
 def has_finalizer(value: Any) -> bool:
     """Whether code runs when the object goes, also for those that the tracer cannot reference weakly."""
     return rule_of(type(value)) in (ALWAYS, UNREFERENCED)
@@ -88,6 +93,7 @@ class Origin:
     """An object from outside the segment."""
 
     __slots__ = (
+        "after_steps",
         "appended_from",
         "appended_to",
         "complete",
@@ -98,8 +104,10 @@ class Origin:
         "members",
         "obj",
         "order",
+        "set_order",
         "snapshot",
         "source",
+        "steps",
         "written",
     )
 
@@ -119,6 +127,9 @@ class Origin:
         self.appended_from: int | None = None  # length before appends to a list that has not been read
         self.appended_to: int | None = None  # and after the last of them: another thread may append, too
         self.keeps_finalizers = False  # whether the snapshot holds objects that run code when they go
+        self.set_order: Any = None  # of a set: the order in which it was found
+        self.steps: tuple = ()  # the changes of a set: methods with their arguments
+        self.after_steps: list | None = None  # the elements after the last of them
         self.members: Origin | None = None  # of an instance: the origin of its dictionary, once that has been read
 
     def entry(self, key: Any) -> Source:

@@ -29,7 +29,7 @@ from ..interpreter.execute_with_given_result import CompletedInstruction
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
-from ..pytorch import function_modes
+from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize
@@ -116,6 +116,7 @@ def trace_on(
     tracer.earlier_segments = len(continuation.segments)
     tracer.keeps_assertions = program.keeps_assertions
     tracer.keeps_functions = program.keeps_functions
+    tracer.assigns_data = program.assigns_data
     tracer.keeps_classes = program.keeps_classes
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
@@ -174,7 +175,7 @@ def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
     """Whether another thread changed state that the trace has read. A later call traces again: the number of calls
     until then doubles each time."""
     what = tracer.heap.raced
-    if what is None:
+    if what is None or tracer.heap.dropped is not None:  # the end of an object ran code of this thread
         return False
     continuation.races += 1
     continuation.waits = min(2**continuation.races - 2, MOST_WAITING)
@@ -240,6 +241,9 @@ def finish_trace(
     if any(kind not in program.native_rules for kind in tracer.subclasses.native):
         # Its guards are on what the interpreted part of a rule has read. The next trace leaves the rule to the graph.
         program.native_rules.update(tracer.subclasses.native)
+        return
+    if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
+        program.assigns_data = False
         return
     if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
         program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them

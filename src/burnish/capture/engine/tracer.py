@@ -135,6 +135,7 @@ class Tracer(Machine):
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
+        self.assigns_data = True  # `tensor.data = value` is part of the graph
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
@@ -437,9 +438,9 @@ class Tracer(Machine):
             target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        self.check_keys([value])
-        self.heap.will_write(target)
-        target.add(value)
+        (value,) = self.check_keys([value])
+        with self.heap.changing_set(target, "add", (value,)):
+            target.add(value)
 
     def to_tuple(self, value: Any, function: Any) -> Any:
         if not iteration.can_iterate(self, value):
@@ -480,10 +481,11 @@ class Tracer(Machine):
     def refuse_key(self, key: Any) -> NoReturn:
         raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
-    def check_keys(self, keys: list) -> None:
+    def check_keys(self, keys: list) -> list:
         for key in keys:
             if guard_before_native_read.check_key(self, key) is fr.RAISES:
                 self.plainly(hash, key)
+        return [*map(guard_before_native_read.settled, keys)]
 
     def check_stored_keys(self, keys: list) -> None:
         for key in keys:

@@ -24,6 +24,8 @@ SINGLETON_IDS = frozenset(map(id, SINGLETONS))
 VALUES = numpy_tables.VALUES | frozenset(
     (int, float, complex, str, bytes, torch.device, torch.Size, range, slice, torch.finfo, torch.iinfo)
 )
+ATOMS = frozenset((int, float, complex, str, bytes))
+"""Of these, a result is a new object or a shared one as Python likes."""
 # Immutable types of these modules are compared by value, too.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")

@@ -29,6 +29,7 @@ from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .bypass_subclass_methods import base_of, elements_of, length_of
 from .object_sources import Source
+from .set_layouts import has_other_layout
 from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,
@@ -284,6 +285,7 @@ BY_BASE: dict[str, Callable] = {
     "absent by base": lambda v, key: dict.__contains__(v, key),
     "length by base": lambda v, length: length_of(v) != length,
     "keys by base": lambda v, keys: typed_key(_keys_of(v)) != typed_key(keys),
+    "set layout": has_other_layout,
 }
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

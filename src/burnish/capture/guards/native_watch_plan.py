@@ -459,6 +459,7 @@ RULES: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], bool]] = {
     "is": WatchPlan.is_it,
     "equal": WatchPlan.is_value,
     "equal set": WatchPlan.is_set,
+    "set layout": WatchPlan.is_set,
     "tensor": WatchPlan.is_tensor,
     "length": WatchPlan.has_length,
     "length by base": WatchPlan.has_length,

@@ -7,6 +7,7 @@ layouts are the same continuation, so a loop over a break returns to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -145,7 +146,7 @@ class SlotLayout:
         return [name for frame in self.frames for name in frame.labels()]
 
 
-def take_apart(top: Frame) -> tuple[SlotLayout, list]:
+def take_apart(top: Frame, may_drop: Callable[[Any], bool] = ends_unseen) -> tuple[SlotLayout, list]:
     """The layout and the slots of the chain that ends in ``top``. Drops locals that will not be read again."""
     chain = []
     frame: Frame | None = top
@@ -156,7 +157,7 @@ def take_apart(top: Frame) -> tuple[SlotLayout, list]:
     shared: list[tuple[list, int, Any]] = []
     for frame in chain:
         # A caller waits inside its instruction; values needed on any way out of that instruction are live.
-        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0), shared)
+        _forget_dead(frame, frame.pc if frame is top else max(frame.pc - 1, 0), shared, may_drop)
     if shared:
         held = {id(value) for frame in chain for value in values_of(frame)}
         for values, i, value in shared:
@@ -165,13 +166,13 @@ def take_apart(top: Frame) -> tuple[SlotLayout, list]:
     return SlotLayout([FrameLayout(frame) for frame in chain]), [value for frame in chain for value in values_of(frame)]
 
 
-def _forget_dead(frame: Frame, at: int, shared: list[tuple[list, int, Any]]) -> None:
+def _forget_dead(frame: Frame, at: int, shared: list[tuple[list, int, Any]], may_drop: Callable[[Any], bool]) -> None:
     """``shared`` receives the locals that stay if the program holds the object elsewhere: it may be referenced weakly
     next, by the instruction that it is an operand of, and then must live until the function returns."""
     values = frame.locals
     for i in dead_locals(frame.code, at):
         value = values[i]
-        if value is not UNBOUND and ends_unseen(value):
+        if value is not UNBOUND and may_drop(value):
             values[i] = UNBOUND
             if may_be_referenced_weakly(value):
                 shared.append((values, i, value))

@@ -408,8 +408,9 @@ class Machine:
         """Called after an instruction has made an object."""
         return value
 
-    def check_keys(self, keys: list) -> None:
-        """Called before keys are hashed."""
+    def check_keys(self, keys: list) -> list:
+        """Called before keys are hashed. Returns them without live scalars."""
+        return keys
 
     def leave_to_python(self, opname: str) -> None:
         """Called before an instruction that runs in plain Python only."""

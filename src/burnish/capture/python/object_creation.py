@@ -213,6 +213,9 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     for value in args:
         if cls is list or cls is tuple:
             m.heap.expose_items(value)
+        elif copies_set:
+            m.heap.expose(value, reads_order=False)
+            m.heap.read_order(value, stops=False)
         else:
             m.heap.expose(value)
     if issubclass(type(items), Live):

@@ -26,8 +26,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...runtime.eager import tensor_object_state as steps
+from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch
 from .. import breaks
-from ..engine.torch_call_records import Call, Handle
+from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
@@ -120,6 +121,7 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     if (
         not takes_steps(m, tensor)
         or not m.options.runs_python
+        or not m.assigns_data
         or type(value) not in TENSOR_TYPES
         or not m.knows(value)
         or layout_of(tensor) != layout_of(value)
@@ -134,6 +136,21 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     m.plainly(setattr, tensor, "data", value)
     step(m, steps.set_data_, *nodes)
     return None
+
+
+def may_fail_after_assignment(m: Any) -> bool:
+    """Whether a call may raise after ``tensor.data = value``. What is written in between is written to the memory of
+    ``value``, so the inputs can be neither watched nor restored."""
+    calls = m.recorder.calls
+    first = next((at for at, call in enumerate(calls) if call.target is steps.set_data_), len(calls))
+    return any(may_fail(call) for call in calls[first + 1 :])
+
+
+def may_fail(call: Call) -> bool:
+    name = call.target if type(call.target) is str else getattr(call.target, "__name__", "")
+    if name in INDEXING:
+        return len(call.args) > 1 and next(handles_in(call.args[1:2]), None) is not None
+    return has_failing_name(name) or type(call.target) is not str and not is_of_torch(call.target)
 
 
 def set_requires_grad(m: Any, tensor: Any, flag: Any) -> Any:

@@ -60,7 +60,7 @@ def close(
         answer = rebuilder.build(result)
     else:
         _refuse_frames_of_texts(tracer, frame)
-        layout, slots = take_apart(frame)
+        layout, slots = take_apart(frame, tracer.heap.ends_unseen_in_each_call)
         rebuilder.active = _running_generators(frame)
         answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
     built = len(rebuilder.lines)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..guards import set_layouts
 from ..guards.iterator_contents import VIEWS, container_of, table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
@@ -124,7 +125,10 @@ class ScalarConcretizer:
 
     def frozenset_(self, value: frozenset) -> frozenset:
         parts, changed = self.parts(value)
-        return frozenset(parts) if changed else value
+        steps = set_layouts.how_to_make(value) if changed else None
+        return (
+            value if not changed else frozenset(parts) if steps is None else set_layouts.make(frozenset, steps, parts)
+        )
 
     def list_(self, value: list) -> list:
         if not self.is_untouched(value):
@@ -151,8 +155,12 @@ class ScalarConcretizer:
         if not self.is_untouched(value):
             parts, changed = self.parts(set.__iter__(value))
             if changed:
+                steps = set_layouts.how_to_make(value)
                 set.clear(value)
-                set.update(value, parts)
+                if steps is None:
+                    set.update(value, parts)
+                else:
+                    set_layouts.fill(value, steps, parts)
         return self.instance(value)
 
     def deque(self, value: collections.deque) -> collections.deque:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..engine.container_changes import KEYED, OtherSet
 from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..engine.value_or_identity import SINGLETON_IDS
+from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import items_of
 from ..interpreter.frames import cell_value
 from ..pytorch.backward_and_grad import set_gradients
@@ -100,6 +102,8 @@ class Effects:
             else:
                 parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
                 self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
+        elif origin.steps:
+            self.change_set(origin.steps, target)
         elif origin.snapshot is None and isinstance(obj, (set, collections.deque)):
             self.change_fields(origin, target)
         elif isinstance(obj, set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
@@ -112,6 +116,24 @@ class Effects:
             self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
         else:
             self.change_fields(origin, target)
+
+    def change_set(self, steps: tuple, target: str) -> None:
+        """Step by step: the order of the elements comes from all that was done."""
+        for step in steps:
+            if step is None:
+                raise Unrebuildable(None, "a set from outside is changed by native code")
+            method, args = step
+            parts = "".join(f", {self.argument(method, arg)}" for arg in args)
+            self.to.lines.append(f"{self.to.constant(getattr(set, method))}({target}{parts})")
+
+    def argument(self, method: str, value: Any) -> str:
+        if method in KEYED:
+            return self.to.build(value)
+        parts = "[" + ", ".join(map(self.to.build, value.elements if type(value) is OtherSet else value)) + "]"
+        if type(value) is OtherSet:
+            kind, steps = self.to.constant(value.kind), self.to.constant(value.steps)
+            return f"{self.to.constant(set_layouts.make)}({kind}, {steps}, {parts})"
+        return f"dict.fromkeys({parts})" if type(value) is dict else parts
 
     def change_fields(self, origin: Origin, target: str) -> None:
         for name in origin.written:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import container_of, table_of
 from ..guards.value_bases import base_of_value, value_of
-from .rebuild_instances import build_attributes, build_key
+from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
 from .unrebuildable_object import Unrebuildable
 
@@ -31,8 +32,11 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
         if parts:
             to.lines.append(f"{name} += [{', '.join(parts)}]")
         return name
-    parts = [build_key(to, v) for v in value]
-    return to.name_once(value, f"{to.constant(kind)}([{', '.join(parts)}])")
+    parts = ", ".join(build_key(to, v) for v in value)
+    steps = steps_to(to, value)
+    if steps is None:
+        return to.name_once(value, f"{to.constant(kind)}([{parts}])")
+    return to.name_once(value, f"{to.constant(set_layouts.make)}({to.constant(kind)}, {to.constant(steps)}, [{parts}])")
 
 
 def build_dictionary(to: Rebuilder, value: dict) -> str:
@@ -65,7 +69,7 @@ def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
     parts = [to.build(v) for v in elements_of(value)]
     items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     if kind is torch.Size:
-        return f"{to.constant(torch.Size)}({items})"
+        return to.name_once(value, f"{to.constant(torch.Size)}({items})")
     if kind.__module__ == "torch.return_types":
         return to.name(value, f"{to.constant(kind)}({items})")
     name = to.name_once(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
@@ -84,11 +88,12 @@ def build_value_of_class(to: Rebuilder, value: Any) -> str:
 
 
 def build_slice(to: Rebuilder, value: slice) -> str:
-    return f"slice({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+    parts = f"{to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)}"
+    return to.name_once(value, f"slice({parts})")
 
 
 def build_range(to: Rebuilder, value: range) -> str:
-    return f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})"
+    return to.name_once(value, f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})")
 
 
 def build_bytearray(to: Rebuilder, value: bytearray) -> str:

@@ -111,6 +111,8 @@ def build_partial(to: Rebuilder, value: functools.partial) -> str:
 
 def build_weak_reference(to: Rebuilder, value: weakref.ref) -> str:
     target = value()
+    if value.__callback__ is not None:
+        raise Unrebuildable(value, "a weak reference with a function to call at the object's end")
     return to.name(
         value, f"{to.constant(weakref.ref)}({to.build(target)})" if target is not None else to.constant(value)
     )

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..guards.bypass_subclass_methods import elements_of
+from ..engine.container_changes import has_lasting_order, hashes_in_python
+from ..guards import set_layouts
+from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
@@ -79,6 +81,16 @@ def build_key(to: Rebuilder, key: Any) -> str:
     return to.build(key)
 
 
+def steps_to(to: Rebuilder, value: Any) -> set_layouts.Steps | None:
+    """How a set gets the order that its elements have here. None if they have another one in each call."""
+    if length_of(value) < 2 and not set_layouts.was_changed(value) or not has_lasting_order(to.heap, value):
+        return None
+    steps = set_layouts.how_to_make(value, hashes_once=any(map(hashes_in_python, elements_of(value))))
+    if steps is None:
+        raise Unrebuildable(value, "a set whose order comes from elements that were removed")
+    return steps
+
+
 LONGEST: Any = vars(collections.deque)["maxlen"]
 
 
@@ -117,7 +129,11 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         longest = LONGEST.__get__(value) if extend is collections.deque.extend else None
         if longest is not None:
             to.lines.append(f"{to.constant(collections.deque.__init__)}({name}, (), {longest})")
-        to.lines.append(f"{to.constant(extend)}({name}, [{', '.join(parts)}])")
+        steps = steps_to(to, value) if extend is set.update else None
+        given = (
+            f"{name}, [{', '.join(parts)}]" if steps is None else f"{name}, {to.constant(steps)}, [{', '.join(parts)}]"
+        )
+        to.lines.append(f"{to.constant(extend if steps is None else set_layouts.fill)}({given})")
     return name
 
 

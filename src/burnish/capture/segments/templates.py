@@ -140,6 +140,9 @@ class Rebuilder:
         handle = self.recorder.handle_of(value)
         if handle is not None:
             return self.name(value, self.output(handle, value))
+        found, source = self.heap.by_value.get(id(value), (None, None))
+        if found is value and source is not None:
+            return self.source(source)
         builder = BUILDERS.get(kind)
         if builder is not None:
             return builder(self, value)
@@ -205,7 +208,7 @@ class Rebuilder:
             or isinstance(value, (types.ModuleType, type, types.TracebackType, types.CodeType))
         ):
             return self.constant(value)
-        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and kind not in weakref.ProxyTypes:
+        if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and not issubclass(kind, WEAK):
             return self.constant(value)
         raise Unrebuildable(value)
 
@@ -231,6 +234,8 @@ class _SourceNames:
     def address(self, of: object_addresses.Address) -> str:
         return self.rebuilder.address(of)
 
+
+WEAK = (weakref.ref, *weakref.ProxyTypes)  # such as those in a WeakValueDictionary, which call a function at the end
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
 SHARED_MODULES = frozenset(

@@ -20,7 +20,7 @@ import torch
 
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.graph_autograd_nodes import find_pieces, saves_anything
+from ...tensors.graph_autograd_nodes import find_pieces, gives_no_gradient, saves_anything
 from .aten_tracer import AtenTracer
 from .backward_per_autograd_node import add_pieces
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
@@ -122,13 +122,13 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
 
 
 def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
-    """For each input, a bit for each output whose autograd graph reaches it."""
+    """For each input, a bit for each output that gives it a gradient."""
     found = {id(x): 0 for x in inputs}
     for bit, out in enumerate(outputs):
         stack, seen = [out.grad_fn], {None}
         while stack:
             node = stack.pop()
-            if node not in seen:
+            if node not in seen and not gives_no_gradient(node):
                 seen.add(node)
                 stack += [before for before, _ in node.next_functions]
                 key = id(getattr(node, "variable", None))

@@ -23,9 +23,7 @@ def build_list(m, f, arg):
 
 @op("BUILD_SET")
 def build_set(m, f, arg):
-    items = f.stack[len(f.stack) - arg :]
-    m.check_keys(items)
-    _replace(f.stack, arg, m.made(set(items)))
+    _replace(f.stack, arg, m.made(set(m.check_keys(f.stack[len(f.stack) - arg :]))))
 
 
 @op("BUILD_MAP")

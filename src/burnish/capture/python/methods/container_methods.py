@@ -249,6 +249,9 @@ KEYED_SET_METHODS = frozenset(("add", "discard", "remove", "__contains__"))
 OF_ONE_SET = frozenset(
     "symmetric_difference symmetric_difference_update issubset issuperset isdisjoint __init__".split()
 )
+SET_COMPARISONS = frozenset(
+    "issubset issuperset isdisjoint __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __len__ __hash__".split()
+)
 SET_OPERATORS = frozenset(
     f"__{name}__" for name in "and or sub xor rand ror rsub rxor iand ior isub ixor eq ne lt le gt ge".split()
 )
@@ -272,10 +275,16 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
                 guard_before_native_read.check_key(m, part)
         elif name == "add" or not issubclass(type(value), set):  # a set is looked up as an equal frozenset
             guard_before_native_read.check_key(m, value)
-    if name in SET_WRITES:
-        m.heap.will_write(items)
-    m.heap.expose(items)
-    return call_sequence(m, items, name, args, kwargs, method)
+    is_plain = name in KEYED_SET_METHODS or name in SET_COMPARISONS
+    for value in (items, *args):
+        m.heap.expose(value, reads_order=False)
+        if not is_plain and issubclass(type(value), (set, frozenset)):
+            m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
+    if name not in SET_WRITES or kwargs:
+        return call_sequence(m, items, name, args, kwargs, method)
+    args = tuple(map(native_call_rules.plain, args))
+    with m.heap.changing_set(items, name, args):
+        return call_sequence(m, items, name, args, kwargs, method)
 
 
 # ---- text

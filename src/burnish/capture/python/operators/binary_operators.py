@@ -194,8 +194,14 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)
         m.heap.will_write(left)
-    expose(m, left)
-    expose(m, right)
+    of_sets = issubclass(type(left), SETS) and issubclass(type(right), SETS)
+    for side in (left, right):
+        expose(m, side, reads_order=not of_sets and operation not in COMPARISONS)
+        if of_sets and operation not in COMPARISONS:
+            m.heap.read_order(side, stops=False)
+    if of_sets and operation in SET_METHODS and issubclass(type(left), set):
+        with m.heap.changing_set(left, SET_METHODS[operation], (right,)):
+            return m.perform(operation, left, right)
     if operation in COMPARISONS:
         if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
             settle_all(m, left, converts=converts)
@@ -207,6 +213,10 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             return m.plainly(operation, left, SAMPLE)  # which refuses
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
     return m.perform(operation, left, right)
+
+
+SETS = (set, frozenset)
+SET_METHODS = {operator.ior: "__ior__", operator.iand: "__iand__", operator.isub: "__isub__", operator.ixor: "__ixor__"}
 
 
 def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:

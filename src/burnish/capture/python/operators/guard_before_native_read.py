@@ -60,11 +60,11 @@ def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> Non
 CONVERSIONS = ("__index__", "__float__", "__int__", "__complex__")
 
 
-def expose(m: Any, value: Any) -> None:
+def expose(m: Any, value: Any, reads_order: bool = True) -> None:
     if type(value) in SIMPLE:
         return
     if issubclass(type(value), BUILTIN_CONTAINERS):
-        m.heap.expose(value)
+        m.heap.expose(value, reads_order=reads_order)
 
 
 def check_numbers(m: Any, values: Any) -> None:

@@ -218,16 +218,23 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
     if issubclass(type(other), ITERABLE) and not iterates_by_own_rules(m, method, other):
-        expose(m, other)
+        of_sets = method == "set_update" and issubclass(type(other), (set, frozenset))
+        expose(m, other, reads_order=not of_sets)
+        if of_sets:
+            m.heap.read_order(other, stops=False)
         origin = m.heap.origin_of(target)
         if method == "list_extend":
             with m.heap.appending(origin):
                 target.extend(other)
             return None
-        m.heap.will_write(target)
         is_hashed = issubclass(type(other), (set, frozenset, dict))
         (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
-        target.update(other)
+        if issubclass(type(target), set):
+            with m.heap.changing_set(target, "update", (other,)):
+                target.update(other)
+        else:
+            m.heap.will_write(target)
+            target.update(other)
         return None
 
     kind = type(other)

@@ -41,7 +41,9 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(protocol_polyfills.not_contains if invert else protocol_polyfills.contains, (container, item), {})
     if issubclass(type(item), Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
-        expose(m, container)  # what it holds is guarded, so only the number differs, and of it only the answer counts
+        expose(
+            m, container, reads_order=False
+        )  # what it holds is guarded, so only the number differs, and of it only the answer counts
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
     settle_all(m, item, converts=issubclass(type(container), (bytes, bytearray)))  # which ask for a number
@@ -59,7 +61,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         return m.perform(lambda: (item in container) != invert)
     if issubclass(type(container), BUILTIN_CONTAINERS) or is_known_native(kind):
         m.check_readable(operator.contains, container)
-        expose(m, container)
+        expose(m, container, reads_order=False)
         settle_all(m, container, converts=False)
         if issubclass(type(container), (dict, set, frozenset, type({}.keys()))):
             if type(item) is str and kind in (set, frozenset):

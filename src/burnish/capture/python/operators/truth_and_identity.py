@@ -70,7 +70,7 @@ def truth(m: Any, value: Any) -> Any:
     if lookup(m, kind, "__bool__")[0] is MISSING and lookup(m, kind, "__len__")[0] is MISSING:
         return True
     if issubclass(type(value), BUILTIN_CONTAINERS) or is_known(value):
-        m.heap.expose(value)
+        m.heap.expose(value, reads_order=False)
         m.check_readable(bool, value)
         return m.plainly(bool, value)
     m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")

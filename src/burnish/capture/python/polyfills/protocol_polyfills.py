@@ -11,6 +11,7 @@ import warnings
 from array import array
 from collections import deque
 from operator import index
+from sys import maxsize
 
 SYMBOLS = {
     "__add__": "+",
@@ -224,6 +225,8 @@ def length(method):
         value = int(index(value))
     if value < 0:
         raise ValueError("__len__() should return >= 0")
+    if value > maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
     return value
 
 

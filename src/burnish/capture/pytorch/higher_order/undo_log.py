@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from ...engine.object_lifetimes import NO_ENTRIES
+from ...guards import set_layouts
 from ...interpreter.frames import cell_value
 from ...interpreter.reads_past_overrides import dict_of
 
 TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 """The containers in which a module keeps its state."""
 CONTAINERS = (dict, list, set, collections.deque)
-WRITTEN = ("written", "earlier", "order", "appended_from", "appended_to", "is_changed_here")
+WRITTEN = ("written", "earlier", "order", "appended_from", "appended_to", "is_changed_here", "steps", "after_steps")
 """What the heap notes about writes to an object."""
 
 
@@ -47,7 +48,10 @@ class UndoLog:
         parts = list(parts_of(target))
         for part in parts:
             if id(part) not in self.before:
-                self.before[id(part)] = part, content_of(part)
+                content = content_of(part)
+                if content is None:
+                    return False
+                self.before[id(part)] = part, content
         if parts:
             self.seen[id(target)] = target
         return bool(parts)
@@ -60,7 +64,7 @@ class UndoLog:
             elif isinstance(part, dict):
                 yield list(dict.values(part)), [value for _, value in before]
             else:
-                yield list(part), before
+                yield list(part), before[1] if isinstance(part, set) else before
 
     def undo(self) -> None:
         for part, content in self.before.values():
@@ -75,7 +79,7 @@ class UndoLog:
             elif origin.is_written or origin.is_changed_here:
                 origin.written = origin.earlier = NO_ENTRIES
                 origin.order = origin.appended_from = origin.appended_to = None
-                origin.is_changed_here = False
+                origin.is_changed_here, origin.steps, origin.after_steps = False, (), None
 
 
 def copied(value: Any) -> Any:
@@ -108,6 +112,9 @@ def content_of(part: Any) -> Any:
         return CellType() if is_empty(part) else CellType(part.cell_contents)
     if isinstance(part, dict):
         return list(dict.items(part))
+    if isinstance(part, set):
+        steps = set_layouts.how_to_make(part)
+        return None if steps is None else (steps, list(set.__iter__(part)))
     return list(part)
 
 
@@ -131,7 +138,7 @@ def put_back(part: Any, content: Any) -> None:
         list.__setitem__(part, slice(None), content)
     elif isinstance(part, set):
         set.clear(part)
-        set.update(part, content)
+        set_layouts.fill(part, *content)
     else:
         collections.deque.clear(part)
         collections.deque.extend(part, content)

@@ -1,0 +1,202 @@
+"""Set layouts: where the elements are in a set's table, which decides the order of iteration.
+
+    list({7, 15}), list({15, 7})      [7, 15], [15, 7]: the first to come takes the place that both want
+
+The layout follows from the hashes and from what was done to the set before. A set that is made again gets the same
+layout: ``how_to_make`` looks for steps that lead there, and tries them on stand-ins with the same hashes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .bypass_subclass_methods import elements_of
+
+MOST_TRIED = 64
+"""Up to this length, all parts of the order are tried as a set that is copied, else those that get such a table."""
+LINEAR, SHIFT, SMALLEST, ENTRY = 9, 5, 8, 16  # of CPython's tables
+FILL_AT, TABLE_AT, FINGER_AT = 16, 40, 56  # in a set object
+WORD = ctypes.c_ssize_t
+_next_entry: Any = getattr(ctypes.pythonapi, "_PySet_NextEntry", None)
+if _next_entry is not None:
+    _next_entry.argtypes = [ctypes.c_void_p] * 4
+    _next_entry.restype = ctypes.c_int
+
+
+class Layout(NamedTuple):
+    size: int  # of the table
+    removed: int  # places whose element has been removed
+    finger: int  # where pop() looks next
+    places: tuple[int, ...]  # of the elements, in order
+    hashes: tuple[int, ...]
+
+
+class Steps(NamedTuple):
+    """``order``: the elements by index, then the fillers. ``copied``: how many of these come as a set, and whether the
+    others do."""
+
+    copied: tuple[int, bool]
+    order: tuple[int, ...]
+    fillers: tuple[int, ...]
+    finger: int
+
+
+class StandIn:
+    """An object with the hash of an element."""
+
+    __slots__ = ("hashed",)
+
+    def __init__(self, hashed: int):
+        self.hashed = hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+
+def layout_of(items: Any) -> Layout:
+    """Another thread may change the set meanwhile: each read of its table is one call of C code."""
+    base: Any = set if isinstance(items, set) else frozenset
+    size = max((base.__sizeof__(items) - base().__sizeof__()) // ENTRY, SMALLEST)
+    fill, finger = (WORD.from_address(id(items) + at).value for at in (FILL_AT, FINGER_AT))
+    at, key, hashed = WORD(0), ctypes.c_void_p(), WORD()
+    pointers = ctypes.byref(at), ctypes.byref(key), ctypes.byref(hashed)
+    places, hashes = [], []
+    while _next_entry(id(items), *pointers):
+        places.append(at.value - 1)
+        hashes.append(hashed.value)
+    return Layout(size, fill - len(places), finger, tuple(places), tuple(hashes))
+
+
+def was_changed(items: Any) -> bool:
+    """Whether the set has known other elements, or more."""
+    return IS_UNDERSTOOD and layout_of(items)[:3] != (SMALLEST, 0, 0)
+
+
+def removed_places(items: set, layout: Layout) -> list[int]:
+    """Of a set that no other thread knows."""
+    table = WORD.from_address(id(items) + TABLE_AT).value
+    words = (WORD * (2 * layout.size)).from_address(table)
+    return [i for i in range(layout.size) if words[2 * i] and i not in layout.places]
+
+
+def _is_understood() -> bool:
+    if _next_entry is None:
+        return False
+    changed, popped = {1, 2}, {5, 6}
+    changed.discard(1)
+    popped.pop()
+    return (
+        layout_of(set([7, 8])) == (8, 0, 0, (0, 7), (8, 7))
+        and layout_of(set(range(5))) == (32, 0, 0, (0, 1, 2, 3, 4), (0, 1, 2, 3, 4))
+        and layout_of(changed) == (8, 1, 0, (2,), (2,))
+        and layout_of(popped) == (8, 1, 6, (6,), (6,))
+        and removed_places(changed, layout_of(changed)) == [1]
+    )
+
+
+IS_UNDERSTOOD = _is_understood()
+
+
+def has_other_layout(items: Any, expected: tuple[Layout, dict[Any, int]]) -> bool:
+    """For a guard. ``items`` has the expected elements; these are numbered in the expected order."""
+    layout, numbers = expected
+    return layout_of(items) != layout or [numbers.get(e) for e in elements_of(items)] != list(range(len(numbers)))
+
+
+# ---- making a set again
+
+
+def make(kind: type, steps: Steps, elements: Iterable) -> Any:
+    if kind is frozenset and not steps.copied[0]:
+        elements = list(elements)
+        return frozenset([elements[i] for i in steps.order])
+    items: set = set()
+    fill(items, steps, elements)
+    return items if kind is set else frozenset(items)
+
+
+def fill(items: set, steps: Steps, elements: Iterable) -> None:
+    """The same in an empty set, without calling methods of a subclass."""
+    elements = [*elements, *steps.fillers]
+    ordered = [elements[i] for i in steps.order]
+    if steps.finger:
+        set.update(items, range(steps.finger))
+        for i in range(steps.finger - 1):
+            set.discard(items, i)
+        set.pop(items)  # which begins at this place the next time
+        set.clear(items)
+    at, as_set = steps.copied
+    set.update(items, set(ordered[:at]))
+    set.update(items, set(ordered) if as_set else ordered[at:])
+    for filler in steps.fillers:
+        set.discard(items, filler)
+
+
+def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:
+    """The steps by which ``make`` makes a set with the layout of this one, which no other thread knows; None if none
+    were found. ``hashes_once``: elements are asked for their hash only once."""
+    if not IS_UNDERSTOOD:
+        return None
+    layout = layout_of(items)
+    free = removed_places(items, layout) if layout.removed else []
+    fillers = tuple(filler_of(place, layout) for place in free)
+    stand_ins = [*map(StandIn, layout.hashes)]
+    kind = set if isinstance(items, set) else frozenset
+    for steps in candidates(layout, free, fillers):
+        if hashes_once and steps.copied[1]:
+            continue
+        made = make(kind, steps, stand_ins)
+        is_same = list(made) == stand_ins and layout_of(made) == layout
+        if is_same and (not free or removed_places(made, layout) == free):
+            return steps
+    return None
+
+
+def filler_of(place: int, layout: Layout) -> int:
+    """A number whose place in the table is this one."""
+    return next(n for n in itertools.count(place + layout.size, layout.size) if n not in layout.hashes)
+
+
+def candidates(layout: Layout, free: Sequence[int], fillers: tuple[int, ...]) -> Iterator[Steps]:
+    places, hashes = (*layout.places, *free), (*layout.hashes, *fillers)
+    count = len(places)
+    orders = [tuple(range(count))]
+    if (ordered := order_of_arrival(layout.size, places, hashes)) is not None:
+        orders.insert(0, ordered)
+    if count <= 5:
+        orders += itertools.permutations(range(count))
+    for order in orders:
+        few = (count, layout.size // 4, layout.size // 2 - 1, *range(0, count, 1 + count // 16))
+        for at in range(count + 1) if count <= MOST_TRIED else few:
+            yield Steps((at, False), order, fillers, layout.finger)
+            if count - at > 1:
+                yield Steps((at, True), order, fillers, layout.finger)
+
+
+def order_of_arrival(size: int, places: Sequence[int], hashes: Sequence[int]) -> tuple[int, ...] | None:
+    """An order in which the elements find these places: each after those that it has found on its way."""
+    at = {place: i for i, place in enumerate(places)}
+    waits: dict[int, set] = {}
+    for i, hashed in enumerate(hashes):
+        way = itertools.takewhile(lambda place, end=places[i]: place != end, places_of(hashed, size))
+        waits[i] = {at.get(place, -1) for place in itertools.islice(way, size)}
+    order: list[int] = []
+    while len(order) < len(places):
+        arrived = set(order)
+        ready = [i for i in waits if i not in arrived and waits[i] <= arrived]
+        if not ready:
+            return None
+        order += ready
+    return tuple(order)
+
+
+def places_of(hashed: int, size: int) -> Iterator[int]:
+    """The places where CPython looks for an element, in order."""
+    rest, at, mask = hashed % (1 << 64), hashed % size, size - 1
+    while True:
+        yield from range(at, at + LINEAR + 1 if at + LINEAR <= mask else at + 1)
+        rest >>= SHIFT
+        at = (at * 5 + 1 + rest) & mask
