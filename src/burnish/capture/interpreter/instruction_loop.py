@@ -402,9 +402,6 @@ class Machine:
         # Modes of the program see no keywords as None, as of a call in the program's own text.
         return function(*args, **kwargs) if kwargs else function(*args)
 
-    def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
-        return function(cls, obj)
-
     def made(self, value: Any) -> Any:
         """Called after an instruction has made an object."""
         return value
