@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import invert
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any, NoReturn
 
@@ -287,9 +288,13 @@ class Machine:
         return operation(left, right)
 
     def unary(self, operation: Callable, value: Any) -> Any:
+        if type(value) is bool and operation is invert:  # which may warn about the line that does so
+            return call_shown(self, operation, (value,), {})
         return operation(value)
 
     def truth(self, value: Any) -> Any:
+        if value is NotImplemented:  # as above
+            return call_shown(self, bool, (value,), {})
         return bool(value)
 
     def answers_truth_by_frame(self, value: Any) -> bool:
