@@ -7,6 +7,7 @@ The error messages and the order of the calls are those of C code.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from array import array
 from collections import deque
@@ -203,6 +204,13 @@ def truth_by_bool(method):
     return value
 
 
+def truth_of_not_implemented():
+    if sys.version_info >= (3, 14):
+        raise TypeError("NotImplemented should not be used in a boolean context")
+    warnings.warn("NotImplemented should not be used in a boolean context", DeprecationWarning)  # noqa: B028
+    return True
+
+
 def truth_by_len(method):
     return length(method) != 0
 
@@ -224,6 +232,8 @@ def length(method):
         value = int(index(value))
     if value < 0:
         raise ValueError("__len__() should return >= 0")
+    if value > sys.maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
     return value
 
 
