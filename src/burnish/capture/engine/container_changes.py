@@ -132,7 +132,7 @@ def expose(heap: Heap, value: Any, depth: int = 0) -> None:
             heap.complete(origin)
         if depth < 20:
             if isinstance(value, DICTS):
-                for k, v in items_of(value):
+                for k, v in list(items_of(value)):  # guards may import, which adds to sys.modules
                     expose(heap, k, depth + 1)
                     expose(heap, v, depth + 1)
             else:
