@@ -1,6 +1,8 @@
 """``warnings.warn`` points at the user's lines, whether the line was traced, replayed or run as plain Python."""
 
+import datetime
 import operator
+import re
 import sys
 import unittest
 import warnings
@@ -271,11 +273,12 @@ def test_a_list_that_still_records_does_not_leave_the_graph():
 
 
 @pytest.mark.parametrize("mode", ["always", "error"])
-def test_operations_on_constants_that_warn(mode):
-    """Python itself warns about these: each run of a segment repeats it, at the user's line."""
+def test_warnings_of_python_itself(mode):
+    """Each run of a segment repeats them, at the user's line."""
 
     def fn(x, flag, value):
         found = [~flag, operator.inv(flag), bool(value), not value, operator.not_(value)]
+        found += [re.sub("a", "b", "cat", 1), datetime.datetime.utcfromtimestamp(0), datetime.datetime.utcnow() is None]
         if value:
             found.append(x + 1)
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os.path
+import re
 import sys
 import sysconfig
 import types
@@ -66,6 +67,9 @@ NO_LEAVES = frozenset(
         types.new_class,  # each call makes another class, and asks the bases
         types.prepare_class,
         types.resolve_bases,
+        re.split,  # these warn about their callers' positional arguments
+        re.sub,
+        re.subn,
         *(
             getattr(os.path, name)
             for name in """
