@@ -1,6 +1,11 @@
 """Recursion: over numbers, trees and data; mutual, through methods, closures and generators."""
 
+import sys
+
+import pytest
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swing
 from .harness import program
@@ -242,3 +247,23 @@ def test_exception_unwinds_many_levels():
             return x * error.args[0], log
 
     return fn, [(torch.randn(2), n) for n in (3, 1, 3)]
+
+
+@pytest.mark.parametrize("limit, depth", [(3000, 2500), (500, 450), (500, 600)])
+def test_recursion_as_deep_as_the_program_allows(limit, depth):
+    def count(x, n):
+        return x if n == 0 else count(x, n - 1)
+
+    def fn(x):
+        try:
+            return count(x, depth) + 1
+        except RecursionError:
+            return x - 1
+
+    compiled, before = burnish.compile(fn, backend="eager"), sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
+    try:
+        for _ in range(3):
+            assert compiled(torch.ones(2)).tolist() == fn(torch.ones(2)).tolist()
+    finally:
+        sys.setrecursionlimit(before)
