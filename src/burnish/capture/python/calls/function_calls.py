@@ -242,7 +242,7 @@ def takes_user_code(args: tuple, kwargs: dict) -> bool:
 def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
     if function.__code__ is not code.co:
         code = decode(function.__code__)
-    if m.frame is not None and m.frame.depth > SHALLOW:
+    if m.frame is not None and m.frame.depth > m.checked_depth:
         refuse_endless_recursion(m)
     try:
         values = (
@@ -268,19 +268,17 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
     raise Raised(trouble)
 
 
-SHALLOW = 100
-
-
 def refuse_endless_recursion(m: Any) -> None:
-    """What ``sys.setrecursionlimit`` allows: our own functions, interpreted or not, do not count."""
+    """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code, of which Python allows more."""
     room = room_for_frames()
-    if m.frame.depth + 2 <= room:
-        return
-    frame, depth = m.frame, 1
+    frame, theirs, ours = m.frame, 1, 0
     while frame is not None:
-        depth += not frame.code.co.co_filename.startswith(OUR_PATH)
+        is_ours = frame.code.co.co_filename.startswith(OUR_PATH)
+        theirs, ours = theirs + (not is_ours), ours + is_ours
         frame = frame.caller
-    if depth > room:
+    left = min(room - theirs, 2 * room - ours)
+    m.checked_depth = m.frame.depth + left
+    if left < 0:
         m.guard_outcome(Expression(operator.eq, (Expression(room_for_frames, ()), room)), True)
         raise Raised(RecursionError("maximum recursion depth exceeded"))
 
