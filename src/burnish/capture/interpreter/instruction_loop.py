@@ -223,10 +223,9 @@ class Machine:
         except KeyError:
             raise Raised(NameError(f"name '{name}' is not defined")) from None
 
-    def load_name(self, frame: Frame, name: str) -> Any:
+    def load_name(self, namespace: dict, name: str) -> Any:
         """A name of a class body, or MISSING."""
-        assert frame.namespace is not None
-        return frame.namespace.get(name, MISSING)
+        return namespace.get(name, MISSING)
 
     def store_name(self, frame: Frame, name: str, value: Any) -> None:
         assert frame.namespace is not None

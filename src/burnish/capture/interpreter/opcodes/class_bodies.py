@@ -16,7 +16,7 @@ from .names_and_attributes import load_deref
 
 @op("LOAD_NAME", resolve=name)
 def load_name(m, f, arg):
-    value = m.load_name(f, arg)
+    value = m.load_name(f.namespace, arg)
     f.stack.append(m.load_global(f, arg) if value is MISSING else value)
 
 
@@ -33,7 +33,7 @@ def delete_name(m, f, arg):
 
 @op("SETUP_ANNOTATIONS")
 def setup_annotations(m, f, arg):
-    if m.load_name(f, "__annotations__") is MISSING:
+    if m.load_name(f.namespace, "__annotations__") is MISSING:
         m.store_name(f, "__annotations__", {})
 
 
@@ -44,20 +44,21 @@ def load_locals(m, f, arg):
 
 @op("LOAD_FROM_DICT_OR_GLOBALS", resolve=name)
 def load_from_dict_or_globals(m, f, arg):
-    value = m.load_name(f, arg)
+    value = m.load_name(f.stack[-1], arg)  # of the class around type parameters, which are a frame of their own
     f.stack[-1] = m.load_global(f, arg) if value is MISSING else value
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
 def load_from_dict_or_deref(m, f, arg):
+    value = m.load_name(f.stack[-1], f.code.names[arg])
     f.stack.pop()
-    load_classderef(m, f, arg)
-
-
-@op("LOAD_CLASSDEREF")
-def load_classderef(m, f, arg):
-    value = m.load_name(f, f.code.names[arg])
     if value is MISSING:
         load_deref(m, f, arg)
     else:
         f.stack.append(value)
+
+
+@op("LOAD_CLASSDEREF")
+def load_classderef(m, f, arg):
+    f.stack.append(f.namespace)
+    load_from_dict_or_deref(m, f, arg)
