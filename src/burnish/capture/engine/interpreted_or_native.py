@@ -88,11 +88,13 @@ NO_LEAVES = frozenset(
 )
 
 
+def is_trusted(module: Any) -> bool:
+    """Whether the meaning of names in ``module`` is assumed to be fixed. A program may give a module any name."""
+    return type(module) is str and _is_trusted(module)
+
+
 @functools.lru_cache(maxsize=8192)
-def is_trusted(module: str | None) -> bool:
-    """Whether the meaning of names in ``module`` is assumed to be fixed."""
-    if not module:
-        return False
+def _is_trusted(module: str) -> bool:
     root = module.partition(".")[0]
     return root in ("torch", "burnish", "builtins") or (root in STDLIB and root != "__main__")
 
