@@ -184,3 +184,28 @@ def test_functions_of_the_operator_module_that_write():
         return x, table, longer is kept, "abc".translate(str.maketrans("ab", "xy"))
 
     return fn, CALLS, [kept]
+
+
+@program(breaks=0)
+def test_containers_that_hold_themselves_many_times():
+    outside = {}
+    outside.update(dict.fromkeys(range(4), outside), n=[outside] * 4)
+
+    def fn(x, n):
+        own = [n]
+        own += [own, {n: own}, (own, own)]
+        return x + n, repr(outside), repr(own)
+
+    return fn, CALLS
+
+
+@program
+def test_a_module_with_another_name():
+    module = types.ModuleType("odd")
+
+    def fn(x, n):
+        module.__name__ = [n]
+        module.factor = n
+        return x * module.factor, module.__name__
+
+    return fn, CALLS
