@@ -5,6 +5,7 @@ import collections
 import functools
 import sys
 import threading
+import typing
 
 import pytest
 import torch
@@ -519,3 +520,25 @@ def fn(x, scale):
     for scale in (2, 3, 2):
         found, want = compiled(torch.ones(2), scale), fn(torch.ones(2), scale)
         assert found[0].tolist() == want[0].tolist() and found[1:] == want[1:]
+
+
+@program
+def test_a_class_of_a_protocol_without_arguments():
+    """Making its first object gives it another ``__init__``."""
+
+    def fn(x, n):
+        class Scaled(typing.Protocol):
+            factor = 2
+
+        class Layer(Scaled):
+            pass
+
+        found = [Layer().factor]
+        for make in (Layer, Scaled):
+            try:
+                found.append(make(n).factor)
+            except TypeError as error:
+                found.append(str(error))
+        return x * found[0], found
+
+    return fn, [(torch.ones(2), n) for n in range(3)]
