@@ -243,6 +243,24 @@ def test_super_without_arguments_calls_up_the_chain():
 
 
 @program(breaks=0)
+def test_refusals_of_super_are_the_programs_errors():
+    class Base:
+        def kind(self, cls):
+            return super(cls, self).__repr__
+
+    def fn(x):
+        seen = []
+        for cls in (1, int, type(x)):
+            try:
+                Base().kind(cls)
+            except TypeError as error:
+                seen.append(str(error))
+        return x + len(seen), seen
+
+    return fn, [(swing(i),) for i in range(3)]
+
+
+@program(breaks=0)
 def test_super_in_init_and_with_arguments():
     class Base:
         def __init__(self, scale):

@@ -3,8 +3,11 @@
 import abc
 import collections
 import functools
+import sys
 import threading
+import typing
 
+import pytest
 import torch
 
 import burnish
@@ -494,3 +497,48 @@ def test_a_prepared_namespace_that_is_no_new_dictionary():
         return x + 1, Scale.own, Scale.__dict__.get("first"), Scale().named(), sorted(shared)
 
     return fn, [(torch.ones(2), kind) for kind in (Ordered, Ordered, Shared, Refused, Ordered, Shared)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters")
+def test_type_parameters_in_a_class_body():
+    """They are a frame of their own, which finds the names of the class around it."""
+    names: dict = {}
+    exec(
+        """
+def fn(x, scale):
+    class Layer:
+        kind = scale
+        class Base: pass
+        class Child[T](Base): pass
+        def scaled[T](self, x: kind, y: T = None): return x * self.kind
+    return Layer().scaled(x), str(Layer.scaled.__annotations__), Layer.Child.__mro__[1].__name__
+""",
+        names,
+    )
+    fn = names["fn"]
+    compiled = burnish.compile(fn, backend="eager")
+    for scale in (2, 3, 2):
+        found, want = compiled(torch.ones(2), scale), fn(torch.ones(2), scale)
+        assert found[0].tolist() == want[0].tolist() and found[1:] == want[1:]
+
+
+@program
+def test_a_class_of_a_protocol_without_arguments():
+    """Making its first object gives it another ``__init__``."""
+
+    def fn(x, n):
+        class Scaled(typing.Protocol):
+            factor = 2
+
+        class Layer(Scaled):
+            pass
+
+        found = [Layer().factor]
+        for make in (Layer, Scaled):
+            try:
+                found.append(make(n).factor)
+            except TypeError as error:
+                found.append(str(error))
+        return x * found[0], found
+
+    return fn, [(torch.ones(2), n) for n in range(3)]

@@ -3,6 +3,7 @@
 import collections
 import enum
 import functools
+import inspect
 import types
 import typing
 
@@ -638,3 +639,47 @@ def test_type_variables_are_named_after_the_module_that_makes_them():
         return x * 2, [each.__module__ for each in made]
 
     return fn, lambda i: (torch.ones(2),)
+
+
+asked: list[str] = []
+
+
+class Masked:
+    """Says that it is a number, and notes each time that it is asked."""
+
+    value = 1
+
+    @property
+    def __class__(self):
+        asked.append("__class__")
+        return int
+
+    def __get__(self, owner, kind=None):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False
+
+
+class Holder:
+    masked = Masked()
+
+
+masks = {"one": Masked()}
+
+
+@program
+def test_objects_are_not_asked_for_their_class():
+    def fn(x, given):
+        asked.clear()
+        given.value += 1
+        masks["two"] = given
+        with Masked() as own:
+            y = x + own.value
+        found = [(y > 0).tolist(), Holder().masked.value, masks.get("one").value, masks["two"] is given]
+        return y * given.value, found, inspect.getattr_static(own, "value", None), list(asked)
+
+    return fn, [(torch.ones(2), Masked()) for _ in range(4)], asked

@@ -200,3 +200,28 @@ def test_functions_that_a_regular_expression_calls_are_called_on_every_run():
     for call in range(4):
         box[0] = str(call)
         assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]
+
+
+@program(breaks=0)
+def test_containers_that_hold_themselves_many_times():
+    outside = {}
+    outside.update(dict.fromkeys(range(4), outside), n=[outside] * 4)
+
+    def fn(x, n):
+        own = [n]
+        own += [own, {n: own}, (own, own)]
+        return x + n, repr(outside), repr(own)
+
+    return fn, CALLS
+
+
+@program
+def test_a_module_with_another_name():
+    module = types.ModuleType("odd")
+
+    def fn(x, n):
+        module.__name__ = [n]
+        module.factor = n
+        return x * module.factor, module.__name__
+
+    return fn, CALLS

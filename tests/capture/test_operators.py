@@ -4,6 +4,7 @@ import bisect
 import collections
 import heapq
 import operator
+import sys
 
 import torch
 
@@ -939,3 +940,24 @@ def test_an_error_about_a_generator_names_its_class():
         return x + 1, outcome(lambda: [1] + generate()), outcome(lambda: (1,) * generate())
 
     return fn, [(torch.ones(2),)] * 3
+
+
+@program(breaks=0)
+def test_lengths_that_do_not_fit():
+    class Long:
+        def __init__(self, length):
+            self.length = length
+
+        def __len__(self):
+            return self.length
+
+    def fn(x, length):
+        seen = []
+        for ask in (len, bool, lambda long: 1 if long else 0):
+            try:
+                seen.append(ask(Long(length)))
+            except (OverflowError, ValueError) as error:
+                seen.append(repr(error))
+        return x + len(seen), seen
+
+    return fn, [(ordinary(i)[0], length) for i, length in enumerate((3, sys.maxsize, sys.maxsize + 1, -1))]

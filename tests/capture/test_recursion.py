@@ -1,6 +1,11 @@
 """Recursion: over numbers, trees and data; mutual, through methods, closures and generators."""
 
+import sys
+
+import pytest
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swing
 from .harness import program
@@ -242,3 +247,62 @@ def test_exception_unwinds_many_levels():
             return x * error.args[0], log
 
     return fn, [(torch.randn(2), n) for n in (3, 1, 3)]
+
+
+@pytest.mark.parametrize("limit, depth", [(3000, 2500), (500, 450), (500, 600)])
+def test_recursion_as_deep_as_the_program_allows(limit, depth):
+    def count(x, n):
+        return x if n == 0 else count(x, n - 1)
+
+    def fn(x):
+        try:
+            return count(x, depth) + 1
+        except RecursionError:
+            return x - 1
+
+    compiled, before = burnish.compile(fn, backend="eager"), sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
+    try:
+        for _ in range(3):
+            assert compiled(torch.ones(2)).tolist() == fn(torch.ones(2)).tolist()
+    finally:
+        sys.setrecursionlimit(before)
+
+
+class Node:
+    def __init__(self, value, after):
+        self.value, self.after = value, after
+
+
+@pytest.mark.parametrize("join", [Node, lambda value, after: (value, after), lambda value, after: [value, after]])
+def test_structures_nested_deeper_than_calls(join):
+    def fn(x):
+        chain = None
+        for i in range(1200):
+            chain = join(i, chain)
+        if x.sum() > 0:  # the whole chain is a slot of the next segment
+            x = x + 1
+        return x, chain
+
+    def length(chain):
+        found = 0
+        while chain is not None:
+            chain, found = chain.after if join is Node else chain[1], found + 1
+        return found
+
+    compiled = burnish.compile(fn, backend="eager")
+    for i in range(3):
+        x, chain = compiled(swing(i))
+        assert length(chain) == 1200
+
+
+def test_long_sums_of_a_changing_number():
+    def fn(x, rate):
+        total = 0.0
+        for _ in range(1500):
+            total += rate
+        return x * (total / 3)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for rate in (0.5, 0.25, 0.75):
+        assert compiled(torch.ones(2), rate).tolist() == fn(torch.ones(2), rate).tolist()

@@ -1,5 +1,8 @@
 """``warnings.warn`` points at the user's lines, whether the line was traced, replayed or run as plain Python."""
 
+import datetime
+import operator
+import re
 import sys
 import unittest
 import warnings
@@ -267,3 +270,29 @@ def test_a_list_that_still_records_does_not_leave_the_graph():
     with warnings.catch_warnings(), pytest.raises(burnish.errors.Unsupported, match="still records"):
         burnish.compile(fn, backend="eager", fullgraph=True)(torch.ones(2))
     assert warnings.filters == before
+
+
+@pytest.mark.parametrize("mode", ["always", "error"])
+def test_warnings_of_python_itself(mode):
+    """Each run of a segment repeats them, at the user's line."""
+
+    def fn(x, flag, value):
+        found = [~flag, operator.inv(flag), bool(value), not value, operator.not_(value)]
+        found += [re.sub("a", "b", "cat", 1), datetime.datetime.utcfromtimestamp(0), datetime.datetime.utcnow() is None]
+        if value:
+            found.append(x + 1)
+        return found
+
+    def outcome(function):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(mode)
+            try:
+                found = function(torch.ones(2), True, NotImplemented)
+            except DeprecationWarning as error:
+                found = str(error)
+        return repr(found), [(str(w.message), w.filename, w.lineno) for w in caught]
+
+    compiled = burnish.compile(fn, backend="eager")
+    want = outcome(fn)
+    for _ in range(3):
+        assert outcome(compiled) == want

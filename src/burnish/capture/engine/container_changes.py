@@ -130,8 +130,11 @@ def is_constant_key(key: Any) -> bool:
     )
 
 
-def expose(heap: Heap, value: Any, depth: int = 0, reads_order: bool = True) -> None:
-    """Guard everything native code could read by walking the containers in ``value``. ``reads_order``: of sets, too."""
+def expose(
+    heap: Heap, value: Any, depth: int = 0, reads_order: bool = True, walked: dict[int, int] | None = None
+) -> None:
+    """Guard everything native code could read by walking the containers in ``value``. ``reads_order``: of sets, too.
+    ``walked``: the depths at which containers were met, which may hold each other many times."""
     kind = type(value)
     if kind in UNEXPOSED:
         return
@@ -139,24 +142,28 @@ def expose(heap: Heap, value: Any, depth: int = 0, reads_order: bool = True) -> 
         read_order(heap, value)
     if kind is types.MappingProxyType and type(gc.get_referents(value)[0]) not in PLAIN_TABLES:
         heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
+    walked = {} if walked is None else walked
+    if walked.get(id(value), depth + 1) <= depth:
+        return
+    walked[id(value)] = depth
     if issubclass(kind, (list, dict, set, collections.deque, types.MappingProxyType)):
         origin = heap.origins.get(id(value))
         if origin is not None:
             heap.complete(origin)
         if depth < 20:
             if isinstance(value, DICTS):
-                for k, v in items_of(value):
-                    expose(heap, k, depth + 1, reads_order)
-                    expose(heap, v, depth + 1, reads_order)
+                for k, v in list(items_of(value)):  # guards may import, which adds to sys.modules
+                    expose(heap, k, depth + 1, reads_order, walked)
+                    expose(heap, v, depth + 1, reads_order, walked)
             else:
                 for part in elements_of(value):
-                    expose(heap, part, depth + 1, reads_order)
+                    expose(heap, part, depth + 1, reads_order, walked)
     elif issubclass(kind, tuple):
         for part in elements_of(value):
-            expose(heap, part, depth + 1, reads_order)
+            expose(heap, part, depth + 1, reads_order, walked)
     elif kind in VIEWS and (origin := heap.origins.get(id(value))) is not None:
         heap.complete(origin)
-        expose(heap, _table_of_view(heap, value), depth + 1)
+        expose(heap, _table_of_view(heap, value), depth + 1, reads_order, walked)
 
 
 def _table_of_view(heap: Heap, view: Any) -> Any:

@@ -173,9 +173,10 @@ class Program:
                     if self.why_not_trace(continuation, slots) or not continuation.claim():
                         return self.run_eagerly(continuation, slots, args, kwargs)
                     try:
-                        if continuation.segments is not segments:
-                            continue  # another thread has traced from here just now
-                        outcome = trace_from(self, continuation, slots, has_traced)
+                        is_new = continuation.segments is segments  # otherwise another thread has just traced
+                        outcome = trace_from(self, continuation, slots, has_traced) if is_new else None
+                        if outcome is None:
+                            continue
                     finally:
                         continuation.let_go()
                 else:

@@ -60,9 +60,9 @@ def delete_global(tracer: Tracer, frame: Frame, name: str) -> None:
     Machine.delete_global(tracer, frame, name)
 
 
-def load_name(tracer: Tracer, frame: Frame, name: str) -> Any:
-    origin = tracer.heap.origin_of(frame.namespace)
-    return Machine.load_name(tracer, frame, name) if origin is None else tracer.heap.read_key(origin, name)
+def load_name(tracer: Tracer, namespace: dict, name: str) -> Any:
+    origin = tracer.heap.origin_of(namespace)
+    return Machine.load_name(tracer, namespace, name) if origin is None else tracer.heap.read_key(origin, name)
 
 
 def store_name(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:
@@ -74,7 +74,7 @@ def store_name(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:
 
 def delete_name(tracer: Tracer, frame: Frame, name: str) -> None:
     origin = tracer.heap.origin_of(frame.namespace)
-    if origin is not None and load_name(tracer, frame, name) is not MISSING:
+    if origin is not None and load_name(tracer, frame.namespace, name) is not MISSING:
         tracer.heap.will_write_key(origin, name, deletes=True)
     Machine.delete_name(tracer, frame, name)
 

@@ -231,7 +231,7 @@ class Heap:
             id(value) not in self.origins
             and id(value) not in self.fresh
             and hasattr(value, "__dict__")
-            and not isinstance(value, (types.FunctionType, type, property, staticmethod, classmethod))
+            and not issubclass(type(value), (types.FunctionType, type, property, staticmethod, classmethod))
         ):
             self.origins[id(value)] = Origin(value, self.sources.pin(value))
 
@@ -423,7 +423,7 @@ class Heap:
             and kind is not tuple
             and (
                 self.is_compared_by_value(kind)
-                or isinstance(value, enum.Enum)
+                or issubclass(kind, enum.Enum)
                 or origin is not None
                 and not isinstance(origin, WeakOrigin)
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os.path
+import re
 import sys
 import sysconfig
 import types
@@ -63,9 +64,13 @@ STDLIB = frozenset(sys.stdlib_module_names)
 NO_LEAVES = frozenset(
     (
         typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+        typing._no_init_or_replace_init,  # type: ignore[attr-defined]  # assigns to the class
         types.new_class,  # each call makes another class, and asks the bases
         types.prepare_class,
         types.resolve_bases,
+        re.split,  # these warn about their callers' positional arguments
+        re.sub,
+        re.subn,
         *(
             getattr(os.path, name)
             for name in """
@@ -84,11 +89,13 @@ NO_LEAVES = frozenset(
 )
 
 
+def is_trusted(module: Any) -> bool:
+    """Whether the meaning of names in ``module`` is assumed to be fixed. A program may give a module any name."""
+    return type(module) is str and _is_trusted(module)
+
+
 @functools.lru_cache(maxsize=8192)
-def is_trusted(module: str | None) -> bool:
-    """Whether the meaning of names in ``module`` is assumed to be fixed."""
-    if not module:
-        return False
+def _is_trusted(module: str) -> bool:
     root = module.partition(".")[0]
     return root in ("torch", "burnish", "builtins") or (root in STDLIB and root != "__main__")
 

@@ -216,7 +216,7 @@ def ends_unseen(value: Any) -> bool:
         if end == IS_LEAF:
             continue
         parts = parts_of(held)
-        if parts is None or isinstance(held, weakref.ref) and parts:  # it calls a function at another's end
+        if parts is None or issubclass(type(held), weakref.ref) and parts:  # it calls a function at another's end
             return False
         if len(parts) > MOST_VISITED and end_of(type(parts[0])) != IS_PLAIN:
             return False
@@ -238,8 +238,8 @@ def parts_of(held: Any) -> Sequence | None:
     kind = type(held)
     if kind is FUNCTION:
         return parts_of_function(held)
-    if isinstance(held, SIZED):
-        base = next(base for base in SIZED if isinstance(held, base))
+    if issubclass(kind, SIZED):
+        base = next(base for base in SIZED if issubclass(kind, base))
         if base.__len__(held) > MOST_PLAIN:
             return None
         is_long = base in (list, tuple) and base.__len__(held) > MOST_VISITED

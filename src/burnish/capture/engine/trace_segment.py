@@ -32,7 +32,7 @@ from ..python import marks_of_dynamo
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
-from ..segments.concretize_scalars import concretize
+from ..segments.concretize_scalars import concretize, deep_recursion
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
 from ..symbolic_sizes.user_names_of_sources import requests_for
@@ -50,9 +50,11 @@ MOST_CHANGES = 3
 """How often Python in a graph may return other tensors than before; from then on it breaks the graph."""
 
 
-def trace_from(program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]) -> Machine:
-    """Trace from ``continuation``; returns the machine after the segment (and the break's instruction).
-    ``has_traced``: the continuations traced in this call."""
+def trace_from(
+    program: Program, continuation: Continuation, slots: list, has_traced: set[Continuation]
+) -> Machine | None:
+    """Trace from ``continuation``; returns the machine after the segment (and the break's instruction), or None if the
+    trace could not begin, and the continuation was given up. ``has_traced``: the continuations traced in this call."""
     compile_activity_counter.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
@@ -67,6 +69,8 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
                 continuation.made_in += 1
             continuation.let_go()  # the instruction at the break may take its time
             tracer.release()  # objects that the program drops there must not be kept alive
+        if machine is None:
+            return None
         if signal is not None:
             machine.step()
         return machine.as_plain()
@@ -99,7 +103,7 @@ def trace_from(program: Program, continuation: Continuation, slots: list, has_tr
 
 def trace_on(
     program: Program, tracer: Tracer, continuation: Continuation, slots: list, resume: Callable
-) -> tuple[Machine, Any]:
+) -> tuple[Machine | None, Any]:
     """``trace_from``, up to the break's instruction. ``resume`` is called before a foreign backend."""
     settings.current()  # reads the environment the first time, which is when printing and dumping begin
     if program.options.backend.ahead is not None:
@@ -122,8 +126,9 @@ def trace_on(
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
-    tracer.frame = program.start_frame(tracer, continuation, slots)
     try:
+        with deep_recursion():
+            tracer.frame = program.start_frame(tracer, continuation, slots)
         signal = tracer.trace()
     except Exception as error:
         if deferred_os_signals.raised(error):
@@ -335,12 +340,16 @@ def plain_machine(tracer: Tracer) -> Machine:
     return machine
 
 
-def recover(program: Program, tracer: Tracer, continuation: Continuation, error: Exception) -> tuple[Machine, Any]:
+def recover(
+    program: Program, tracer: Tracer, continuation: Continuation, error: Exception
+) -> tuple[Machine | None, Any]:
     """After an internal error. Effects so far are real, so plain execution continues from the same state."""
     if settings.current().on_error == "raise":
         raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
     give_up(continuation, of_failure(tracer, error), cause="internal")
     at = tracer.frame
+    if at is None:  # nothing has run yet
+        return None, None
     at.pc -= 1
     signal: Any = Stop(breaks.OPAQUE_OPCODE, "internal error")
     if tracer.answer is not None and tracer.answer[0] is at and tracer.answer[1] == at.pc + 1:

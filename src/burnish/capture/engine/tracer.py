@@ -147,6 +147,7 @@ class Tracer(Machine):
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
+        self.checked_depth = 100  # up to which calls may nest: see function_calls
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}

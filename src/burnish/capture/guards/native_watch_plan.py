@@ -148,7 +148,7 @@ class WatchPlan:
 
     def read(self, source: Source, value: Any) -> Place:
         """A value read in Python on every call. An object that is read from is pinned: it is probably the same."""
-        if not source.children or isinstance(value, NEVER_PINNED) or id(source) in self.unwatched:
+        if not source.children or issubclass(type(value), NEVER_PINNED) or id(source) in self.unwatched:
             return value, False, False
         self.pinned.append(source)
         self.states[id(source)] = id(value)

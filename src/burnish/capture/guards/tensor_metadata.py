@@ -55,7 +55,7 @@ TRIES = 8  # how often the compiled comparison is rebuilt before facts are alway
 def tensor_facts(t: Any) -> tuple:
     """Everything that a trace may read of a tensor without reading its data."""
     if type(t) not in TENSOR_TYPES:
-        if not isinstance(t, torch.Tensor):
+        if not is_tensor(t):
             return ()
         with WithoutRules():
             if isinstance(t, UninitializedTensorMixin):

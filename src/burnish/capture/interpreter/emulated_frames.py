@@ -8,6 +8,7 @@ code with the name, the file and the line of the interpreted function, over its 
 
 from __future__ import annotations
 
+import datetime
 import enum
 import functools
 import inspect
@@ -15,7 +16,7 @@ import itertools
 import sys
 import typing
 from collections.abc import Callable
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from .. import breaks
@@ -23,6 +24,8 @@ from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
 from .frame_introspection import frame_locals
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
+WARNING_CLOCKS = ("utcnow", "utcfromtimestamp") if sys.version_info >= (3, 12) else ()
+"""Class methods of dates that are deprecated, which a warning says about the line that calls them."""
 NAMED_AFTER_CALLERS = frozenset(
     getattr(typing, name, None)
     for name in "NewType TypeVar ParamSpec TypeVarTuple TypeAliasType NamedTuple TypedDict".split()
@@ -81,6 +84,8 @@ def looks_at_frames(function: Any) -> bool:
     """Whether the function inspects its callers."""
     if type(function) is MethodType:
         function = function.__func__
+    if type(function) is BuiltinMethodType and function.__name__ in WARNING_CLOCKS:
+        return isinstance(function.__self__, type) and issubclass(function.__self__, datetime.datetime)
     return (
         id(function) in LOOKERS
         or type(function) is FunctionType

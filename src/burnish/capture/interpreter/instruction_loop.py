@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import invert
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any, NoReturn
 
@@ -222,10 +223,9 @@ class Machine:
         except KeyError:
             raise Raised(NameError(f"name '{name}' is not defined")) from None
 
-    def load_name(self, frame: Frame, name: str) -> Any:
+    def load_name(self, namespace: dict, name: str) -> Any:
         """A name of a class body, or MISSING."""
-        assert frame.namespace is not None
-        return frame.namespace.get(name, MISSING)
+        return namespace.get(name, MISSING)
 
     def store_name(self, frame: Frame, name: str, value: Any) -> None:
         assert frame.namespace is not None
@@ -286,9 +286,13 @@ class Machine:
         return operation(left, right)
 
     def unary(self, operation: Callable, value: Any) -> Any:
+        if type(value) is bool and operation is invert:  # which may warn about the line that does so
+            return call_shown(self, operation, (value,), {})
         return operation(value)
 
     def truth(self, value: Any) -> Any:
+        if value is NotImplemented:  # as above
+            return call_shown(self, bool, (value,), {})
         return bool(value)
 
     def answers_truth_by_frame(self, value: Any) -> bool:
@@ -400,9 +404,6 @@ class Machine:
             return call_while_handling(handled, function, args, kwargs)
         # Modes of the program see no keywords as None, as of a call in the program's own text.
         return function(*args, **kwargs) if kwargs else function(*args)
-
-    def make_super(self, function: Any, cls: Any, obj: Any) -> Any:
-        return function(cls, obj)
 
     def made(self, value: Any) -> Any:
         """Called after an instruction has made an object."""

@@ -23,11 +23,12 @@ from ..guards.object_sources import Source
 class Expression:
     """A small formula over sources that recomputes a live value on the next run."""
 
-    __slots__ = ("operands", "operation")
+    __slots__ = ("depth", "operands", "operation")
     in_graph = False  # whether it is a graph number, unknown until the graph has run
 
     def __init__(self, operation: Callable | None, operands: tuple):
         self.operation, self.operands = operation, operands
+        self.depth = 1 + max((o.depth for o in operands if isinstance(o, Expression)), default=0)
 
     def render(self, writer: Any) -> str:
         if self.operation is None:
@@ -151,6 +152,10 @@ def apply(operation: Callable, *operands: Any) -> Any:
     if value is NotImplemented:
         return value
     expression = Expression(operation, tuple(map(_operand, operands)))
+    if expression.depth > DEEPEST_FORMULA:
+        for operand in operands:
+            settled(operand)
+        return value
     if type(value) in KINDS:
         # Later code relies on the existence of a result and on its type (1 / n; 2 ** n is a float for n < 0).
         if operation not in TOTAL:
@@ -179,6 +184,7 @@ def without_live(value: Any, depth: int = 0) -> Any:
 
 
 DEEPEST = 20
+DEEPEST_FORMULA = 100  # formulas are walked by recursion; in a long loop the number is constant
 
 
 def settled(value: Any) -> Any:

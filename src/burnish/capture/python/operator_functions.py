@@ -61,9 +61,10 @@ UNARY = (*binary_operators.UNARY_METHODS, operator.truth, operator.not_)
 BUILTINS: dict[Any, Callable] = {
     **{operation: functools.partial(_operator, operation) for operation in BINARY},
     **{operation: functools.partial(_unary_operator, operation) for operation in UNARY},
+    operator.inv: functools.partial(_unary_operator, operator.invert),
     operator.index: _index,
     operator.length_hint: _length_hint,
     operator.countOf: functools.partial(_search, container_polyfills.count_in),
     operator.indexOf: functools.partial(_search, container_polyfills.index_in),
 }
-TAKE: dict[Any, tuple[int, int]] = {**dict.fromkeys(BINARY, (2, 2)), **dict.fromkeys(UNARY, (1, 1))}
+TAKE: dict[Any, tuple[int, int]] = {**dict.fromkeys(BINARY, (2, 2)), **dict.fromkeys((*UNARY, operator.inv), (1, 1))}

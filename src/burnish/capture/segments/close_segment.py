@@ -27,6 +27,7 @@ from ..interpreter.frames import Frame, Generator
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
 from ..pytorch.opaque_nodes import compares_results
+from .concretize_scalars import deep_recursion
 from .effect_code import Effects
 from .templates import Rebuilder
 from .unrebuildable_object import Unrebuildable
@@ -54,32 +55,33 @@ def close(
     if tracer.symbolic_sizes is not None:
         tracer.symbolic_sizes.check_calls()
     rebuilder = Rebuilder(tracer)
-    layout = None
-    if frame is None:
-        rebuilder.leaves = True
-        answer = rebuilder.build(result)
-    else:
-        _refuse_frames_of_texts(tracer, frame)
-        layout, slots = take_apart(frame, tracer.heap.ends_unseen_in_each_call)
-        rebuilder.active = _running_generators(frame)
-        answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
-    built = len(rebuilder.lines)
-    rebuilder.is_result = False
-    Effects(rebuilder).write()
-    has_effects = len(rebuilder.lines) > built
-    rebuilder.lines += rebuilder.after_effects
-    if tracer.chosen:
-        seen = min_max_of_tensors.why_not_hidden(tracer, rebuilder.keep)
-        if seen is not None:
-            raise Unrebuildable(None, seen)
-    object_addresses.guard_keys(tracer)
-    _guard_against_aliases(tracer)
-    recorder = tracer.recorder
-    graph_module, graph = None, None
-    written = recorder.written_inputs()
-    if recorder.calls or rebuilder.outputs:
-        graph_module = build_graph(recorder, rebuilder.outputs)
-    check, is_step = _check(tracer, rebuilder, slots)
+    with deep_recursion():
+        layout = None
+        if frame is None:
+            rebuilder.leaves = True
+            answer = rebuilder.build(result)
+        else:
+            _refuse_frames_of_texts(tracer, frame)
+            layout, slots = take_apart(frame, tracer.heap.ends_unseen_in_each_call)
+            rebuilder.active = _running_generators(frame)
+            answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
+        built = len(rebuilder.lines)
+        rebuilder.is_result = False
+        Effects(rebuilder).write()
+        has_effects = len(rebuilder.lines) > built
+        rebuilder.lines += rebuilder.after_effects
+        if tracer.chosen:
+            seen = min_max_of_tensors.why_not_hidden(tracer, rebuilder.keep)
+            if seen is not None:
+                raise Unrebuildable(None, seen)
+        object_addresses.guard_keys(tracer)
+        _guard_against_aliases(tracer)
+        recorder = tracer.recorder
+        graph_module, graph = None, None
+        written = recorder.written_inputs()
+        if recorder.calls or rebuilder.outputs:
+            graph_module = build_graph(recorder, rebuilder.outputs)
+        check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)

@@ -8,9 +8,11 @@ one.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
@@ -32,6 +34,25 @@ from .template_runtime import attributes_of_partial
 def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
     """``roots`` with all objects reachable from them, and every outside object that the trace wrote to. ``leaves``:
     they return to plain Python, so iterators of ours become Python's own where possible."""
+    with deep_recursion():
+        return _concretize(tracer, roots, leaves)
+
+
+@contextlib.contextmanager
+def deep_recursion() -> Iterator[None]:
+    """The program's objects may be nested in each other as deep as in a long linked list."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+DEEPEST = 1_000_000
+
+
+def _concretize(tracer: Any, roots: tuple, leaves: bool) -> list:
     concretizer = ScalarConcretizer(tracer, leaves)
     cleaned = [concretizer.clean(v) for v in roots]
     concretizer.is_result = False

@@ -16,7 +16,7 @@ from .names_and_attributes import load_deref
 
 @op("LOAD_NAME", resolve=name)
 def load_name(m, f, arg):
-    value = m.load_name(f, arg)
+    value = m.load_name(f.namespace, arg)
     f.stack.append(m.load_global(f, arg) if value is MISSING else value)
 
 
@@ -33,7 +33,7 @@ def delete_name(m, f, arg):
 
 @op("SETUP_ANNOTATIONS")
 def setup_annotations(m, f, arg):
-    if m.load_name(f, "__annotations__") is MISSING:
+    if m.load_name(f.namespace, "__annotations__") is MISSING:
         m.store_name(f, "__annotations__", {})
 
 
@@ -49,17 +49,15 @@ def load_from_dict_or_globals(m, f, arg):
 
 
 def load_from_namespace(m, f, name_: str):
-    """A name in the namespace on top of the stack. Outside of a class body, in a function that computes annotations or
-    a type's value, that is what the body has left."""
-    if f.namespace is not None:
-        return m.load_name(f, name_)
-    if type(f.stack[-1]) is not dict:
+    """A name in the namespace on top of the stack: that of the class body, or around type parameters and functions
+    that compute annotations, which are frames of their own, what the body has left."""
+    if f.namespace is None and type(f.stack[-1]) is not dict:
         m.leave_to_python("LOAD_FROM_DICT of a namespace that is no dictionary")
         try:
             return f.stack[-1][name_]
         except KeyError:
             return MISSING
-    return m.subscript(f.stack[-1], name_) if m.contains(f.stack[-1], name_, False) else MISSING
+    return m.load_name(f.stack[-1], name_)
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
@@ -74,8 +72,5 @@ def load_from_dict_or_deref(m, f, arg):
 
 @op("LOAD_CLASSDEREF")
 def load_classderef(m, f, arg):
-    value = m.load_name(f, f.code.names[arg])
-    if value is MISSING:
-        load_deref(m, f, arg)
-    else:
-        f.stack.append(value)
+    f.stack.append(f.namespace)
+    load_from_dict_or_deref(m, f, arg)

@@ -54,9 +54,7 @@ def load_super_attr(m, f, arg):
 def super_proxy(m, f, has_arguments: int):
     """The low bits of LOAD_SUPER_ATTR: a method is wanted; super() was written with its two arguments."""
     function, cls, self = f.stack[-3:]
-    if function is super:
-        return m.make_super(function, cls, self)
-    proxy = m.call(function, (cls, self) if has_arguments else (), {})
+    proxy = m.call(function, (cls, self) if has_arguments or function is super else (), {})
     if proxy is PUSHED:
         m.frame = f  # plain Python calls it, in one step
         m.refuse_opcode("LOAD_SUPER_ATTR of a function named super")

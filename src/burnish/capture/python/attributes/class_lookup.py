@@ -37,13 +37,11 @@ def lookup(m: Any, kind: type, name: str) -> tuple[Any, type | None]:
             m.heap.adopt(value)
         elif owner is not None and id(owner) not in m.heap.fresh:
             source = table_of(m, owner)
-            if isinstance(value, (FunctionType, property, staticmethod, classmethod)) or hasattr(
-                type(value), "__get__"
-            ):
+            if hasattr(type(value), "__get__"):
                 m.heap.guard("is", source.item(name), value)
                 m.heap.guard_kind(value)
                 m.heap.adopt_pinned(value)
-                if isinstance(value, FunctionType):
+                if type(value) is FunctionType:
                     m.heap.pinned_functions.add(id(value))
     return found
 

@@ -6,6 +6,7 @@ call_function(m, helper, (x,), {})        # PUSHED: the frame of helper runs nex
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
@@ -13,7 +14,14 @@ from typing import Any
 
 from ....concurrency.compute_once import once
 from ... import breaks
-from ...engine.interpreted_or_native import is_leaf, is_of_dtensors, is_pure_module, is_trusted, why_not_interpret
+from ...engine.interpreted_or_native import (
+    OUR_PATH,
+    is_leaf,
+    is_of_dtensors,
+    is_pure_module,
+    is_trusted,
+    why_not_interpret,
+)
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
@@ -234,8 +242,8 @@ def takes_user_code(args: tuple, kwargs: dict) -> bool:
 def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
     if function.__code__ is not code.co:
         code = decode(function.__code__)
-    if m.frame is not None and m.frame.depth > RECURSION_LIMIT:
-        raise Raised(RecursionError("maximum recursion depth exceeded"))
+    if m.frame is not None and m.frame.depth > m.checked_depth:
+        refuse_endless_recursion(m)
     try:
         values = (
             [*args]
@@ -260,7 +268,28 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
     raise Raised(trouble)
 
 
-RECURSION_LIMIT = 900
+def refuse_endless_recursion(m: Any) -> None:
+    """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code, of which Python allows more."""
+    room = room_for_frames()
+    frame, theirs, ours = m.frame, 1, 0
+    while frame is not None:
+        is_ours = frame.code.co.co_filename.startswith(OUR_PATH)
+        theirs, ours = theirs + (not is_ours), ours + is_ours
+        frame = frame.caller
+    left = min(room - theirs, 2 * room - ours)
+    m.checked_depth = m.frame.depth + left
+    if left < 0:
+        m.guard_outcome(Expression(operator.eq, (Expression(room_for_frames, ()), room)), True)
+        raise Raised(RecursionError("maximum recursion depth exceeded"))
+
+
+def room_for_frames() -> int:
+    """How deep a compiled function that is called from here may nest its calls."""
+    room, frame = sys.getrecursionlimit(), sys._getframe()
+    while frame is not None:
+        room -= not frame.f_code.co_filename.startswith((OUR_PATH, "<burnish"))
+        frame = frame.f_back  # type: ignore[assignment]
+    return room
 
 
 def admit_defaults(m: Any, function: FunctionType) -> None:

@@ -128,7 +128,7 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             is_user_object(value)
             and not value_kinds.computes_by_value(m, value)
             and not is_pure_module(getattr(function, "__module__", None))
-            or isinstance(value, (FunctionType, MethodType))
+            or issubclass(type(value), (FunctionType, MethodType))
             and function.__module__ in ("re", "_functools")
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")

@@ -45,7 +45,7 @@ def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, bound:
     if kind is dict and name == "get" and not kwargs and args and type(args[0]) is str:
         origin = m.heap.origin_of(owner)
         found = None if origin is None else m.heap.read_key(origin, args[0])
-        return found if isinstance(found, Live) else m.plainly(method, *args)
+        return found if issubclass(type(found), Live) else m.plainly(method, *args)
     takes = TAKE.get(name)
     if (
         takes is not None

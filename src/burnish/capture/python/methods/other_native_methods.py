@@ -19,6 +19,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter import frames as fr
 from ...interpreter import tracebacks
+from ...interpreter.emulated_frames import WARNING_CLOCKS
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers import object_addresses
@@ -188,8 +189,8 @@ PURE_HOMES = frozenset(
 )
 """Packages of classes with class methods in C that only compute with their arguments."""
 
-ASKS_THE_SYSTEM = frozenset("now utcnow today fromtimestamp".split())
-"""Class methods of dates that read the clock or the local time zone."""
+ASKS_THE_SYSTEM = frozenset("now utcnow today fromtimestamp".split()).union(WARNING_CLOCKS)
+"""Class methods of dates that read the clock or the local time zone, or that warn."""
 
 
 def call_inference_mode(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:

@@ -24,7 +24,7 @@ from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..calls import torch_function_of_non_tensors
 from ..messages import print_and_format
-from ..polyfills import container_polyfills, protocol_polyfills
+from ..polyfills import container_polyfills, object_polyfills, protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import subscripts
 from .guard_before_native_read import check_key, expose, settle_all, settled
@@ -272,6 +272,8 @@ def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 def unary(m: Any, operation: Callable, value: Any) -> Any:
     if issubclass(type(value), torch.Tensor):
         return m.perform(operation, value)
+    if type(value) is bool and operation is operator.invert and object_polyfills.INVERSION_OF_BOOL:
+        return m.call(object_polyfills.inverted_bool, (value,), {})
     if issubclass(type(value), Live):
         return m.plainly(operation, value)
     if type(value) in NUMPY:

@@ -10,6 +10,7 @@ The rules of operators, calls and builtins share these.
 from __future__ import annotations
 
 import collections
+import itertools
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ from . import user_keys
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
 
-def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> None:
-    """Native code is about to read live values in ``value``: guard them. ``converts``: it may ask for numbers."""
+def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True, walked: dict[int, int] | None = None) -> None:
+    """Native code is about to read live values in ``value``: guard them. ``converts``: it may ask for numbers.
+    ``walked``: the depths at which containers were met, which may hold each other many times."""
     kind = type(value)
     if kind in UNEXPOSED:
         return
@@ -44,13 +46,14 @@ def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True) -> Non
         guard_text(m, value)
     elif depth > 20:
         return
-    elif issubclass(kind, (tuple, list, set, frozenset, collections.deque)):
-        for part in elements_of(value):
-            settle_all(m, part, depth + 1, converts)
-    elif issubclass(kind, dict):
-        for k, v in items_of(value):
-            settle_all(m, k, depth + 1, converts)
-            settle_all(m, v, depth + 1, converts)
+    elif issubclass(kind, (tuple, list, set, frozenset, collections.deque, dict)):
+        walked = {} if walked is None else walked
+        if walked.get(id(value), depth + 1) <= depth:
+            return
+        walked[id(value)] = depth
+        is_table = issubclass(kind, dict)
+        for part in itertools.chain.from_iterable(items_of(value)) if is_table else elements_of(value):
+            settle_all(m, part, depth + 1, converts, walked)
     elif kind is slice:
         settle_all(m, (value.start, value.stop, value.step))
     elif converts and is_user_type(kind) and any(python_method(m, value, name) for name in CONVERSIONS):

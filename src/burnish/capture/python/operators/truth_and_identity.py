@@ -30,6 +30,8 @@ def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
     kind = type(value)
     if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), (torch.Tensor, Live)):
         return None
+    if value is NotImplemented:
+        return protocol_polyfills.truth_of_not_implemented, False
     for name in ("__bool__", "__len__"):
         found, _ = lookup(m, kind, name)
         if isinstance(found, FunctionType):

@@ -8,6 +8,7 @@ A few only pass a call on, so that it has a frame in the interpreter.
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from types import TracebackType
 
@@ -15,6 +16,11 @@ from ...interpreter.frames import THROW_OF_CLASS_AND_VALUE, made_no_error, throw
 from .reduction_polyfills import any_
 
 COPY_OF_ITERTOOLS = "Pickle, copy, and deepcopy support will be removed from itertools in Python 3.14."
+with warnings.catch_warnings(record=True) as _given:
+    warnings.simplefilter("always")
+    operator.invert(True)
+INVERSION_OF_BOOL = next((str(warning.message) for warning in _given), None)
+"""The text differs between releases of Python."""
 
 
 def raise_error(error, context):
@@ -52,6 +58,11 @@ def throw_of_class_and_value(generator, kind, value=None, traceback=None):
 def reduced_iterator(reduction):
     warnings.warn(COPY_OF_ITERTOOLS, DeprecationWarning)  # noqa: B028  # our frames are not counted
     return reduction
+
+
+def inverted_bool(value):
+    warnings.warn(INVERSION_OF_BOOL, DeprecationWarning)  # noqa: B028  # our frames are not counted
+    return ~int(value)
 
 
 def call_for_effect(function, arguments):

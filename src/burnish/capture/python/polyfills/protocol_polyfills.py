@@ -7,11 +7,11 @@ The error messages and the order of the calls are those of C code.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from array import array
 from collections import deque
 from operator import index
-from sys import maxsize
 
 SYMBOLS = {
     "__add__": "+",
@@ -204,6 +204,13 @@ def truth_by_bool(method):
     return value
 
 
+def truth_of_not_implemented():
+    if sys.version_info >= (3, 14):
+        raise TypeError("NotImplemented should not be used in a boolean context")
+    warnings.warn("NotImplemented should not be used in a boolean context", DeprecationWarning)  # noqa: B028
+    return True
+
+
 def truth_by_len(method):
     return length(method) != 0
 
@@ -225,7 +232,7 @@ def length(method):
         value = int(index(value))
     if value < 0:
         raise ValueError("__len__() should return >= 0")
-    if value > maxsize:
+    if value > sys.maxsize:
         raise OverflowError("cannot fit 'int' into an index-sized integer")
     return value
 
