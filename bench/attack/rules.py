@@ -1,13 +1,12 @@
-"""Shape rules beside eager's kernels, for arguments and sizes that eager refuses.
+"""What is asked before a program serves other sizes, beside eager's kernels.
 
     python -m bench.attack.rules                      every operator that torch has samples of
     python -m bench.attack.rules --only diagonal      those whose name contains it
 
-A program for symbolic sizes is accepted where shape rules give the same formulas, so a rule that refuses less than the
-kernel lets a program read foreign memory. Each ATen call with a rule that occurs in torch's samples is repeated with
-other integers, and with other sizes of its operands: 0, 1, 2, the neighbours, and numbers beyond all sizes. The rule
-must refuse what the kernel refuses, and give the type of its result otherwise. To refuse more is no error: the graph
-runs eagerly.
+A program for symbolic sizes is accepted for others where shape rules give the same formulas and `confirm` passes. If
+both accept what the kernel refuses, a program reads foreign memory. Each ATen call with a rule that occurs in torch's
+samples is repeated with other integers, and with other sizes of its operands: 0, 1, 2, the neighbours, and numbers
+beyond all sizes. Types must be those of the kernel's results. To refuse more is no error: the graph is made again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from burnish.ir import infer_types
+from burnish.ir.graph import Value
 from burnish.ir.untraceable_graph import Untraceable
+from burnish.lower.trace.confirm_call import confirm
 from burnish.ops.operator_record import NoRule, Op, lookup
 from burnish.tensors.dtypes import NAMES
 from burnish.tensors.tensor_types import TensorType
@@ -31,6 +32,11 @@ from ..operator_samples import operator_records
 
 LARGEST = 1 << 12
 """The most elements of an operand or a product of arguments: eager runs all of them."""
+
+
+UNSAFE = ("aten.native_batch_norm.default", "aten._local_scalar_dense.default")
+"""The first writes beyond running statistics that are too short: only the functions above it check. The second has a
+number as its result."""
 
 
 class Calls(TorchDispatchMode):
@@ -42,7 +48,7 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         op, kwargs = lookup(func), kwargs or {}
-        if op.shape is not None and is_plain((args, kwargs)):
+        if op.shape is not None and op.name not in UNSAFE and is_plain((args, kwargs)):
             self.found.setdefault(form_of(func, args, kwargs), (op, *tree_map(copied, (args, kwargs))))
         return func(*args, **kwargs)
 
@@ -113,6 +119,10 @@ def type_of_rule(op: Op, args: tuple, kwargs: dict) -> Any:
         return None
 
 
+def value_of(x: Any) -> Any:
+    return Value(TensorType.of(x), "x") if isinstance(x, torch.Tensor) else x
+
+
 def type_of_kernel(op: Op, args: tuple, kwargs: dict) -> Any:
     found = op.target(*tree_map(copied, args), **tree_map(copied, kwargs))
     if isinstance(found, torch.Tensor):
@@ -130,6 +140,10 @@ def why_wrong(op: Op, args: tuple, kwargs: dict) -> str | None:
     except Exception:
         return None
     if given is None:
+        return None
+    try:
+        confirm(op.target, *tree_map(value_of, (args, kwargs)))
+    except Untraceable:
         return None
     try:
         wanted = type_of_kernel(op, args, kwargs)

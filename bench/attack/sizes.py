@@ -200,8 +200,8 @@ def tried(case: Case, backend: str) -> str | None:
         except (RuntimeError, IndexError):
             continue  # no such tensors
         want = outcome(eager, seen, given)
-        if not k and isinstance(want[0], str):
-            return None
+        if not k and isinstance(want[0], str) or want[0] == "AssertionError":
+            return None  # an AssertionError while tracing is taken for ours
         if difference(want, outcome(eager, seen, case.arguments(number))) is not None:
             continue  # uninitialized memory
         why = difference(want, outcome(compiled, effects, again))

@@ -175,6 +175,7 @@ class SizeBox:
                 values.calls.append(self.value_at(at, call, values))
             if any(values.of(handle).shape[dim] != size(point) for handle, dim, size in self.claims):
                 raise NotRepeatable("a size follows another formula")
+        values.inputs = ()  # their memory is not needed any more
         return values
 
     def value_at(self, at: int, call: Any, values: Values) -> Any:

@@ -10,10 +10,12 @@ the kernel itself runs on zeros, if they are few.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of
@@ -28,20 +30,34 @@ def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raises Untraceable where eager raises. `args` are values of a graph."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
         return
+    if func.name().startswith("aten::as_strided") and func.name() != "aten::as_strided_scatter":
+        confirm_strides(*args, **kwargs)
     is_without_data = has_meta_kernel(func.name())
     if not is_without_data and elements_of((args, tuple(kwargs.values()))) > MOST_ELEMENTS:
         return
-    with torch.random.fork_rng(devices=[]):
-        try:
+    try:
+        with _disable_current_modes():  # the program's own modes must not see these calls
             if is_without_data:
-                given, named = map_values((args, kwargs), without_data)
+                given, named = map_values((args, tuple(kwargs.values())), without_data)
+                named = dict(zip(kwargs, named, strict=True))
                 func(*given, **{**named, **({"device": "meta"} if named.get("device") is not None else {})})
             else:
                 names = [argument.name for argument in func._schema.arguments[: len(args)]]
                 given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
-                func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
-        except Exception as error:
-            raise Untraceable(f"{func} is refused: {error}") from error
+                with torch.random.fork_rng(devices=[]):
+                    func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
+    except Exception as error:
+        raise Untraceable(f"{func} is refused: {error}") from error
+
+
+def confirm_strides(
+    x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None, **_: Any
+) -> None:
+    """Tensors without data have memory without end. Here it ends with the last element."""
+    last = (storage_offset or 0) + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    end = sum((n - 1) * step for n, step in zip(x.type.shape, x.type.stride, strict=True))
+    if min(size, default=1) > 0 and last > end:
+        raise Untraceable(f"as_strided reads {last - end} elements behind a tensor")
 
 
 @functools.cache
