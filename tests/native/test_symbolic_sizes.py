@@ -687,4 +687,4 @@ def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
         return len(asked)
 
     few, more = shapes(2), shapes(12)
-    assert more - few == 20, "two for each layer"
+    assert more - few == 40, "two for each layer, in the trace and for the box"

@@ -40,11 +40,13 @@ def like_inputs(outputs: Any, inputs: Any, **options: Any) -> tuple:
 class Shapes:
     """The propagation for one choice of input sizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, confirms: bool = False) -> None:
+        """With `confirms`, eager's kernels are asked whether they accept a call."""
         # The compiler is imported at first use, not by `import burnish`.
         from ..lower.trace.aten_tracer import AtenTracer
 
         self.tracer = AtenTracer()
+        self.tracer.confirms = confirms
         self.known: dict[Any, Any] = {}
         """The results of calls that do not write to tensors."""
 

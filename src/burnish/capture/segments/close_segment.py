@@ -79,13 +79,16 @@ def close(
         recorder = tracer.recorder
         graph_module, graph = None, None
         written = recorder.written_inputs()
+        opened = None
         if recorder.calls or rebuilder.outputs:
             graph_module = build_graph(recorder, rebuilder.outputs)
+            opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
+            if opened is not None:
+                tracer.symbolic_sizes.guard_box(opened)  # type: ignore[union-attr]
         check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
-        opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
         switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
         graph_module.meta[REQUEST] = CompileRequest(
             requests_before_compiling(tracer, is_again, is_step, opened is not None),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,8 +34,9 @@ from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
-from .example_inputs import SymbolicExampleInputs, symbolic_example_inputs
+from .example_inputs import Like, SymbolicExampleInputs, computation, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
+from .size_box import SizeBox
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
 NUMBER = -1
@@ -81,10 +82,28 @@ class SymbolicSizes:
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
         """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
+        self.claims: dict[tuple, tuple[Handle, live_scalars.Expression]] = {}
+        """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the backend. None if every size turned out to be a constant."""
         return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given)
+
+    def guard_box(self, inputs: SymbolicExampleInputs) -> None:
+        """At the end: the segment serves sizes for which its calls are the same."""
+        symbols, number = self.symbols, computation(self.symbols)
+        # For shapes alone it does not matter that a tensor is lazily conjugated.
+        given = [
+            Like.of(x) if k in inputs.shapes and isinstance(x, torch.Tensor) else x for k, x in enumerate(inputs.given)
+        ]
+        left = [leaf for k, leaf in enumerate(symbols.leaves) if k not in symbols.settled]
+        box = SizeBox(
+            list(self.tracer.recorder.calls),
+            replace(inputs, given=given),
+            [(number(one), number(other)) for one, other in symbols.equal],
+            [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
+        )
+        self.tracer.guard_outcome(live_scalars.Expression(box.holds, tuple(left)), True)
 
     # ---- inputs
 
@@ -190,7 +209,11 @@ class SymbolicSizes:
         shapes = self.replay.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
-        return tuple(map(self.symbols.size, zip(*shapes, strict=True)))
+        sizes = tuple(map(self.symbols.size, zip(*shapes, strict=True)))
+        for dim, size in enumerate(sizes):
+            if isinstance(size, live_scalars.LiveInt):
+                self.claims[(handle.call, handle.path, dim)] = handle, size.expression
+        return sizes
 
     def check_calls(self) -> None:
         """At the end: every call must also work for other sizes. ``x @ w`` does not if the size is that of ``w``."""

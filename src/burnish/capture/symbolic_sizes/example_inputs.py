@@ -88,15 +88,10 @@ class SymbolicExampleInputs:
         return made
 
 
-def symbolic_example_inputs(
-    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
-) -> SymbolicExampleInputs | None:
-    """None if every size turned out to be a constant."""
-    left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
-    if not left:
-        return None
-    space = Space.around({f"s{k}": symbols.hints[k] for k in left}, {f"s{k}": most for k, most in symbols.most.items()})
+def computation(symbols: Symbols) -> Callable[[Any], Callable[[Point], Any]]:
+    """Makes a function of a point from the formula of a number."""
     leaves, hints = dict(symbols.of_leaf), tuple(symbols.hints)
+    left = [k for k in range(len(hints)) if k not in symbols.settled]
 
     def number(expression: live_scalars.Expression) -> Callable[[Point], Any]:
         def at(point: Point) -> Any:
@@ -107,6 +102,18 @@ def symbolic_example_inputs(
 
         return at
 
+    return number
+
+
+def symbolic_example_inputs(
+    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
+) -> SymbolicExampleInputs | None:
+    """None if every size turned out to be a constant."""
+    left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
+    if not left:
+        return None
+    space = Space.around({f"s{k}": symbols.hints[k] for k in left}, {f"s{k}": most for k, most in symbols.most.items()})
+    number = computation(symbols)
     shapes, orders, numbers = {}, {}, {}
     for k, (handle, example) in enumerate(zip(recorder.inputs, recorder.examples, strict=True)):
         if isinstance(example, torch.Tensor):

@@ -7,7 +7,7 @@ points share tensors and calls are repeated in any order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -100,18 +100,11 @@ class ShapeReplay:
 
     def result(self, call: int, number: int) -> Any:
         made = self.recorder.calls[call]
-        target = made.target[:-1] if made.target in STATE_IN_GRAPH else made.target
-        return self.perform(target, self.filled(made.args, number), self.filled(made.kwargs, number))
+        return self.perform(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
 
     def perform(self, target: Any, args: tuple, kwargs: dict) -> Any:
-        """A call without data. Its errors, of any kind, say that the program does not support these sizes."""
         assert self.probe is not None
-        try:
-            if hasattr(target, "without_data"):  # a node with graphs of its own
-                return target.without_data(self.probe.call, *args, **kwargs)
-            return self.probe.call(target, args, kwargs)
-        except Exception as error:
-            raise NotRepeatable(str(error)) from error
+        return repeated(self.probe, target, args, kwargs)
 
     def key(self, handle: Any) -> Any:
         return ("input", handle.key) if handle.call is None else handle.call
@@ -134,13 +127,7 @@ class ShapeReplay:
         return self.symbols.values(handle.source) is not None
 
     def part(self, handle: Any, number: int) -> Any:
-        value = self.known[self.place(self.key(handle), number)]
-        for step in handle.path:
-            try:
-                value = value[step]
-            except (IndexError, KeyError, TypeError) as error:
-                raise NotRepeatable("a result of fewer parts") from error
-        return value
+        return part_of(self.known[self.place(self.key(handle), number)], handle.path)
 
     def input_at(self, probe: Shapes, handle: Any, number: int) -> Any:
         example = self.recorder.examples[handle.key]
@@ -160,15 +147,41 @@ class ShapeReplay:
         return example if values is None else values[number]
 
     def filled(self, tree: Any, number: int) -> Any:
-        if hasattr(tree, "call") and hasattr(tree, "path"):
-            return self.part(tree, number)
-        if type(tree) in (tuple, list):
-            return type(tree)(self.filled(part, number) for part in tree)
-        if type(tree) is dict:
-            return {key: self.filled(part, number) for key, part in tree.items()}
-        if type(tree) is slice:
-            return slice(*(self.filled(part, number) for part in (tree.start, tree.stop, tree.step)))
-        return tree
+        return filled(tree, lambda handle: self.part(handle, number))
+
+
+def repeated(probe: Shapes, target: Any, args: tuple, kwargs: dict) -> Any:
+    """A call without data. Its errors, of any kind, say that the program does not support these sizes."""
+    if target in STATE_IN_GRAPH:
+        target = target[:-1]
+    try:
+        if hasattr(target, "without_data"):  # a node with graphs of its own
+            return target.without_data(probe.call, *args, **kwargs)
+        return probe.call(target, args, kwargs)
+    except Exception as error:
+        raise NotRepeatable(str(error)) from error
+
+
+def part_of(value: Any, path: tuple) -> Any:
+    for step in path:
+        try:
+            value = value[step]
+        except (IndexError, KeyError, TypeError) as error:
+            raise NotRepeatable("a result of fewer parts") from error
+    return value
+
+
+def filled(tree: Any, value_of: Callable[[Any], Any]) -> Any:
+    """The arguments with a value in place of each handle."""
+    if hasattr(tree, "call") and hasattr(tree, "path"):
+        return value_of(tree)
+    if type(tree) in (tuple, list):
+        return type(tree)(filled(part, value_of) for part in tree)
+    if type(tree) is dict:
+        return {key: filled(part, value_of) for key, part in tree.items()}
+    if type(tree) is slice:
+        return slice(*(filled(part, value_of) for part in (tree.start, tree.stop, tree.step)))
+    return tree
 
 
 def is_alike(a: Any, b: Any) -> bool:

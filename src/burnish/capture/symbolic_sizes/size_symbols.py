@@ -71,6 +71,8 @@ class Symbols:
         """By the expression's id: the symbol, and the constant added to it."""
         self.canonical: dict[tuple[int, ...], live_scalars.Expression] = {}
         """By the values at the points."""
+        self.equal: list[tuple[Any, Any]] = []
+        """Formulas that have the same values at the points, and were taken for one number."""
         self.around: tuple[Space, list[Point]] | None = None
         self.changes = 0
         """How often the points have changed."""
@@ -210,7 +212,14 @@ class Symbols:
         values = self.values(value.expression)
         if values is None:
             return value
-        expression = self.canonical.setdefault(values, value.expression)
+        expression = self.canonical.get(values)
+        if expression is None:
+            expression = self.canonical[values] = value.expression
+            fit = self.fitted(values)
+            if isinstance(fit, Formula):
+                self.equal.append((expression, self.expression(fit)))
+        elif expression is not value.expression:
+            self.equal.append((value.expression, expression))
         return value if expression is value.expression else live_scalars.make(value.plain(), expression, self.tracer)
 
     def size(self, values: tuple[int, ...]) -> Any:
@@ -218,14 +227,23 @@ class Symbols:
             return values[0]
         expression = self.canonical.get(values)
         if expression is None:
-            space = self.space()
-            fit = space.fit(values[: len(space.points)])
-            if not isinstance(fit, Formula) or any(
-                fit.at(point) != value for point, value in zip(self.points(), values, strict=True)
-            ):
-                raise NoFormula(f"{fit} does not hold far away")
+            fit = self.fitted(values)
+            if fit is None:
+                raise NoFormula(f"no formula of {values} that also holds far away")
             expression = self.canonical[values] = self.expression(fit)
         return live_scalars.make(values[0], expression, self.tracer)
+
+    def fitted(self, values: tuple[int, ...]) -> Formula | None:
+        space = self.space()
+        try:
+            fit = space.fit(values[: len(space.points)])
+        except NoFormula:
+            return None
+        if not isinstance(fit, Formula) or any(
+            fit.at(point) != value for point, value in zip(self.points(), values, strict=True)
+        ):
+            return None
+        return fit
 
     def expression(self, formula: Formula) -> live_scalars.Expression:
         total: Any = None

@@ -17,6 +17,7 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
+from .confirm_call import confirm
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
@@ -59,6 +60,9 @@ class RandomRegion(Protocol):
 
 class AtenTracer:
     """Receives every ATen call during a trace."""
+
+    confirms = False
+    """Whether eager is asked about each operator, because the sizes are none that it has run for."""
 
     def __init__(self, gradients: bool = False, live_scalar_types: tuple[type, ...] = (), salt: int = 0) -> None:
         self.graph = Graph()
@@ -163,6 +167,8 @@ class AtenTracer:
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)
+        if self.confirms:
+            confirm(func, graph_args, graph_kwargs)
         for at in signature.written:
             self.writes(args[at] if isinstance(at, int) else kwargs[at])  # type: ignore[index]
         if signature.returns_written:

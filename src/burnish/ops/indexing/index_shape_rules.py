@@ -17,7 +17,7 @@ from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Expand, view_stride
 from ..memory_format import copied
-from ..operator_record import NoRule, broadcast_shape, fresh, record, shape, wrapped_dim
+from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
 from .gather_lowering import Gather, IndirectIndex, gather_rule
 
 Indices = Sequence[TensorType | None]
@@ -202,7 +202,15 @@ def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:
     return copied(x) if overlaps else x
 
 
-record("aten.diagonal_scatter.default").shape = view_scatter
+@shape("aten.diagonal_scatter.default")
+def diagonal_scatter(x: TensorType, src: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorType:
+    rows, columns = wrapped_dim(dim1, x.ndim), wrapped_dim(dim2, x.ndim)
+    if not x.ndim or rows == columns or not {rows, columns} <= {*range(x.ndim)}:
+        raise NoRule(f"a diagonal of {x} along {dim1} and {dim2}")
+    length = min(x.shape[rows] + min(offset, 0), x.shape[columns] - max(offset, 0))
+    if src.shape != (*(size for k, size in enumerate(x.shape) if k not in (rows, columns)), max(length, 0)):
+        raise NoRule(f"{src} into diagonal {offset} of {x}")
+    return view_scatter(x)
 
 
 @shape("aten.select_scatter.default")

@@ -1,0 +1,252 @@
+"""The sizes that a segment serves: those for which its calls, repeated without data, are the ones that were recorded.
+
+    box = SizeBox(calls, inputs, equal, claims)     as the trace ends; `inputs` makes examples for any sizes
+    box.holds(64, 2)                                a guard of the segment, on all its symbols
+
+What a trace knows of sizes comes from a few points: formulas for the shapes of results, and that each call is
+possible. Far from the points a formula may be another one (``min(n, 100)``), and eager may refuse a call (a window
+that is larger than its tensor). So sizes are accepted only after the calls were repeated for them, with eager's kernels
+asked about each: every result has the recorded number of dimensions and dtype, and its sizes follow the formulas.
+
+Such conditions hold on one side of a limit, so they hold between two sizes where they hold. What was repeated at all
+corners of a *box* is therefore not repeated inside, but where a result has no or one element in a dimension, or two
+symbols are equal. If sizes are refused, the guard fails: the next trace sees them, and eager's errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Container, Sequence
+from typing import Any
+
+import torch
+
+from ... import events
+from ...backends.shapes_at_other_sizes import Shapes, switches_kept
+from ...concurrency import fork_safe_locks
+from ...ir.untraceable_graph import Untraceable
+from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
+from ..engine.torch_call_records import Handle, handles_in
+from .example_inputs import SymbolicExampleInputs
+from .meta_shape_replay import NotRepeatable, filled, is_alike, part_of, repeated
+
+MOST_SYMBOLS = 3
+"""With more symbols, a box has too many corners: each point is tried by itself."""
+
+MOST_KNOWN = 10_000
+
+MOST_POINTS = 64
+"""After as many, what was repeated is forgotten."""
+
+UNKNOWN = object()
+"""The value of a call that cannot be repeated for the observed sizes either."""
+
+Facts = tuple[tuple, tuple[int, ...]]
+"""What must be the same for all sizes, and numbers."""
+
+
+class SizeBox:
+    """`equal` are pairs of functions of a point, of which the trace took one for the other. `claims` are sizes of
+    results, as functions of a point: what the program did with them follows those."""
+
+    def __init__(
+        self,
+        calls: Sequence[Any],
+        inputs: SymbolicExampleInputs,
+        equal: Sequence[tuple[Callable[[Point], Any], Callable[[Point], Any]]],
+        claims: Sequence[tuple[Handle, int, Callable[[Point], Any]]],
+    ):
+        self.calls, self.inputs, self.equal, self.claims = calls, inputs, equal, claims
+        self.known: dict[Point, bool] = {inputs.space.points[0]: True}
+        self.bounds: tuple[Point, Point] | None = None
+        self.facts: list[Facts | None] | None = None
+        """For each call, those at the observed sizes; None if it cannot be repeated."""
+        self.probe, self.tried = Shapes(), 0
+        self.observed: Values | None = None
+        """Those for the observed sizes."""
+        self.unconfirmed: set[int] = set()
+        """Calls that eager's kernels refuse without the data."""
+        self.formulas: list[list[int | Formula | None]] = []
+        self.special: list[Formula] = []
+        self.lock = fork_safe_locks.rlock()
+
+    def holds(self, *point: int) -> bool:
+        found = self.known.get(point)
+        if found is None:
+            with self.lock:
+                found = self.found(point)
+                if len(self.known) > MOST_KNOWN:
+                    self.known.clear()
+                self.known[point] = found
+            if not found:
+                sizes = ", ".join(map("{} = {}".format, self.inputs.space.names, point))
+                events.emit("guards.sizes", text=f"the program has other calls for {sizes}, or they are refused")
+        return found
+
+    def found(self, point: Point) -> bool:
+        if any(first(point) != second(point) for first, second in self.equal):
+            return False
+        if self.facts is None and not self.learn():
+            return False
+        if self.bounds is None or self.is_special(point):
+            return self.is_same_at(point)
+        least, most = self.bounds
+        if all(low <= size <= high for low, size, high in zip(least, point, most, strict=True)):
+            return True
+        # Twice as far: sizes that grow by one with every call should not be tried in every call.
+        for factor in (2, 1):
+            low = tuple(map(min, least, point))
+            high = tuple([factor * size if size > end else end for size, end in zip(point, most, strict=True)])
+            corners = set(itertools.product(*zip(low, high, strict=True)))
+            if all(corner == low == least or corner == high == most or self.is_same_at(corner) for corner in corners):
+                self.bounds = low, high
+                return True
+        return self.is_same_at(point)
+
+    def is_special(self, point: Point) -> bool:
+        """Whether these sizes say nothing about those around them, and the other way round."""
+        return len(set(point)) < len(point) or any(formula.at(point) <= 1 for formula in self.special)
+
+    # ---- what must be the same
+
+    def learn(self) -> bool:
+        """Repeats the calls at the points near the observed sizes, and fits formulas. False if that is impossible."""
+        space = self.inputs.space
+        self.facts = self.facts_at(space.points[0])
+        if self.facts is None:
+            return False
+        near = [self.facts_at(point) for point in space.points[1:]]
+        is_known_around = True
+        for at, own in enumerate(self.facts):
+            formulas: list[int | Formula | None] = []
+            if own is not None:
+                others = [facts[at] if facts is not None else None for facts in near]
+                is_alike = all(other is not None and other[0] == own[0] for other in others)
+                is_known_around = is_known_around and is_alike
+                for k, number in enumerate(own[1]):
+                    formula = None
+                    if is_alike:
+                        try:
+                            formula = space.fit([number, *(other[1][k] for other in others)])  # type: ignore[index]
+                        except NoFormula:
+                            is_known_around = False
+                    formulas.append(formula)
+            self.formulas.append(formulas)
+        self.special = list(
+            dict.fromkeys(formula for some in self.formulas for formula in some if isinstance(formula, Formula))
+        )
+        if is_known_around and len(space.names) <= MOST_SYMBOLS:
+            near_points = space.points if len(space.names) == 1 else space.points[:1]
+            self.bounds = min(near_points), max(near_points)
+        return True
+
+    def is_same_at(self, point: Point) -> bool:
+        found = self.facts_at(point)
+        return found is not None and all(
+            own is None
+            or now is not None
+            and own[0] == now[0]
+            and all(
+                formula is None or number == (formula if isinstance(formula, int) else formula.at(point))
+                for number, formula in zip(now[1], formulas, strict=True)
+            )
+            for own, now, formulas in zip(self.facts, found, self.formulas, strict=True)  # type: ignore[arg-type]
+        )
+
+    # ---- repetition
+
+    def facts_at(self, point: Point) -> list[Facts | None] | None:
+        """None if a call is refused there that is possible for the observed sizes."""
+        try:
+            if self.tried % MOST_POINTS == 0:  # the probe remembers every call
+                self.probe, self.observed = Shapes(), None
+                self.observed = self.values_at(self.inputs.space.points[0])
+            self.tried += 1
+            values = self.values_at(point)
+        except (NotRepeatable, RuntimeError, ValueError):  # there may be no tensors of such sizes
+            return None
+        return [None if value is UNKNOWN else facts_of(value) for value in values.calls]
+
+    def values_at(self, point: Point) -> Values:
+        varying = {*self.inputs.shapes, *self.inputs.numbers}
+        values = Values(self.probe, self.inputs.examples(point), self.observed, varying)
+        with switches_kept():
+            for at, call in enumerate(self.calls):
+                values.calls.append(self.value_at(at, call, values))
+            if any(values.of(handle).shape[dim] != size(point) for handle, dim, size in self.claims):
+                raise NotRepeatable("a size follows another formula")
+        values.inputs = ()  # their memory is not needed any more
+        return values
+
+    def value_at(self, at: int, call: Any, values: Values) -> Any:
+        """The result of a call. What is possible is found out for the observed sizes, and expected for others."""
+        handles = list(handles_in((call.args, call.kwargs)))
+        if self.observed is None:
+            return self.observed_at(at, call, values, handles)
+        observed = self.observed.calls[at]
+        if observed is UNKNOWN or all(is_one(values.of(one), self.observed.of(one)) for one in handles):
+            return observed
+        found = self.repeated(call, values, at not in self.unconfirmed)
+        return observed if is_alike(found, observed) else found
+
+    def observed_at(self, at: int, call: Any, values: Values, handles: Sequence[Handle]) -> Any:
+        if getattr(call.target, "changes_setting", False) or call.target is torch._C._InferenceMode:
+            return UNKNOWN
+        try:
+            if any(values.of(handle) is UNKNOWN for handle in handles):
+                return UNKNOWN
+            try:
+                return self.repeated(call, values, at not in self.unconfirmed)
+            except NotRepeatable:
+                self.unconfirmed.add(at)
+                return self.repeated(call, values, False)
+        except NotRepeatable:
+            return UNKNOWN
+
+    def repeated(self, call: Any, values: Values, confirms: bool) -> Any:
+        self.probe.tracer.confirms = confirms
+        return repeated(self.probe, call.target, filled(call.args, values.of), filled(call.kwargs, values.of))
+
+
+class Values:
+    """The inputs and results of the calls for some sizes."""
+
+    def __init__(self, probe: Shapes, inputs: Sequence[Any], observed: Values | None, varying: Container[int]):
+        self.probe, self.inputs, self.observed, self.varying = probe, inputs, observed, varying
+        self.given: dict[int, Any] = {}
+        self.calls: list[Any] = []
+
+    def of(self, handle: Handle) -> Any:
+        if handle.call is not None:
+            return part_of(self.calls[handle.call], handle.path)
+        at = handle.key
+        if self.observed is not None and at not in self.varying:
+            return self.observed.of(handle)
+        if at not in self.given:
+            self.given[at] = input_of(self.probe, self.inputs[at])
+        return self.given[at]
+
+
+def is_one(value: Any, other: Any) -> bool:
+    return value is other or type(value) is int and value == other
+
+
+def input_of(probe: Shapes, example: Any) -> Any:
+    if not isinstance(example, torch.Tensor):
+        return int(example) if isinstance(example, GivenSize) else example
+    try:
+        return probe.input(example)
+    except Untraceable:  # a sparse or quantized tensor
+        return UNKNOWN
+
+
+def facts_of(value: Any) -> Facts:
+    if isinstance(value, torch.Tensor):
+        return (
+            ("tensor", value.dtype, value.ndim, value.is_conj(), value.is_neg(), value.is_contiguous()),
+            (*value.shape,),
+        )
+    if isinstance(value, (tuple, list)):
+        parts = [facts_of(part) for part in value]
+        return (type(value), *(part[0] for part in parts)), tuple([number for part in parts for number in part[1]])
+    return ((int,), (value,)) if type(value) is int else ((type(value),), ())
