@@ -58,7 +58,7 @@ from ..pytorch import (
     torch_switches,
 )
 from ..pytorch.custom_functions import autograd_function_nodes
-from ..pytorch.higher_order import loop_operators
+from ..pytorch.higher_order import interpreted_vmap, loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
 from . import (
@@ -447,6 +447,7 @@ PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
 BUILTINS.update(make_tensors.BUILTINS)
 BUILTINS.update(locks.BUILTINS)
+BUILTINS.update(interpreted_vmap.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

@@ -20,7 +20,6 @@ from types import CellType, FunctionType
 from typing import Any, NoReturn
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
@@ -36,6 +35,8 @@ from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
+from . import interpreted_vmap
+from .held_values import held_values
 from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
 from .undo_log import UndoLog
@@ -133,6 +134,8 @@ class Transform:
     def call_native(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         """Torch's code, in which calls of the program's functions are interpreted."""
         m = self.m
+        if interpreted_vmap.is_needed(function, args):
+            return interpreted_vmap.run(self, function, args, kwargs)
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
             guard_before_native_read.settle_all(m, value)
@@ -199,7 +202,7 @@ class Transform:
     def meet(self, values: Any) -> None:
         """Make tensors that native code hands to the program known, for as long as the region lasts."""
         recorder = self.m.recorder
-        new = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
+        new = [t for t in held_values(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
         if new:
             recorder.calls.append(Call(landing_place, (), {}, None))
             recorder.register(new, Handle(len(recorder.calls) - 1))
@@ -212,8 +215,8 @@ class Transform:
         if self.start.has_switched():
             self.refuse("a change of a global switch")
         written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
-        leaves = pytree.tree_leaves((value, written))
-        functions = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, FunctionType)]
+        leaves = held_values(m, (value, written))
+        functions = [leaf for leaf in held_values(m, value) if isinstance(leaf, FunctionType)]
         if functions and not m.keeps_functions:
             self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
