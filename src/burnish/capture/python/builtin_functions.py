@@ -438,7 +438,7 @@ BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
 BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
-BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
+BUILTINS.update(constant_queries.BUILTINS)
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(module_backward_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
