@@ -1,5 +1,7 @@
 """``torch.vmap`` over objects that have parts of their own: one graph, with the effects of the code that has them."""
 
+import warnings
+
 import pytest
 import torch
 from torch.func import grad, vmap
@@ -100,3 +102,38 @@ def test_nothing_is_compiled_anew_for_the_same_parts():
         outcome(compiled, 2, 3)
     stop()
     assert len(segments) == 1
+
+
+def warns_deeply(level):
+    warnings.warn("deep", DeprecationWarning, stacklevel=level)
+
+
+def warned(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = function(Pair(torch.ones(3, 2), 1))
+    return shown(found), [(str(one.message), one.category, one.filename, one.lineno) for one in caught]
+
+
+@pytest.mark.parametrize("level, is_one_graph", [(1, True), (2, True), (3, False)])
+def test_warnings_appear_once_and_about_their_line(level, is_one_graph):
+    """Three calls up is torch's code, which has no frame here."""
+
+    def fn(pair):
+        warnings.warn("before")
+        y = vmap(lambda row: (warnings.warn("in"), warns_deeply(level), row.x * 2)[2])(pair)
+        warnings.warn("after")
+        return y
+
+    compiled = burnish.compile(fn, fullgraph=is_one_graph)
+    for _ in range(3):
+        assert warned(compiled) == warned(fn)
+
+
+def test_warnings_before_a_break_appear_once():
+    def fn(pair):
+        return vmap(lambda row: (warnings.warn("in"), burnish.graph_break(), row.x)[2])(pair)
+
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        assert warned(compiled) == warned(fn)

@@ -32,6 +32,7 @@ from ...numbers.live_scalars import Expression, Live
 from ...python.calls import free_variables
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart
+from ...segments.effects import Effect
 from ..cond import Branch
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
@@ -72,6 +73,7 @@ class Transform:
     """Python that runs natively is refused."""
     lowers = True
     """The graph gets the operators that are performed, those of backward passes included."""
+    delays_warnings = True
 
     def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
         self.m, self.name = m, name
@@ -85,6 +87,8 @@ class Transform:
         """How many branches of ``torch.cond`` are being run."""
         self.writes = UndoLog(m.heap)
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
+        self.delayed: list[Effect] = []
+        """Warnings. They appear when the call has ended, because a call that is given up warns again."""
 
     # ---- side effects that a region forbids
 
@@ -101,6 +105,11 @@ class Transform:
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
 
+    def delay(self, effect: Effect) -> None:
+        if self.branches or self.outer is not None:
+            self.refuse("a warning in a branch of torch.cond")
+        self.delayed.append(effect)
+
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
         ``x**n``, torch computes others."""
@@ -114,7 +123,7 @@ class Transform:
         try:
             with self.lowered:
                 value = self.call_native(function, args, kwargs)
-            return self.end(value)
+            value = self.end(value)
         except (Stop, BreakAfterOperation) as signal:
             if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
                 self.undo()
@@ -128,6 +137,11 @@ class Transform:
         except BaseException:
             self.undo()
             raise
+        else:
+            for effect in self.delayed:
+                self.m.effects.append(effect._replace(position=len(self.m.recorder.calls)))
+                self.m.plainly(effect.function, *effect.args)
+            return value
         self.undo()
         raise stop
 
