@@ -1,5 +1,6 @@
 """State read by higher-order functions (modules, objects, closures) is guarded, an input, or read in each call."""
 
+import contextlib
 import copy
 import functools
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, stack_module_state, vmap
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 import burnish
 
@@ -399,3 +401,34 @@ def test_forward_mode_runs_as_plain_python(backend):
         x, tangent = torch.randn(3) + k, torch.randn(3)
         torch.testing.assert_close(compiled(x, tangent), fn(x, tangent))
         assert forward_ad._current_level == -1
+
+
+REGIONS = {
+    "vmap": lambda function, x: vmap(function)(x),
+    "checkpoint": lambda function, x: checkpoint(function, x, use_reentrant=False),
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_generator_of_a_call_that_is_given_up_is_never_closed(region):
+    """Its ``finally`` block would run twice: when it is freed, and in the call that counts."""
+    seen = []
+
+    @contextlib.contextmanager
+    def block():
+        seen.append("in")
+        try:
+            yield
+        finally:
+            seen.append("out")
+
+    def inner(t):
+        with block():
+            burnish.graph_break()
+            return t * 2
+
+    compiled = burnish.compile(lambda x: REGIONS[region](inner, x))
+    for _ in range(3):
+        seen.clear()
+        compiled(torch.ones(3))
+        assert seen == ["in", "out"]

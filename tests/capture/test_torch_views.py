@@ -2,6 +2,8 @@
 
 import torch
 
+import burnish
+
 from .caller_programs import program_with_caller
 from .harness import program
 
@@ -272,3 +274,24 @@ def test_detached_view_shares_memory_without_history():
         return y.clone(), d.requires_grad, d
 
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+def test_a_view_that_torch_refuses_the_history_of():
+    """It was made without gradients, and its base was written to: only ``no_grad`` code may use it."""
+
+    def made():
+        base = torch.nn.Parameter(torch.ones(4))
+        with torch.no_grad():
+            view = base.view(2, 2)
+            base.add_(1)
+        return view
+
+    def fn(view, y):
+        with torch.no_grad():
+            view.mul_(2)
+            return y.copy_(view) + 1
+
+    for backend in ("burnish", "eager"):
+        compiled, views = burnish.compile(fn, backend=backend, fullgraph=True), (made(), made())
+        for _ in range(3):
+            assert torch.equal(compiled(views[0], torch.zeros(2, 2)), fn(views[1], torch.zeros(2, 2)))

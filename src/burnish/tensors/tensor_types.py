@@ -125,3 +125,11 @@ def has_stride(type: TensorType, stride: tuple[int, ...]) -> bool:
     if 0 in type.shape:
         return True
     return all(size == 1 or a == b for size, a, b in zip(type.shape, type.stride, stride, strict=True))
+
+
+def is_leaf(t: torch.Tensor) -> bool:
+    """``t.is_leaf``, also for a view with a base that was written to: torch refuses to return the history of those."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return False  # it has a history

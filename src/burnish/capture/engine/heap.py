@@ -79,6 +79,7 @@ class Heap:
         self.by_value: dict[int, tuple[Any, Source]] = {}  # slices and the like, which stay the objects they are
         self.in_sets: set[int] = set()  # elements of outside sets, which are guarded
         self.identity_matters: set[type] = set()  # classes whose objects' identity decided something
+        self.generators: list[weakref.ref] = []  # those that the segment has made
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
         self.live_numbers: dict[int, Any] = {}  # by source
@@ -468,6 +469,7 @@ class Heap:
         kind = type(value)
         if kind is Generator:  # not kept here: Python closes a generator when the program drops it
             value.noted_by = weakref.ref(self)
+            self.generators.append(weakref.ref(value))
         elif issubclass(kind, BaseException):
             pass  # nor an error, which ends with its handler, and what it holds with it
         elif runs_code_at_the_end(kind):

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
 from . import iterator_contents
 from .array_inputs import tensor_of_array
@@ -38,7 +39,6 @@ from .tensor_metadata import (
     SameTensors,
     global_state,
     is_comparable,
-    is_leaf,
     open_facts,
     plain_view,
     tensor_facts,

@@ -24,6 +24,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from ...runtime.program.program import FOR_COMPILERS
 from ...tensors.eager_strides import packed_stride
 from ...tensors.float32_precision import precision_on_gpus
+from ...tensors.tensor_types import is_leaf
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
@@ -110,14 +111,6 @@ def plain_view(t: Any) -> Any:
     if not is_tensor(t) or type(t).__torch_dispatch__ is not NO_DISPATCH:
         return t
     return _as_subclass(t, torch.Tensor)  # which does not ask __torch_function__
-
-
-def is_leaf(t: torch.Tensor) -> bool:
-    """``t.is_leaf``, also for a view with a base that was written to: torch refuses to return the history of those."""
-    try:
-        return t.is_leaf
-    except RuntimeError:
-        return False  # it has a history
 
 
 def has_rules(value: Any) -> bool:

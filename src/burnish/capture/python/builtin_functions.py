@@ -58,7 +58,7 @@ from ..pytorch import (
     torch_switches,
 )
 from ..pytorch.custom_functions import autograd_function_nodes
-from ..pytorch.higher_order import loop_operators
+from ..pytorch.higher_order import interpreted_vmap, loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
 from . import (
@@ -438,7 +438,7 @@ BUILTINS.update(decimal_arithmetic.HANDLERS)
 BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
 BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})
 BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
-BUILTINS[sys.getrecursionlimit] = constant_queries.recursion_limit
+BUILTINS.update(constant_queries.BUILTINS)
 PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
 PYTHON_FUNCTIONS.update(module_backward_hooks.HANDLERS)
 PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
@@ -447,6 +447,7 @@ PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
 BUILTINS.update(make_tensors.BUILTINS)
 BUILTINS.update(locks.BUILTINS)
+BUILTINS.update(interpreted_vmap.HANDLERS)
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

@@ -29,6 +29,7 @@ class CallStart:
         self.mark = m.recorder.mark()
         self.switches = global_state()
         self.random = RandomState(tensors)
+        self.generators = len(m.heap.generators)
 
     @property
     def calls(self) -> int:
@@ -39,6 +40,7 @@ class CallStart:
         return global_state() != self.switches
 
     def go_back(self, m: Any) -> None:
+        self._forget_generators(m.heap)
         restore_state(self.switches)
         self.random.put_back()
         m.recorder.undo_to(self.mark)
@@ -51,3 +53,11 @@ class CallStart:
         for name, value in self.state:
             setattr(self.frame, name, value)
         m.answer = None
+
+    def _forget_generators(self, heap: Any) -> None:
+        """Those that were made since then never existed: their ``finally`` blocks do not run when they are freed."""
+        for reference in heap.generators[self.generators :]:
+            generator = reference()
+            if generator is not None:
+                generator.frame = None
+        del heap.generators[self.generators :]

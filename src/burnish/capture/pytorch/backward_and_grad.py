@@ -28,9 +28,10 @@ from typing import Any
 import torch
 
 from ...errors import InternalError
+from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.object_lifetimes import Origin
-from ..guards.tensor_metadata import TENSOR_TYPES, is_leaf, is_tensor
+from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from .custom_functions.autograd_function_nodes import may_read_in_backward

@@ -2,8 +2,8 @@
 
 ``inspect.signature`` of a function takes longer than interpreting a hundred instructions, and Transformers calls it in
 every layer. ``torch.jit.is_tracing`` cannot touch a tensor, so it needs no supervision. The properties of a GPU do not
-change, and the current GPU is guarded: `torch.autocast` asks for both. The recursion limit is guarded as well. Entries
-of ``builtin_functions``.
+change, and the current GPU is guarded: `torch.autocast` asks for both. The recursion limit and the
+thread are guarded as well. Entries of ``builtin_functions``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 import operator
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -75,12 +76,21 @@ def _about_the_gpu(question: Callable) -> Callable:
     return handler
 
 
-def recursion_limit(m: Any, args: tuple, kwargs: dict) -> Any:
-    if args or kwargs:
-        return MISSING
-    limit = sys.getrecursionlimit()
-    m.guard_outcome(Expression(operator.eq, (Expression(sys.getrecursionlimit, ()), limit)), True)
-    return limit
+MOST_ANSWERS = 4
+"""With so many segments for as many threads, the next one ends before the question, and serves all threads."""
+
+
+def asked_in_each_call(query: Callable[[], int]) -> Callable:
+    """A number that another thread, or a setting, may change: a constant while it is the same."""
+
+    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
+        if args or kwargs or m.earlier_segments >= MOST_ANSWERS:
+            return MISSING
+        found = query()
+        m.guard_outcome(Expression(operator.eq, (Expression(query, ()), found)), True)
+        return found
+
+    return handler
 
 
 HANDLERS: dict[Callable, Callable] = {
@@ -99,3 +109,6 @@ HANDLERS.update(
         torch.cuda.get_device_properties,
     )
 )
+BUILTINS: dict[Callable, Callable] = {
+    query: asked_in_each_call(query) for query in (sys.getrecursionlimit, threading.get_ident)
+}

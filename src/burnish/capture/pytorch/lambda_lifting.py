@@ -26,7 +26,7 @@ from ..interpreter.program_errors import fail
 from ..numbers.live_scalars import Live
 from .cond import Branch
 from .custom_functions.autograd_function_side_effects import written_by
-from .higher_order import function_transforms
+from .higher_order import function_transforms, interpreted_vmap
 from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
 RETURN_FUNCTIONS = frozenset(("vjp",))
@@ -200,7 +200,9 @@ def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[Lift
 
 
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    """``torch.func``: making a transformed function, or calling one."""
+    """``torch.func``: making a transformed function, or calling one. MISSING if the function is interpreted."""
+    if interpreted_vmap.is_part(m, function):
+        return interpreted_vmap.call(m, function, args, kwargs)
     name = function.__code__.co_name
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
@@ -208,8 +210,12 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
         if function_transforms.is_transformed(function) or name in function_transforms.DIRECT:
             return function_transforms.call(m, function, args, kwargs)
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: the backend runs no Python")
-    if function_transforms.is_transformed(function) and (m.heap.has_written() or isinstance(m.region, Branch)):
-        return function_transforms.call(m, function, args, kwargs)  # a node would not see what was just written
+    if function_transforms.is_transformed(function) and (
+        m.heap.has_written()  # a node would not see what was just written
+        or isinstance(m.region, Branch)
+        or interpreted_vmap.is_needed(function, args)
+    ):
+        return function_transforms.call(m, function, args, kwargs)
     if not m.may_run_opaquely:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
     try:

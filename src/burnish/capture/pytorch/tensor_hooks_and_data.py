@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...runtime.eager import tensor_object_state as steps
 from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch
+from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -160,7 +161,7 @@ def set_requires_grad(m: Any, tensor: Any, flag: Any) -> Any:
         type(flag) is not bool
         or not takes_steps(m, tensor)
         or not m.options.runs_python
-        or not tensor.is_leaf
+        or not is_leaf(tensor)
         or not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     ):
         return MISSING
@@ -218,7 +219,7 @@ def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
 
 
 def is_outer_leaf(m: Any, tensor: torch.Tensor) -> bool:
-    return m.heap.origin_of(tensor) is not None and tensor.is_leaf
+    return m.heap.origin_of(tensor) is not None and is_leaf(tensor)
 
 
 def can_be_hook(m: Any, function: Any) -> bool:

@@ -22,7 +22,7 @@ from ...tensors.compile_request import copy_request, request_of
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.lazy_graph_module import graph_module
-from ...tensors.tensor_types import TensorType, span
+from ...tensors.tensor_types import TensorType, is_leaf, span
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 
@@ -56,7 +56,7 @@ def is_floating(x: Any) -> bool:
 def written_with_gradients(gm: GraphModule, inputs: Sequence[Node], example_inputs: Sequence[Any]) -> set[Node]:
     """The inputs that have a history, or get one: values that require gradients are written to them."""
     flows = {x for x, given in zip(inputs, example_inputs, strict=True) if is_floating(given) and given.requires_grad}
-    leaves = {x for x in flows if example_inputs[inputs.index(x)].is_leaf}
+    leaves = {x for x in flows if is_leaf(example_inputs[inputs.index(x)])}
     base = {x: x for x in inputs}
     is_on, found, modes = torch.is_grad_enabled(), set[Node](), set[Any]()
     for node in gm.graph.nodes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ....tensors.tensor_types import is_leaf
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
@@ -174,7 +175,7 @@ def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
 
 def requires_it_already(m: Any, tensor: torch.Tensor, flag: Any) -> bool:
     """Whether ``tensor.requires_grad = flag`` changes nothing. Of a tensor that is no leaf, torch refuses it."""
-    return type(tensor) in TENSOR_TYPES and tensor.requires_grad is flag and tensor.is_leaf and m.knows(tensor)
+    return type(tensor) in TENSOR_TYPES and tensor.requires_grad is flag and is_leaf(tensor) and m.knows(tensor)
 
 
 def delete(m: Any, obj: Any, name: str) -> Any:

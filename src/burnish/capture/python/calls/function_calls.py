@@ -73,7 +73,8 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         if answer is not MISSING:
             return answer
     if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
-        return lambda_lifting.call_transform(m, function, args, kwargs)
+        answer = lambda_lifting.call_transform(m, function, args, kwargs)
+        return push_ordinary(m, function, decode(function.__code__), args, kwargs) if answer is MISSING else answer
     if (
         is_leaf(function)
         and (is_pure_module(module) or not takes_user_code(args, kwargs))

@@ -36,7 +36,10 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
     place = give, (*given[:2], *_place(m.frame, given[2]))
     if place[1][4] is not None:
         m.heap.namespace(place[1][4])  # the effect takes these very globals, whatever else is read from them
-    m.effects.append(Effect.of(m, *place))
+    effect = Effect.of(m, *place)
+    if getattr(m.region, "delays_warnings", False) and _is_near(m.frame, given[2]):
+        return m.region.delay(effect)
+    m.effects.append(effect)
     return m.plainly(give, *place[1])
 
 
@@ -79,6 +82,13 @@ def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]
             return "", 0, None, max(1, level)
         frame = frame.caller
     return frame.code.co.co_filename, frame.line, frame.globals, 0
+
+
+def _is_near(frame: Frame | None, level: int) -> bool:
+    """Whether no native call is between the frame and the one ``level`` calls up."""
+    while frame is not None and level > 1 and not frame.code.co.co_filename.startswith(OUR_PATH):
+        level, frame = level - 1, frame.caller
+    return frame is not None and not frame.code.co.co_filename.startswith(OUR_PATH)
 
 
 def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:

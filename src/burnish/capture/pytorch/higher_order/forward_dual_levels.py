@@ -31,6 +31,7 @@ from .function_transforms import Transform, is_wrapped
 
 class DualLevel(Transform):
     takes_effects = True
+    delays_warnings = False
 
     def __init__(self, m: Any, level: int):
         super().__init__(m, "dual_level", [])

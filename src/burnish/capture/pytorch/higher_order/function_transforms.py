@@ -20,7 +20,6 @@ from types import CellType, FunctionType
 from typing import Any, NoReturn
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
@@ -33,9 +32,12 @@ from ...numbers.live_scalars import Expression, Live
 from ...python.calls import free_variables
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart
+from ...segments.effects import Effect
 from ..cond import Branch
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
+from . import interpreted_vmap
+from .held_values import held_values
 from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
 from .undo_log import UndoLog
@@ -71,6 +73,7 @@ class Transform:
     """Python that runs natively is refused."""
     lowers = True
     """The graph gets the operators that are performed, those of backward passes included."""
+    delays_warnings = True
 
     def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
         self.m, self.name = m, name
@@ -84,6 +87,8 @@ class Transform:
         """How many branches of ``torch.cond`` are being run."""
         self.writes = UndoLog(m.heap)
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
+        self.delayed: list[Effect] = []
+        """Warnings. They appear when the call has ended, because a call that is given up warns again."""
 
     # ---- side effects that a region forbids
 
@@ -100,6 +105,11 @@ class Transform:
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
 
+    def delay(self, effect: Effect) -> None:
+        if self.branches or self.outer is not None:
+            self.refuse("a warning in a branch of torch.cond")
+        self.delayed.append(effect)
+
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
         ``x**n``, torch computes others."""
@@ -113,7 +123,7 @@ class Transform:
         try:
             with self.lowered:
                 value = self.call_native(function, args, kwargs)
-            return self.end(value)
+            value = self.end(value)
         except (Stop, BreakAfterOperation) as signal:
             if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
                 self.undo()
@@ -127,12 +137,19 @@ class Transform:
         except BaseException:
             self.undo()
             raise
+        else:
+            for effect in self.delayed:
+                self.m.effects.append(effect._replace(position=len(self.m.recorder.calls)))
+                self.m.plainly(effect.function, *effect.args)
+            return value
         self.undo()
         raise stop
 
     def call_native(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         """Torch's code, in which calls of the program's functions are interpreted."""
         m = self.m
+        if interpreted_vmap.is_needed(function, args):
+            return interpreted_vmap.run(self, function, args, kwargs)
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
             guard_before_native_read.settle_all(m, value)
@@ -199,7 +216,7 @@ class Transform:
     def meet(self, values: Any) -> None:
         """Make tensors that native code hands to the program known, for as long as the region lasts."""
         recorder = self.m.recorder
-        new = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
+        new = [t for t in held_values(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
         if new:
             recorder.calls.append(Call(landing_place, (), {}, None))
             recorder.register(new, Handle(len(recorder.calls) - 1))
@@ -212,8 +229,8 @@ class Transform:
         if self.start.has_switched():
             self.refuse("a change of a global switch")
         written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
-        leaves = pytree.tree_leaves((value, written))
-        functions = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, FunctionType)]
+        leaves = held_values(m, (value, written))
+        functions = [leaf for leaf in held_values(m, value) if isinstance(leaf, FunctionType)]
         if functions and not m.keeps_functions:
             self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ....runtime.argument_trees import tensors_in
+from ....tensors.tensor_types import is_leaf
 from ...engine.torch_call_records import handles_in
 
 
@@ -42,6 +43,6 @@ def why_not_alike_after(
     handles = [handle for call in recorder.calls[start:] for handle in handles_in((call.args, call.kwargs))]
     outside = [recorder.examples[handle.key] for handle in handles if handle.call is None]
     for x in (*outside, *before):
-        if isinstance(x, torch.Tensor) and x.requires_grad and not x.is_leaf and id(x) not in given:
+        if isinstance(x, torch.Tensor) and x.requires_grad and not is_leaf(x) and id(x) not in given:
             return "a tensor with a history that is no argument"
     return None
