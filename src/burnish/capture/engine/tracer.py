@@ -135,6 +135,7 @@ class Tracer(Machine):
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
+        self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
