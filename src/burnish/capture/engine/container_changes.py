@@ -154,11 +154,11 @@ def _table_of_view(heap: Heap, view: Any) -> Any:
 
 
 def expose_items(heap: Heap, value: Any) -> None:
-    """Guard what native code reads that only returns the elements of ``value``."""
+    """Guard what native code reads that only returns the elements of ``value``: numbers that change stay live."""
     if issubclass(type(value), (list, tuple)):
         origin = heap.origins.get(id(value))
         if origin is not None and not isinstance(value, tuple):
-            heap.complete(origin)
+            heap.complete(origin, with_live=True)
     else:
         expose(heap, value)
 

@@ -18,7 +18,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, min_max_of_tensors, numpy_tables
+from ..numbers import live_scalars, min_max_of_tensors, numpy_tables
 from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
@@ -107,7 +107,7 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(sum, NOTHING, start)  # which refuses
     return (
         m.call(reduction_polyfills.sum_, args, kwargs)
-        if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_in_graph(args[0])
+        if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_live(m, args[0])
         else native(m, sum, args, kwargs)
     )
 
@@ -115,21 +115,20 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
 NOTHING = ()
 
 
-def _is_added_in_graph(items: Any) -> bool:
-    """Whether a container holds graph numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
+def _is_added_live(m: Any, items: Any) -> bool:
+    """Whether a container holds live numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
     correction."""
-    return holds_graph_numbers(items) and (
+    return holds_live_numbers(m, items) and (
         sys.version_info < (3, 12) or all(issubclass(type(value), int) for value in elements_of(items))
     )
 
 
-def holds_graph_numbers(items: Any) -> bool:
-    """Whether a list or tuple consists of numbers, with graph numbers among them."""
-    return (
-        type(items) in (list, tuple)
-        and any(map(graph_numbers.is_graph_number, items))
-        and all(issubclass(type(value), (int, float)) for value in items)
-    )
+def holds_live_numbers(m: Any, items: Any) -> bool:
+    """Whether a list or tuple consists of numbers, with live ones among them."""
+    if type(items) not in (list, tuple) or not all(issubclass(type(value), (int, float)) for value in items):
+        return False
+    m.heap.expose_items(items)
+    return any(issubclass(type(value), Live) for value in items)
 
 
 def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -151,7 +150,7 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
         chosen = min_max_of_tensors.choose(m, builtin, args, kwargs)
         if chosen is not MISSING:
             return chosen
-        if len(args) == 1 and not kwargs and holds_graph_numbers(args[0]) and len(args[0]) > 1:
+        if len(args) == 1 and not kwargs and holds_live_numbers(m, args[0]) and len(args[0]) > 1:
             args = tuple(args[0])
         if (
             len(args) > 1

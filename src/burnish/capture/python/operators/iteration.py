@@ -218,12 +218,12 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
     if issubclass(type(other), ITERABLE) and not iterates_by_own_rules(m, method, other):
-        expose(m, other)
-        origin = m.heap.origin_of(target)
         if method == "list_extend":
-            with m.heap.appending(origin):
+            m.heap.expose_items(other)
+            with m.heap.appending(m.heap.origin_of(target)):
                 target.extend(other)
             return None
+        expose(m, other)
         m.heap.will_write(target)
         is_hashed = issubclass(type(other), (set, frozenset, dict))
         (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
