@@ -154,13 +154,24 @@ def _table_of_view(heap: Heap, view: Any) -> Any:
 
 
 def expose_items(heap: Heap, value: Any) -> None:
-    """Guard what native code reads that only returns the elements of ``value``: numbers that change stay live."""
+    """Guard what native code reads that only returns the elements of ``value``."""
     if issubclass(type(value), (list, tuple)):
         origin = heap.origins.get(id(value))
         if origin is not None and not isinstance(value, tuple):
-            heap.complete(origin, with_live=True)
+            heap.complete(origin)
     else:
         expose(heap, value)
+
+
+def items_read_at_once(heap: Heap, value: Any) -> Any:
+    """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
+    copy: other threads see the list itself."""
+    origin = heap.origins.get(id(value)) if type(value) is list else None
+    if origin is None or origin.complete or origin.is_written or not heap.tracer.changing:
+        expose_items(heap, value)
+        return value
+    heap.guard(*origin.by_base("length", len(value)))
+    return [heap.read_index(origin, i) for i in range(len(value))]
 
 
 def why_not_readable(heap: Heap, value: Any) -> str | None:

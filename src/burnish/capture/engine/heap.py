@@ -57,6 +57,7 @@ class Heap:
     complete = container_changes.complete
     expose = container_changes.expose
     expose_items = container_changes.expose_items
+    items_read_at_once = container_changes.items_read_at_once
     appending = container_changes.appending
     changed = container_changes.changed
     note_changes = container_changes.note_changes

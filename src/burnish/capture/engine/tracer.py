@@ -445,8 +445,7 @@ class Tracer(Machine):
             return super().to_tuple(value, function)
         if not issubclass(type(value), (list, tuple)) or iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
-        self.heap.expose_items(value)
-        return tuple(value)
+        return tuple(self.heap.items_read_at_once(value))
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:

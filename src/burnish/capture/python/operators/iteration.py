@@ -169,8 +169,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     if issubclass(type(value), tuple) and not has_own:
         return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
     if issubclass(type(value), (list, collections.deque, dict, set, str, range)) and not has_own:
-        m.heap.expose_items(value)
-        return list(iter(value))  # nor is theirs
+        return list(iter(m.heap.items_read_at_once(value)))  # nor is theirs
     if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
@@ -219,9 +218,9 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
     if issubclass(type(other), ITERABLE) and not iterates_by_own_rules(m, method, other):
         if method == "list_extend":
-            m.heap.expose_items(other)
+            items = m.heap.items_read_at_once(other)
             with m.heap.appending(m.heap.origin_of(target)):
-                target.extend(other)
+                target.extend(items)
             return None
         expose(m, other)
         m.heap.will_write(target)
