@@ -1,6 +1,7 @@
 """Numbers of the program that change from call to call, as arguments of torch calls: one graph, and eager's errors."""
 
 import operator
+import threading
 
 import pytest
 import torch
@@ -125,3 +126,93 @@ FILLING = {
 @pytest.mark.parametrize("name", FILLING)
 def test_fractions_that_do_not_fit_into_a_dtype_raise(name):
     check(FILLING[name], (0.5, 1.5, 2.5, 1e300, -1e300, float("inf"), 3.5), 4)
+
+
+def unpacked(x, numbers):
+    first, second = numbers
+    return x * first + second
+
+
+def multiplied(x, numbers):
+    for number in numbers:
+        x = x * number
+    return x
+
+
+def given_with_a_star(x, numbers):
+    return multiplied(x, [*numbers, max(*numbers)])
+
+
+WHOLE = {
+    "unpacked": unpacked,
+    "with a star": given_with_a_star,
+    "in a sum": lambda x, numbers: x * sum(numbers),
+    "the larger": lambda x, numbers: x * max(numbers) - min(numbers),
+}
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("name", WHOLE)
+def test_numbers_of_a_list_that_is_read_as_a_whole_stay_live(name, kind):
+    check(WHOLE[name], [kind((i + 4, i + 9)) for i in range(5)], 2, backend="eager")
+
+
+def test_list_from_outside_keeps_plain_numbers():
+    numbers, kept = [3, 4], []
+
+    def fn(x):
+        first, _ = numbers
+        kept.extend(numbers)
+        kept.append(sum(numbers))
+        return x * first, numbers
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for i in range(4):
+        numbers[:] = [i + 3, i + 4]
+        result, same = compiled(X)
+        assert same is numbers
+        assert kept[-3:] == [i + 3, i + 4, 2 * i + 7]
+        assert {type(number) for number in (*numbers, *kept)} == {int}
+        assert torch.equal(result, X * (i + 3))
+
+
+def test_other_threads_see_plain_numbers_in_a_list_that_is_traced():
+    numbers, found, is_done = [1, 2], set(), threading.Event()
+
+    def watch():
+        while not is_done.is_set():
+            found.update(map(type, list(numbers)))
+
+    def fn(x):
+        first, second = numbers
+        for _ in range(100):
+            x = x + first
+        return x + sum(numbers) + max(*numbers) + second
+
+    compiled = burnish.compile(fn, backend="eager")
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for i in range(4):
+            numbers[:] = [i + 1, i + 2]
+            assert torch.equal(compiled(X), fn(X))
+    finally:
+        is_done.set()
+        watcher.join()
+    assert found == {int}
+
+
+def test_list_that_grows_while_its_numbers_are_read():
+    def fn(x, numbers):
+        for number in numbers:
+            x = x * number
+            if len(numbers) < 4:
+                numbers.extend(numbers)
+        return x + len(numbers) + sum(numbers)
+
+    for backend in ("eager", "burnish"):
+        compiled = burnish.compile(fn, backend=backend)
+        for i in range(4):
+            want, got = [i + 2, i + 3], [i + 2, i + 3]
+            assert torch.equal(compiled(X, got), fn(X, want))
+            assert got == want

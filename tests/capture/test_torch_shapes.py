@@ -23,6 +23,14 @@ def test_size_is_a_tuple_with_extras():
 
 
 @program(breaks=0)
+def test_number_of_elements_of_a_shape_follows_its_sizes():
+    def fn(x):
+        return x * 2, x.shape.numel(), x.size()[1:].numel()
+
+    return fn, sizes((3, 2), (3, 3), (3, 4), (3, 5), (0, 4))
+
+
+@program(breaks=0)
 def test_unpacked_shape_drives_a_reshape():
     def fn(x, heads):
         b, t, c = x.shape

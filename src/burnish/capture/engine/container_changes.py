@@ -183,6 +183,17 @@ def expose_items(heap: Heap, value: Any) -> None:
         expose(heap, value)
 
 
+def items_read_at_once(heap: Heap, value: Any) -> Any:
+    """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
+    copy: other threads see the list itself."""
+    origin = heap.origins.get(id(value)) if type(value) is list else None
+    if origin is None or origin.complete or origin.is_written or not heap.tracer.changing:
+        expose_items(heap, value)
+        return value
+    heap.guard(*origin.by_base("length", len(value)))
+    return [heap.read_index(origin, i) for i in range(len(value))]
+
+
 def why_not_readable(heap: Heap, value: Any) -> str | None:
     """Why native code must not read ``value``: no guard covers the inner state of an outside object. What a view of a
     dictionary shows is guarded here."""

@@ -58,6 +58,7 @@ class Heap:
     complete = container_changes.complete
     expose = container_changes.expose
     expose_items = container_changes.expose_items
+    items_read_at_once = container_changes.items_read_at_once
     appending = container_changes.appending
     changing_set = container_changes.changing_set
     read_order = container_changes.read_order

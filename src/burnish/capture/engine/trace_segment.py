@@ -273,8 +273,8 @@ def finish_trace(
         if program.options.fullgraph:
             unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
             raise torch_errors.made("Unsupported", unrebuildable) from error
-        if tracer.recorder.kept and program.keeps_functions:
-            program.keeps_functions = False  # one has left the segment: the next trace ends before it is made
+        if (tracer.recorder.kept or tracer.traced_hooks) and program.keeps_functions:
+            program.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
             return
         if tracer.has_classes and program.keeps_classes:
             program.keeps_classes = False  # so it is of a class

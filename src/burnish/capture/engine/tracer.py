@@ -136,6 +136,7 @@ class Tracer(Machine):
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.assigns_data = True  # `tensor.data = value` is part of the graph
+        self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
@@ -448,9 +449,7 @@ class Tracer(Machine):
             return super().to_tuple(value, function)
         if not issubclass(type(value), (list, tuple)) or iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, tuple, (value,), {})
-        if issubclass(type(value), list):
-            self.heap.expose(value)
-        return tuple(value)
+        return tuple(self.heap.items_read_at_once(value))
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:

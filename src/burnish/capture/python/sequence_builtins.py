@@ -18,7 +18,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
-from ..numbers import graph_numbers, live_scalars, min_max_of_tensors, numpy_tables
+from ..numbers import live_scalars, min_max_of_tensors, numpy_tables
 from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
@@ -105,9 +105,10 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
         if args[0] is not NOTHING:
             return m.call(reduction_polyfills.sum_of_bytes, (args[0], NOTHING, start), {})
         return m.plainly(sum, NOTHING, start)  # which refuses
+    items = elements_with_live_numbers(m, args[0])
     return (
-        m.call(reduction_polyfills.sum_, args, kwargs)
-        if wants_python(m, args[:1]) or holds_objects(args[0]) or _is_added_in_graph(args[0])
+        m.call(reduction_polyfills.sum_, (items, *args[1:]), kwargs)
+        if wants_python(m, args[:1]) or holds_objects(items) or _is_added_live(items)
         else native(m, sum, args, kwargs)
     )
 
@@ -115,21 +116,25 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
 NOTHING = ()
 
 
-def _is_added_in_graph(items: Any) -> bool:
-    """Whether a container holds graph numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
+def _is_added_live(items: Any) -> bool:
+    """Whether a container holds live numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
     correction."""
-    return holds_graph_numbers(items) and (
+    return holds_live_numbers(items) and (
         sys.version_info < (3, 12) or all(issubclass(type(value), int) for value in elements_of(items))
     )
 
 
-def holds_graph_numbers(items: Any) -> bool:
-    """Whether a list or tuple consists of numbers, with graph numbers among them."""
-    return (
-        type(items) in (list, tuple)
-        and any(map(graph_numbers.is_graph_number, items))
-        and all(issubclass(type(value), (int, float)) for value in items)
-    )
+def holds_live_numbers(items: Any) -> bool:
+    """Whether a list or tuple consists of numbers, with live ones among them."""
+    return are_numbers(items) and any(issubclass(type(value), Live) for value in items)
+
+
+def elements_with_live_numbers(m: Any, items: Any) -> Any:
+    return m.heap.items_read_at_once(items) if are_numbers(items) else items
+
+
+def are_numbers(items: Any) -> bool:
+    return type(items) in (list, tuple) and all(issubclass(type(value), (int, float)) for value in items)
 
 
 def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -151,8 +156,9 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
         chosen = min_max_of_tensors.choose(m, builtin, args, kwargs)
         if chosen is not MISSING:
             return chosen
-        if len(args) == 1 and not kwargs and holds_graph_numbers(args[0]) and len(args[0]) > 1:
-            args = tuple(args[0])
+        items = elements_with_live_numbers(m, args[0]) if len(args) == 1 and not kwargs else ()
+        if holds_live_numbers(items) and len(items) > 1:
+            args = tuple(items)
         if (
             len(args) > 1
             and not kwargs

@@ -11,8 +11,8 @@ A hook is a user function that autograd calls later, outside of captured code. T
 each run. So the graph registers an empty slot, and the end of the segment makes the function and stores it there. That
 is too late for a backward pass in the same segment, so the segment ends before one.
 
-The steps are in ``runtime/eager/tensor_object_state.py``. Backends without Python get none of them, and the graph
-breaks.
+The steps are in ``runtime/eager/tensor_object_state.py``. Backends without Python get none of them, but torch's own
+operator for some hooks (``higher_order/traced_gradient_hooks.py``).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from ..segments.effects import Effect
+from .higher_order import traced_gradient_hooks
 
 
 class Hook(NamedTuple):
@@ -52,8 +53,10 @@ def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING
     if is_outer_leaf(m, tensor):
         return on_leaf(m, torch.Tensor.register_hook, tensor, function)
-    if not can_be_watched(m, tensor):
+    if not is_unchanged(m, tensor):
         return MISSING
+    if not m.options.runs_python:
+        return traced_gradient_hooks.register(m, tensor, function)
     node = m.recorder.tensor(tensor)
     handle = m.plainly(tensor.register_hook, function)
     slot = steps.Slot()
@@ -100,7 +103,7 @@ def before_hooks(handler: Callable) -> Callable:
     """A handler of a backward pass: the segment ends before it if hooks wait for their functions."""
 
     def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
-        if m.hooks or m.module_hooks:
+        if m.hooks or m.module_hooks or m.traced_hooks:
             m.stop(breaks.TENSOR_STATE, "a backward pass after a hook was registered")
         return handler(m, args, kwargs)
 
@@ -211,11 +214,15 @@ def takes_steps(m: Any, tensor: Any) -> bool:
 
 
 def can_be_watched(m: Any, tensor: torch.Tensor) -> bool:
+    return m.options.runs_python and is_unchanged(m, tensor)
+
+
+def is_unchanged(m: Any, tensor: torch.Tensor) -> bool:
     """Whether its gradient belongs to the call that made it, and not to a later one that wrote to it."""
-    if not m.options.runs_python or type(tensor) is not torch.Tensor:
+    if type(tensor) is not torch.Tensor:
         return False
     made_at = m.recorder.tensor(tensor).call
-    return not m.recorder.changes_after(made_at if isinstance(made_at, int) else 0)
+    return not m.recorder.changes_after(made_at + 1 if isinstance(made_at, int) else 0)
 
 
 def is_outer_leaf(m: Any, tensor: torch.Tensor) -> bool:

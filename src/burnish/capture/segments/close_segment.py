@@ -26,6 +26,7 @@ from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frames import Frame, Generator
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
+from ..pytorch.higher_order import traced_gradient_hooks
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
@@ -54,6 +55,7 @@ def close(
     """
     if tracer.symbolic_sizes is not None:
         tracer.symbolic_sizes.check_calls()
+    traced_gradient_hooks.check_kept(tracer)
     rebuilder = Rebuilder(tracer)
     with deep_recursion():
         layout = None

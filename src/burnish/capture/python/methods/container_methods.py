@@ -232,6 +232,8 @@ TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_poly
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
     guard_before_native_read.check_numbers(m, args)
+    if name == "numel" and issubclass(type(items), torch.Size) and not args and not kwargs:
+        return m.call(reduction_polyfills.product, (items,), {})
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):

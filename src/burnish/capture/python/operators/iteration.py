@@ -169,8 +169,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     if issubclass(type(value), tuple) and not has_own:
         return tuple(tuple.__iter__(value))  # its length is not asked for, which a class may define
     if issubclass(type(value), (list, collections.deque, dict, set, str, range)) and not has_own:
-        m.heap.expose_items(value)
-        return list(iter(value))  # nor is theirs
+        return list(iter(m.heap.items_read_at_once(value)))  # nor is theirs
     if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
@@ -218,15 +217,15 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
             raise fr.Raised(TypeError(f"'{type(other).__name__}' object is not a mapping"))
         return discard(m, m.call(container_polyfills.dict_update, (target, other), {}))
     if issubclass(type(other), ITERABLE) and not iterates_by_own_rules(m, method, other):
+        if method == "list_extend":
+            items = m.heap.items_read_at_once(other)
+            with m.heap.appending(m.heap.origin_of(target)):
+                target.extend(items)
+            return None
         of_sets = method == "set_update" and issubclass(type(other), (set, frozenset))
         expose(m, other, reads_order=not of_sets)
         if of_sets:
             m.heap.read_order(other, stops=False)
-        origin = m.heap.origin_of(target)
-        if method == "list_extend":
-            with m.heap.appending(origin):
-                target.extend(other)
-            return None
         is_hashed = issubclass(type(other), (set, frozenset, dict))
         (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
         if issubclass(type(target), set):

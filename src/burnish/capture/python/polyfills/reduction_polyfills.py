@@ -51,6 +51,13 @@ def sum_(items, /, start=0):
     return total
 
 
+def product(sizes):
+    total = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
 def sum_of_bytes(items, nothing, start):
     iter(items)
     return sum(nothing, start)

@@ -34,7 +34,12 @@ from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
 from .native_callbacks import call_natively, landing_place, run_nested
 
-NAMES = {"scan": ("scan_combine_fn",), "while_loop": ("cond_fn", "body_fn"), "map": ("map_body",)}
+NAMES = {
+    "scan": ("scan_combine_fn",),
+    "while_loop": ("cond_fn", "body_fn"),
+    "map": ("map_body",),
+    "register_hook": ("hook_body",),
+}
 """The names of the graphs, as `torch.compile` gives them."""
 
 
