@@ -44,6 +44,10 @@ NUMBER = -1
 OTHER = 1
 """The index of a point with sizes other than those that were seen."""
 
+MOST_TRIES = 4
+"""How many traces specialize a size before it is not made symbolic again. Two sizes may have to change together, like a
+cache and the number that its mask is made of: while only one is known to change, it is specialized."""
+
 MOST_ELEMENTS = 1 << 26
 """Larger inputs are not tried: some operators only compute their shapes by running."""
 
@@ -226,7 +230,7 @@ class SymbolicSizes:
                 else:
                     why = f"{torch_call_roles.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
-                    if not self.symbols.settle_one(is_possible, why):
+                    if not (self.symbols.unite_two(is_possible) or self.symbols.settle_one(is_possible, why)):
                         self.symbols.settle_all(why)
                         return
 
