@@ -435,6 +435,28 @@ def test_a_counter_that_has_to_be_equal_to_the_size_of_a_cache(length, segments)
         compiled(*ours, torch.randn(2, 1, 4), length + 40)
 
 
+def test_sizes_added_to_numbers_of_constant_value_stay_symbolic():
+    burnish.reset()
+    begun = {}
+
+    def positions(x):
+        total = begun["at"] + x.shape[1]
+        begun["at"] = total
+        return x.expand(3, -1) * torch.arange(total)[-x.shape[1] :]
+
+    compiled = burnish.compile(positions)
+    with watching() as seen:
+        for length in (7, 9, 5, 12, 6, 20):
+            for at in (0, 1):
+                begun["at"] = at
+                x = torch.randn(1, length)
+                found = compiled(x)
+                assert begun["at"] == at + length
+                begun["at"] = at
+                same(found, positions(x))
+    assert seen.segments == 4 and not seen.why_apiece
+
+
 @pytest.mark.skipif(not dtypes_of_gemm(), reason="products are called from Python")
 def test_of_a_growing_cache_python_calls_attention_alone():
     model = Growing().eval()

@@ -140,8 +140,7 @@ class SymbolicSizes:
     def offer(self, number: live_scalars.LiveInt, source: Source) -> None:
         """An integer of the program that changed between calls: it becomes a symbol if a call takes it as a size."""
         place = SymbolPlace(source.path(), NUMBER)
-        if number.plain() >= LEAST and place not in self.request.specialized:
-            self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
+        self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
 
     def takes(self, value: Any, name: str) -> bool:
         """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
@@ -160,9 +159,12 @@ class SymbolicSizes:
         for leaf in leaves:
             if id(leaf) not in self.symbols.of_leaf:
                 expression, hint, place = self.symbols.offered[id(leaf)]
+                if hint < LEAST or place in self.request.specialized:
+                    self.symbols.open_constant(expression, hint)
+                    continue
                 self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
                 self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)][0])
-        return self.symbols.takes(value)
+        return self.symbols.takes(value) and self.symbols.varies(value.expression)
 
     # ---- shapes
 

@@ -106,6 +106,18 @@ class Symbols:
         self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, LEAST)), True)
         return live_scalars.make(size, leaf, self.tracer)
 
+    def open_constant(self, leaf: live_scalars.Expression, value: int) -> None:
+        """A number that is guarded by value, while the sizes that it is added to stay symbolic."""
+        number = len(self.hints)
+        self.hints.append(value)
+        self.leaves.append(leaf)
+        self.places.append([])
+        self.moves.append(None)
+        self.of_leaf[id(leaf)] = number, 0
+        self.settled.add(number)
+        self.forget()
+        self.tracer.guard_value(leaf, value)
+
     # ---- points
 
     def space(self) -> Space:
@@ -205,6 +217,9 @@ class Symbols:
     def takes(self, value: Any) -> bool:
         """Whether a live scalar is computed from sizes only: calls may take it unchanged."""
         return type(value) is live_scalars.LiveInt and self.is_any and self.values(value.expression) is not None
+
+    def varies(self, expression: live_scalars.Expression) -> bool:
+        return len(set(self.values(expression) or ())) > 1
 
     def one_of(self, value: Any) -> Any:
         """One representative of equal numbers, so that a graph has one input for them."""
