@@ -13,7 +13,7 @@ from burnish.backends.shapes_at_other_sizes import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 
-from .compare_sizes import called_with, watching
+from .compare_sizes import called_with, same, watching
 
 SIZES = (8, 9, 10, 77, 300, 2, 1, 0, 5, 3)
 """The first is compiled for by itself, the second for all; 1 and 0 by themselves again."""
@@ -397,6 +397,64 @@ def test_a_growing_cache():
             torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-5)
     assert seen.segments == 2 and seen.is_open
     assert sum(words.startswith("holds") for words in seen.words) == 1, "how far it reaches was known from the start"
+
+
+class Window:
+    """The last entries of a cache, which counts how many it has seen."""
+
+    def __init__(self):
+        self.kept, self.seen = torch.empty(2, 0, 4), 0
+
+
+def attend_to_windows(window, whole, x, length):
+    """Two layers: the mask of the first is made of a counter, that of the second of the size of its cache."""
+    total = (window.seen if window.seen < length else length - 1) + x.shape[1]
+    window.seen += x.shape[1]
+    out = 0
+    for layer, size, most in ((window, total, length - 1), (whole, whole.kept.shape[1] + x.shape[1], 1000)):
+        entries = torch.cat([layer.kept, x], 1)
+        layer.kept = entries[:, -most:] if layer is window else entries
+        scores = x @ entries.transpose(1, 2) + torch.arange(size)[None, None] * 0.5
+        out = out + scores.softmax(-1) @ entries
+    return out
+
+
+@pytest.mark.parametrize("length, segments", [(40, 4), (10, 4), (5, 3)])
+def test_a_counter_that_has_to_be_equal_to_the_size_of_a_cache(length, segments):
+    burnish.reset()
+    ours, theirs = (Window(), Window()), (Window(), Window())
+    compiled = burnish.compile(attend_to_windows)
+    with watching() as seen:
+        for n in (7, *[1] * 14):
+            x = torch.randn(2, n, 4)
+            same(compiled(*ours, x, length), attend_to_windows(*theirs, x, length))
+            assert [layer.seen for layer in ours] == [layer.seen for layer in theirs]
+    assert seen.segments == segments
+    ours[0].seen += 3  # no longer the size of its cache
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        compiled(*ours, torch.randn(2, 1, 4), length + 40)
+
+
+def test_sizes_added_to_numbers_of_constant_value_stay_symbolic():
+    burnish.reset()
+    begun = {}
+
+    def positions(x):
+        total = begun["at"] + x.shape[1]
+        begun["at"] = total
+        return x.expand(3, -1) * torch.arange(total)[-x.shape[1] :]
+
+    compiled = burnish.compile(positions)
+    with watching() as seen:
+        for length in (7, 9, 5, 12, 6, 20):
+            for at in (0, 1):
+                begun["at"] = at
+                x = torch.randn(1, length)
+                found = compiled(x)
+                assert begun["at"] == at + length
+                begun["at"] = at
+                same(found, positions(x))
+    assert seen.segments == 4 and not seen.why_apiece
 
 
 @pytest.mark.skipif(not dtypes_of_gemm(), reason="products are called from Python")

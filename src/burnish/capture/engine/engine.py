@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FunctionType, MethodType
@@ -62,7 +63,7 @@ class Program:
         self.function, self.options, self.subject = function, options, subject
         self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by continuation
-        self.specialized_sizes: dict[int, set[SymbolPlace]] = {}  # symbolic sizes that were specialized
+        self.specialized_sizes: dict[int, Counter[SymbolPlace]] = {}  # by how many traces
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.keeps_assertions = True
         self.keeps_functions = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,13 @@ from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import concretize, deep_recursion
 from ..segments.unrebuildable_object import Unrebuildable
-from ..symbolic_sizes.dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes, SymbolPlace, changed_sizes
+from ..symbolic_sizes.dynamic_dimensions import (
+    MOST_TRIES,
+    SymbolicSizeRequest,
+    SymbolicSizes,
+    SymbolPlace,
+    changed_sizes,
+)
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop
 from .crash_repro import write_failure
@@ -225,7 +232,8 @@ def choose_symbolic_sizes(
     is_asked = dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in values_in(slots))
     if not (known or moved or is_asked):
         return None
-    specialized = frozenset(program.specialized_sizes.get(id(continuation), ()))
+    tries = program.specialized_sizes.get(id(continuation), {})
+    specialized = frozenset(place for place, times in tries.items() if times >= MOST_TRIES)
     return SymbolicSizes(
         tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, moved, said, not (known or is_asked))
     )
@@ -298,8 +306,9 @@ def finish_trace(
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)
     if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:
-        specialized = program.specialized_sizes.setdefault(id(continuation), set())
-        specialized.update(*(tracer.symbolic_sizes.symbols.places[k] for k in tracer.symbolic_sizes.symbols.settled))
+        tries = program.specialized_sizes.setdefault(id(continuation), collections.Counter())
+        symbols = tracer.symbolic_sizes.symbols
+        tries.update(place for number in symbols.settled for place in symbols.places[number])
     program.ran_compiled |= segment.graph is not None
     closed = time.perf_counter()
     for sink in program.options.sinks:

@@ -45,6 +45,10 @@ NUMBER = -1
 OTHER = 1
 """The index of a point with sizes other than those that were seen."""
 
+MOST_TRIES = 4
+"""How many traces specialize a size before it is not made symbolic again. Two sizes may have to change together, like a
+cache and the number that its mask is made of: while only one is known to change, it is specialized."""
+
 MOST_ELEMENTS = 1 << 26
 """Larger inputs are not tried: some operators only compute their shapes by running."""
 
@@ -155,8 +159,7 @@ class SymbolicSizes:
     def offer(self, number: live_scalars.LiveInt, source: Source) -> None:
         """An integer of the program that changed between calls: it becomes a symbol if a call takes it as a size."""
         place = SymbolPlace(source.path(), NUMBER)
-        if number.plain() >= LEAST and place not in self.request.specialized:
-            self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
+        self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
 
     def takes(self, value: Any, name: str) -> bool:
         """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
@@ -175,9 +178,12 @@ class SymbolicSizes:
         for leaf in leaves:
             if id(leaf) not in self.symbols.of_leaf:
                 expression, hint, place = self.symbols.offered[id(leaf)]
+                if hint < LEAST or place in self.request.specialized:
+                    self.symbols.open_constant(expression, hint)
+                    continue
                 self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
                 self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)][0])
-        return self.symbols.takes(value)
+        return self.symbols.takes(value) and self.symbols.varies(value.expression)
 
     # ---- shapes
 
@@ -249,7 +255,7 @@ class SymbolicSizes:
                 else:
                     why = f"{torch_call_roles.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
-                    if not self.symbols.settle_one(is_possible, why):
+                    if not (self.symbols.unite_two(is_possible) or self.symbols.settle_one(is_possible, why)):
                         self.symbols.settle_all(why)
                         return
 

@@ -7,6 +7,7 @@ symbol whose value decides what the program does is specialized: guarded by valu
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -106,6 +107,18 @@ class Symbols:
         self.of_leaf[id(leaf)] = number, added
         self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, LEAST)), True)
         return live_scalars.make(size, leaf, self.tracer)
+
+    def open_constant(self, leaf: live_scalars.Expression, value: int) -> None:
+        """A number that is guarded by value, while the sizes that it is added to stay symbolic."""
+        number = len(self.hints)
+        self.hints.append(value)
+        self.leaves.append(leaf)
+        self.places.append([])
+        self.moves.append(None)
+        self.of_leaf[id(leaf)] = number, 0
+        self.settled.add(number)
+        self.forget()
+        self.tracer.guard_value(leaf, value)
 
     # ---- points
 
@@ -207,6 +220,9 @@ class Symbols:
         """Whether a live scalar is computed from sizes only: calls may take it unchanged."""
         return type(value) is live_scalars.LiveInt and self.is_any and self.values(value.expression) is not None
 
+    def varies(self, expression: live_scalars.Expression) -> bool:
+        return len(set(self.values(expression) or ())) > 1
+
     def one_of(self, value: Any) -> Any:
         """One representative of equal numbers, so that a graph has one input for them."""
         values = self.values(value.expression)
@@ -297,7 +313,33 @@ class Symbols:
                     self.bound_all()
                 return True
         self.far = level
-        return self.settle_one(is_possible, why)
+        self.forget()
+        return self.unite_two(is_possible) or self.settle_one(is_possible, why)
+
+    def unite_two(self, is_possible: Callable[[], bool]) -> bool:
+        """Of two symbolic sizes with the same value, make one if that makes it possible. Example: the length of a
+        cache, and the counter that its mask is made of, which have not been seen to change by the same amount."""
+        left = [k for k in range(len(self.hints)) if k not in self.settled]
+        for pair in itertools.combinations(left, 2):
+            one, other = sorted(pair, key=self.numbers.__contains__)
+            if self.hints[one] != self.hints[other]:
+                continue
+            before = dict(self.of_leaf)
+            self.of_leaf.update({at: (one, added) for at, (symbol, added) in before.items() if symbol == other})
+            self.forget()
+            if is_possible():
+                self.settled.add(other)  # no expression is made of it any more
+                self.places[one] += self.places[other]
+                self.places[other] = []
+                if other in self.most:
+                    self.most[one] = min(self.most[other], self.most.get(one, MOST_SIZE))
+                self.forget()
+                equal = live_scalars.Expression(operator.eq, (self.leaves[one], self.leaves[other]))
+                self.tracer.guard_outcome(equal, True)
+                return True
+            self.of_leaf = before
+            self.forget()
+        return False
 
     def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
         """Of several symbolic sizes, specialize one if that alone makes it possible. Example: the batch size is
