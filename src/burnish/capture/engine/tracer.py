@@ -352,16 +352,11 @@ class Tracer(Machine):
             self.symbolic_sizes.symbols.note_settled(expression)
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
-        elif type(value) is float and value != value:
-            self.heap.guard(
-                "outcome", None, (live_scalars.Expression(guard_runtime_functions.is_nan, (expression,)), True)
-            )
         else:
-            self.heap.guard(
-                "outcome",
-                None,
-                (live_scalars.Expression(guard_runtime_functions.same_value, (expression, value)), True),
-            )
+            is_it = (guard_runtime_functions.same_value, (expression, value))
+            if type(value) is float and value != value:
+                is_it = (guard_runtime_functions.is_nan, (expression,))
+            self.heap.guard("outcome", None, (live_scalars.Expression(*is_it), True))
 
     def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
         return graph_numbers.apply(self, operation, operands)
