@@ -123,9 +123,7 @@ class Heap:
                 return value
             if PLAIN_KINDS.get(kind) or is_plain_kind(kind):
                 self.guards.append(_new_guard(Guard, ("type", source, kind)))
-                self.origins[key] = (
-                    Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
-                )
+                self.origins[key] = self.new_origin(value, source)
                 return value
         if key in SINGLETON_IDS:
             if not (is_slot and value in (NULL, UNBOUND)):
@@ -154,9 +152,7 @@ class Heap:
             self.add("tensor", source, tensor_facts(value))
         else:
             self.add("type", source, kind)
-        self.origins[key] = (
-            Origin(value, source) if not has_observable_finalization(value) else self.weak_origin(value, source)
-        )
+        self.origins[key] = self.new_origin(value, source)
         admit_parts = guard_object_parts.parts_of(kind)
         if admit_parts is not None:
             admit_parts(self, value, source)
@@ -184,8 +180,10 @@ class Heap:
         """Whether only the type of a NumPy number is guarded, because its value may differ in the next call."""
         return kind not in live_scalars.KINDS if is_slot else source.path() in self.tracer.changing
 
-    def weak_origin(self, value: Any, source: Source) -> WeakOrigin:
-        """The origin of an outside object with an observable finalization: only the program holds it."""
+    def new_origin(self, value: Any, source: Source) -> Origin | WeakOrigin:
+        """That of an outside object with an observable finalization is weak: only the program holds it."""
+        if not has_observable_finalization(value):
+            return Origin(value, source)
         key, kind = id(value), type(value)
         # A proxy has no readable callback.
         calls = any(

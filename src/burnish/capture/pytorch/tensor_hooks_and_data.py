@@ -34,7 +34,6 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from ..segments.effects import Effect
-from .higher_order import traced_gradient_hooks
 
 
 class Hook(NamedTuple):
@@ -56,6 +55,8 @@ def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     if not is_unchanged(m, tensor):
         return MISSING
     if not m.options.runs_python:
+        from .higher_order import traced_gradient_hooks
+
         return traced_gradient_hooks.register(m, tensor, function)
     node = m.recorder.tensor(tensor)
     handle = m.plainly(tensor.register_hook, function)

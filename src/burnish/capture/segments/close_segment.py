@@ -26,7 +26,6 @@ from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frames import Frame, Generator
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
-from ..pytorch.higher_order import traced_gradient_hooks
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
@@ -55,7 +54,10 @@ def close(
     """
     if tracer.symbolic_sizes is not None:
         tracer.symbolic_sizes.check_calls()
-    traced_gradient_hooks.check_kept(tracer)
+    if tracer.traced_hooks:
+        from ..pytorch.higher_order import traced_gradient_hooks  # few programs have any
+
+        traced_gradient_hooks.check_kept(tracer)
     rebuilder = Rebuilder(tracer)
     with deep_recursion():
         layout = None

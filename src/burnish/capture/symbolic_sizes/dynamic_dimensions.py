@@ -36,7 +36,6 @@ from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
 from .example_inputs import Like, SymbolicExampleInputs, computation, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
-from .size_box import SizeBox
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
 NUMBER = -1
@@ -95,6 +94,8 @@ class SymbolicSizes:
 
     def guard_box(self, inputs: SymbolicExampleInputs) -> None:
         """At the end: the segment serves sizes for which its calls are the same."""
+        from .size_box import SizeBox  # few programs have symbolic sizes
+
         symbols, number = self.symbols, computation(self.symbols)
         # For shapes alone it does not matter that a tensor is lazily conjugated.
         given = [
