@@ -89,18 +89,17 @@ def ends_unseen_in_each_call(heap: Heap, value: Any) -> bool:
     waiting, seen = [value], set()
     while waiting:
         held = waiting.pop()
-        if object_lifetimes.end_of(type(held)) == object_lifetimes.IS_PLAIN or id(held) in seen:
+        end, origin = object_lifetimes.end_of(type(held)), heap.origin_of(held)
+        if end == object_lifetimes.IS_PLAIN or id(held) in seen:
             continue
         seen.add(id(held))
-        origin = heap.origin_of(held)
         if origin is None:
-            waiting += object_lifetimes.parts_of(held) or ()
+            waiting += () if end == object_lifetimes.IS_LEAF else object_lifetimes.parts_of(held) or ()
         elif held is value and not origin.source.is_pinned:
             return False
         elif origin.source.kind == "slot":
-            heap.guard(
-                "outcome", None, (Expression(object_lifetimes.ends_unseen, (Expression(None, (origin.source,)),)), True)
-            )
+            asked = Expression(object_lifetimes.ends_unseen, (Expression(None, (origin.source,)),))
+            heap.guard("outcome", None, (asked, True))
     return True
 
 

@@ -256,7 +256,10 @@ def finish_trace(
         program.native_rules.update(tracer.subclasses.native)
         return
     if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
-        program.assigns_data = False
+        if tracer.has_assertions:
+            program.keeps_assertions = False
+        else:
+            program.assigns_data = False
         return
     if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
         program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them
