@@ -85,7 +85,7 @@ class SymbolicSizes:
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
         """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
-        self.claims: dict[tuple, tuple[Handle, live_scalars.Expression]] = {}
+        self.claims: dict[tuple, tuple[Handle, Any]] = {}
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
 
     def inputs(self) -> SymbolicExampleInputs | None:
@@ -217,9 +217,10 @@ class SymbolicSizes:
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
         sizes = tuple(map(self.symbols.size, zip(*shapes, strict=True)))
-        for dim, size in enumerate(sizes):
-            if isinstance(size, live_scalars.LiveInt):
-                self.claims[(handle.call, handle.path, dim)] = handle, size.expression
+        if len(shapes) > 1:
+            for dim, size in enumerate(sizes):
+                known = size.expression if isinstance(size, live_scalars.LiveInt) else size
+                self.claims[(handle.call, handle.path, dim)] = handle, known
         return sizes
 
     def check_calls(self) -> None:

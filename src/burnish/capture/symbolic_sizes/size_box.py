@@ -89,7 +89,7 @@ class SizeBox:
         if self.facts is None and not self.learn():
             return False
         if self.bounds is None or self.is_special(point):
-            return self.is_same_at(point)
+            return self.is_valid_at(point)
         least, most = self.bounds
         if all(low <= size <= high for low, size, high in zip(least, point, most, strict=True)):
             return True
@@ -98,10 +98,12 @@ class SizeBox:
             low = tuple(map(min, least, point))
             high = tuple([factor * size if size > end else end for size, end in zip(point, most, strict=True)])
             corners = set(itertools.product(*zip(low, high, strict=True)))
-            if all(corner == low == least or corner == high == most or self.is_same_at(corner) for corner in corners):
+            if all(
+                corner == low == least or corner == high == most or self.is_valid_at(corner, True) for corner in corners
+            ):
                 self.bounds = low, high
                 return True
-        return self.is_same_at(point)
+        return self.is_valid_at(point)
 
     def is_special(self, point: Point) -> bool:
         """Whether these sizes say nothing about those around them, and the other way round."""
@@ -140,15 +142,20 @@ class SizeBox:
             self.bounds = min(near_points), max(near_points)
         return True
 
-    def is_same_at(self, point: Point) -> bool:
+    def is_valid_at(self, point: Point, follows_formulas: bool = False) -> bool:
+        """Whether the calls have the same kinds of results there. Sizes that the program has not seen may follow other
+        formulas, which says nothing about the sizes around."""
         found = self.facts_at(point)
         return found is not None and all(
             own is None
             or now is not None
             and own[0] == now[0]
-            and all(
-                formula is None or number == (formula if isinstance(formula, int) else formula.at(point))
-                for number, formula in zip(now[1], formulas, strict=True)
+            and not (
+                follows_formulas
+                and any(
+                    formula is not None and number != (formula if isinstance(formula, int) else formula.at(point))
+                    for number, formula in zip(now[1], formulas, strict=True)
+                )
             )
             for own, now, formulas in zip(self.facts, found, self.formulas, strict=True)  # type: ignore[arg-type]
         )

@@ -74,6 +74,8 @@ class Symbols:
         """By the values at the points."""
         self.equal: list[tuple[Any, Any]] = []
         """Formulas that have the same values at the points, and were taken for one number."""
+        self.compared: set[tuple[int, ...]] = set()
+        """The values of sizes whose formula is fitted, or in `equal` with the fitted one."""
         self.around: tuple[Space, list[Point]] | None = None
         self.changes = 0
         """How often the points have changed."""
@@ -171,6 +173,7 @@ class Symbols:
         self.around = None
         self.changes += 1
         self.canonical.clear()
+        self.compared.clear()
 
     def note_end(self, bound: Any, end: int) -> None:
         """A size, or a size plus a constant, is at most this: larger ones are not tried."""
@@ -228,13 +231,8 @@ class Symbols:
         values = self.values(value.expression)
         if values is None:
             return value
-        expression = self.canonical.get(values)
-        if expression is None:
-            expression = self.canonical[values] = value.expression
-            fit = self.fitted(values)
-            if isinstance(fit, Formula):
-                self.equal.append((expression, self.expression(fit)))
-        elif expression is not value.expression:
+        expression = self.canonical.setdefault(values, value.expression)
+        if expression is not value.expression:
             self.equal.append((value.expression, expression))
         return value if expression is value.expression else live_scalars.make(value.plain(), expression, self.tracer)
 
@@ -247,6 +245,12 @@ class Symbols:
             if fit is None:
                 raise NoFormula(f"no formula of {values} that also holds far away")
             expression = self.canonical[values] = self.expression(fit)
+            self.compared.add(values)
+        elif values not in self.compared:  # a formula of the program's
+            self.compared.add(values)
+            fit = self.fitted(values)
+            if fit is not None:
+                self.equal.append((expression, self.expression(fit)))
         return live_scalars.make(values[0], expression, self.tracer)
 
     def fitted(self, values: tuple[int, ...]) -> Formula | None:
