@@ -156,6 +156,16 @@ PROJECTS: dict[str, Project] = {
         edits=(("tests/test_compile.py", '@skip("Don\'t work with torch 2.8")\n', ""),),
         calls="compile_regions, and the checks that unwrap compiled models",
     ),
+    "peft": Project(
+        "huggingface/peft",
+        "peft",
+        version="0.20.0",
+        packages=("parameterized", "datasets", "scipy"),
+        paths=("tests", "pyproject.toml"),
+        tests=("tests/test_initialization.py",),
+        arguments=("-o", "addopts=", "-W", "ignore", "-k", "HotSwap"),
+        calls="torch.compile(model), whose adapters are then replaced in place",
+    ),
     "timm": Project(
         "huggingface/pytorch-image-models",
         "timm",
