@@ -1,6 +1,7 @@
 """Keys of dictionaries and sets whose class hashes and compares in Python."""
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import os
@@ -418,3 +419,28 @@ def test_set_methods_over_generators_refuse_sets(name):
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert compiled(torch.ones(2), {frozenset({1})})[1] == fn(torch.ones(2), {frozenset({1})})[1]
+
+
+def test_a_generator_of_a_hash_that_breaks_is_never_closed():
+    """Its ``finally`` block would run twice: when it is freed, and in the call that counts."""
+    seen = []
+
+    @contextlib.contextmanager
+    def block():
+        try:
+            yield
+        finally:
+            seen.append("out")
+
+    class Key:
+        def __hash__(self):
+            with block():
+                burnish.graph_break()
+                return 1
+
+    key = Key()
+    compiled = burnish.compile(lambda x, table: x * table.get(key, 3))
+    for _ in range(3):
+        seen.clear()
+        compiled(torch.ones(2), {1: 2})
+        assert seen == ["out"]

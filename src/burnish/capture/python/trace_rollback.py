@@ -40,7 +40,7 @@ class CallStart:
         return global_state() != self.switches
 
     def go_back(self, m: Any) -> None:
-        self._forget_generators(m.heap)
+        forget_generators(m, self.generators)
         restore_state(self.switches)
         self.random.put_back()
         m.recorder.undo_to(self.mark)
@@ -54,10 +54,12 @@ class CallStart:
             setattr(self.frame, name, value)
         m.answer = None
 
-    def _forget_generators(self, heap: Any) -> None:
-        """Those that were made since then never existed: their ``finally`` blocks do not run when they are freed."""
-        for reference in heap.generators[self.generators :]:
-            generator = reference()
-            if generator is not None:
-                generator.frame = None
-        del heap.generators[self.generators :]
+
+def forget_generators(m: Any, count: int) -> None:
+    """Those that were made after the first ``count`` never existed: their ``finally`` blocks do not run when they are
+    freed."""
+    for reference in m.heap.generators[count:]:
+        generator = reference()
+        if generator is not None:
+            generator.frame = None
+    del m.heap.generators[count:]

@@ -23,6 +23,7 @@ from ..engine.break_signals import BreakAfterOperation, Stop
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.frames import RAISES, Frame, Generator
 from ..interpreter.program_errors import call_for_program, fail
+from ..python.trace_rollback import forget_generators
 
 CONTAINERS = (list, dict, set, collections.deque)
 UNSEARCHED = frozenset(
@@ -159,7 +160,7 @@ def interpret_purely(m: Any, function: Any, args: tuple) -> tuple[Any, str | Non
     result is RAISES if it raises an error."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
-    effects = len(m.effects)
+    effects, generators = len(m.effects), len(m.heap.generators)
     try:
         made = frame_for(call_function, [function, args])
         made.depth = m.depth() + 1
@@ -168,6 +169,7 @@ def interpret_purely(m: Any, function: Any, args: tuple) -> tuple[Any, str | Non
         if signal is None:
             return m.result, None
         m.recorder.forget(calls, inputs)
+        forget_generators(m, generators)
         del m.effects[effects:]
         if signal.kind is None and isinstance(signal, BreakAfterOperation) and isinstance(signal.error, Exception):
             return RAISES, None
