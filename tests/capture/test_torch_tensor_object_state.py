@@ -331,10 +331,16 @@ def test_backends_that_run_no_python_take_hooks_on_leaves():
         assert x.grad.tolist() == [6.0] * 3
 
 
-def test_backends_that_run_no_python_break_at_hooks_on_intermediates():
+def test_backends_that_run_no_python_break_at_hooks_with_effects():
+    seen = []
+
+    def hook(grad):
+        seen.append(grad)
+        return grad * 3
+
     def fn(x):
         y = x * 2
-        y.register_hook(lambda grad: grad * 3)
+        y.register_hook(hook)
         return y + 1
 
     with pytest.raises(burnish.Unsupported, match="B401"):
@@ -343,7 +349,8 @@ def test_backends_that_run_no_python_break_at_hooks_on_intermediates():
     for _ in range(3):
         x = X.clone().requires_grad_()
         compiled(x).sum().backward()
-        assert x.grad.tolist() == [6.0] * 3
+        assert x.grad.tolist() == [6.0] * 3 and len(seen) == 1
+        seen.clear()
 
 
 @in_one_graph

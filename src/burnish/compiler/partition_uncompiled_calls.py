@@ -240,6 +240,7 @@ class SubgraphSequence:
                 lines.append(f"del {', '.join(spent)}")
         lines.append(f"return ({''.join(f'{names[node]}, ' for node in outputs)})")
         self.source = "\n    ".join(lines)
+        self.steps = steps
         namespace: dict[str, Any] = {f"step{k}": step.function for k, step in enumerate(steps)}
         exec(compile(self.source, "<burnish subgraphs>", "exec"), namespace)
         self.run: Callable[..., tuple[Any, ...]] = namespace["run"]
