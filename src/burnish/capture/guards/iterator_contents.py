@@ -12,10 +12,11 @@ from __future__ import annotations
 import collections
 import gc
 import itertools
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from ..interpreter.versions.behavior import BEHAVIOR
 
 MOST = 128
 """The most elements that are read ahead. If there are more, a segment takes one: a long loop is not unrolled."""
@@ -46,7 +47,7 @@ SLICED = frozenset((list, tuple, range, str, bytes))
 
 def reduced(iterator: Any) -> tuple:
     """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses."""
-    if sys.version_info < (3, 12) or type(iterator).__module__ != "itertools":
+    if not BEHAVIOR.copies_of_itertools_warn or type(iterator).__module__ != "itertools":
         return iterator.__reduce__()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

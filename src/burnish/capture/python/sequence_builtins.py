@@ -5,7 +5,6 @@ For elements with operators in Python, Python versions of the builtins are inter
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable
 from types import FunctionType
@@ -18,6 +17,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
+from ..interpreter.versions.behavior import BEHAVIOR
 from ..numbers import live_scalars, min_max_of_tensors, numpy_tables
 from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
@@ -117,10 +117,9 @@ NOTHING = ()
 
 
 def _is_added_live(items: Any) -> bool:
-    """Whether a container holds live numbers that ``sum`` adds like ``+``. From Python 3.12 on, it adds floats with a
-    correction."""
+    """Whether a container holds live numbers that ``sum`` adds like ``+``."""
     return holds_live_numbers(items) and (
-        sys.version_info < (3, 12) or all(issubclass(type(value), int) for value in elements_of(items))
+        not BEHAVIOR.sum_corrects_floats or all(issubclass(type(value), int) for value in elements_of(items))
     )
 
 

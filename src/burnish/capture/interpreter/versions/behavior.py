@@ -6,57 +6,89 @@ The memory layout of Python's objects, which native guards read, is in ``runtime
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Behavior:
-    pop_top_follows_end_for: bool
+    pop_top_follows_end_for: bool = False
     """A loop ends with two instructions: the first drops the value, the second the iterator."""
 
-    end_send_drops_receiver: bool
+    end_send_drops_receiver: bool = False
     """Otherwise the value of ``yield from`` takes the receiver's place on the stack."""
 
-    locals_returns_new_dictionary: bool
+    locals_returns_new_dictionary: bool = False
     """Otherwise there is one dictionary per frame, updated by each ``locals()``."""
 
-    classmethod_wraps_descriptors: bool
+    classmethod_wraps_descriptors: bool = False
     """Whether ``classmethod(property(...))`` and the like call the ``__get__`` of what they wrap."""
 
-    descending_run_holds_equal_keys: bool
+    descending_run_holds_equal_keys: bool = False
     """How ``list.sort`` finds the run that a list starts with."""
 
-    close_returns_value: bool
+    close_returns_value: bool = False
     """Whether ``generator.close()`` returns what the generator returns."""
 
-    throw_of_class_and_value_warns: bool
+    throw_of_class_and_value_warns: bool = False
     """Whether ``generator.throw(kind, value)`` is deprecated."""
 
-    cause_of_class_is_checked: bool
+    cause_of_class_is_checked: bool = False
     """Whether ``raise error from Kind`` is an error if calling ``Kind`` makes no exception."""
 
-    copies_of_itertools_warn: bool
+    copies_of_itertools_warn: bool = False
     """Whether copies of iterators of ``itertools`` are deprecated."""
 
-    has_detailed_errors: bool
+    has_detailed_errors: bool = False
     """Whether errors say which method of a context manager is missing, and how many values were not unpacked."""
 
-    annotations_are_computed: bool
+    annotations_are_computed: bool = False
     """Whether annotations are a function of the program, which Python calls when they are first read."""
 
-    index_error_shows_item: bool
+    index_error_shows_item: bool = False
     """Whether the error about an item that is not in a list or a deque shows it."""
 
-    iterators_of_itertools_are_copied: bool
+    iterators_of_itertools_are_copied: bool = False
     """Whether iterators of ``itertools`` show what they were made of (``__reduce__``)."""
 
+    sum_corrects_floats: bool = False
+    """Whether ``sum`` adds floats with a correction, and not as ``+`` does."""
 
-VERSIONS = {
-    (3, 11): Behavior(False, False, False, True, False, False, False, False, False, False, False, True, True),
-    (3, 12): Behavior(False, True, False, True, False, False, True, False, True, False, False, True, True),
-    (3, 13): Behavior(True, True, True, False, True, True, True, True, True, False, False, True, True),
-    (3, 14): Behavior(True, True, True, False, True, True, True, True, False, True, True, False, False),
-}
+    errors_of_set_name_have_notes: bool = False
+    """Whether an error of ``__set_name__`` is raised as it is, with a note. Otherwise it is the cause of another one."""
+
+    truth_of_not_implemented_is_error: bool = False
+
+
+PYTHON_3_11 = Behavior(
+    classmethod_wraps_descriptors=True, index_error_shows_item=True, iterators_of_itertools_are_copied=True
+)
+PYTHON_3_12 = replace(
+    PYTHON_3_11,
+    copies_of_itertools_warn=True,
+    end_send_drops_receiver=True,
+    errors_of_set_name_have_notes=True,
+    sum_corrects_floats=True,
+    throw_of_class_and_value_warns=True,
+)
+PYTHON_3_13 = replace(
+    PYTHON_3_12,
+    cause_of_class_is_checked=True,
+    classmethod_wraps_descriptors=False,
+    close_returns_value=True,
+    descending_run_holds_equal_keys=True,
+    locals_returns_new_dictionary=True,
+    pop_top_follows_end_for=True,
+)
+PYTHON_3_14 = replace(
+    PYTHON_3_13,
+    annotations_are_computed=True,
+    copies_of_itertools_warn=False,
+    has_detailed_errors=True,
+    index_error_shows_item=False,
+    iterators_of_itertools_are_copied=False,
+    truth_of_not_implemented_is_error=True,
+)
+VERSIONS = {(3, 11): PYTHON_3_11, (3, 12): PYTHON_3_12, (3, 13): PYTHON_3_13, (3, 14): PYTHON_3_14}
 
 
 def why_not_interpreted() -> str | None:

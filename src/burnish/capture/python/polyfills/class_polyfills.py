@@ -5,7 +5,9 @@ class Model(Base): ...        # the body fills a namespace; then the metaclass i
 
 from __future__ import annotations
 
-import sys
+from ...interpreter.versions.behavior import BEHAVIOR
+
+HAS_NOTE = BEHAVIOR.errors_of_set_name_have_notes
 
 
 def run_body(body, namespace):
@@ -64,6 +66,6 @@ def finish_class(cls, named, kwargs):
 
 def explain_set_name(error, value, cls, name):
     text = f"Error calling __set_name__ on '{type(value).__name__}' instance {name!r} in '{cls.__name__}'"
-    if sys.version_info < (3, 12):
+    if not HAS_NOTE:
         raise RuntimeError(text) from error
     error.add_note(text)

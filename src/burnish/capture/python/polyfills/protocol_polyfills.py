@@ -13,6 +13,10 @@ from array import array
 from collections import deque
 from operator import index
 
+from ...interpreter.versions.behavior import BEHAVIOR
+
+IS_ERROR = BEHAVIOR.truth_of_not_implemented_is_error
+
 SYMBOLS = {
     "__add__": "+",
     "__sub__": "-",
@@ -205,7 +209,7 @@ def truth_by_bool(method):
 
 
 def truth_of_not_implemented():
-    if sys.version_info >= (3, 14):
+    if IS_ERROR:
         raise TypeError("NotImplemented should not be used in a boolean context")
     warnings.warn("NotImplemented should not be used in a boolean context", DeprecationWarning)  # noqa: B028
     return True
