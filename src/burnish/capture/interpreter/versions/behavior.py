@@ -54,7 +54,7 @@ class Behavior:
     """Whether ``sum`` adds floats with a correction, and not as ``+`` does."""
 
     errors_of_set_name_have_notes: bool = False
-    """Whether an error of ``__set_name__`` is raised as it is, with a note. Otherwise it is the cause of another one."""
+    """Whether an error of ``__set_name__`` is raised with a note. Otherwise it is the cause of another one."""
 
     truth_of_not_implemented_is_error: bool = False
 
