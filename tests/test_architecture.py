@@ -115,6 +115,15 @@ def test_modules_named_in_text_exist():
                 assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {node.value}"
 
 
+def test_what_differs_between_pythons_stands_in_two_places():
+    naming = {
+        str(path.relative_to(SOURCE))
+        for path in FILES
+        if any(isinstance(node, ast.Attribute) and node.attr == "version_info" for node in nodes_of(path.read_text()))
+    }
+    assert naming == {"capture/interpreter/versions/behavior.py", "runtime/state_watch/native_watch.py"}
+
+
 def test_files_are_short_enough_to_have_one_subject():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}

@@ -22,9 +22,10 @@ from typing import Any
 from .. import breaks
 from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
 from .frame_introspection import frame_locals
+from .versions.behavior import BEHAVIOR
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
-WARNING_CLOCKS = ("utcnow", "utcfromtimestamp") if sys.version_info >= (3, 12) else ()
+WARNING_CLOCKS = ("utcnow", "utcfromtimestamp") if BEHAVIOR.clocks_without_zone_warn else ()
 """Class methods of dates that are deprecated, which a warning says about the line that calls them."""
 NAMED_AFTER_CALLERS = frozenset(
     getattr(typing, name, None)

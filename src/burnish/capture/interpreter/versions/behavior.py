@@ -58,12 +58,16 @@ class Behavior:
 
     truth_of_not_implemented_is_error: bool = False
 
+    clocks_without_zone_warn: bool = False
+    """Whether ``datetime.utcnow()`` and ``datetime.utcfromtimestamp()`` are deprecated."""
+
 
 PYTHON_3_11 = Behavior(
     classmethod_wraps_descriptors=True, index_error_shows_item=True, iterators_of_itertools_are_copied=True
 )
 PYTHON_3_12 = replace(
     PYTHON_3_11,
+    clocks_without_zone_warn=True,
     copies_of_itertools_warn=True,
     end_send_drops_receiver=True,
     errors_of_set_name_have_notes=True,
