@@ -8,7 +8,6 @@ import threading
 import typing
 
 import pytest
-import pytest
 import torch
 
 import burnish
