@@ -174,7 +174,7 @@ def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
     """Whether another thread changed state that the trace has read. A later call traces again: the number of calls
     until then doubles each time."""
     what = tracer.heap.raced
-    if what is None:
+    if what is None or tracer.heap.dropped is not None:  # the end of an object ran code of this thread
         return False
     continuation.races += 1
     continuation.waits = min(2**continuation.races - 2, MOST_WAITING)
