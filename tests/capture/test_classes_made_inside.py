@@ -5,6 +5,7 @@ import collections
 import functools
 import threading
 
+import pytest
 import torch
 
 import burnish
@@ -375,6 +376,7 @@ def test_set_name_comes_before_the_error_of_a_keyword():
     return fn, thrice()
 
 
+@pytest.mark.falls_back("raced")  # each appends to a list that the other one may append to
 def test_two_threads_trace_classes_of_one_base(monkeypatch):
     made, x = [], torch.ones(2)
     is_making, go_on = threading.Event(), threading.Event()
