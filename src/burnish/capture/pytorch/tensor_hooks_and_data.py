@@ -48,6 +48,22 @@ class Hook(NamedTuple):
 def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     """``tensor.register_hook(function)``."""
     tensor, function = split_two_arguments(args, kwargs)
+    answer = hook_in_graph(m, tensor, function)
+    if answer is MISSING and not m.options.runs_python and type(tensor) is torch.Tensor:
+        note_uses(m, tensor)
+    return answer
+
+
+def note_uses(m: Any, tensor: torch.Tensor) -> None:
+    """The hook is registered after a graph. If the graph has used the tensor, a compiler leaves no trace of that in the
+    tensor's own gradient. So the next trace ends before the first use."""
+    handle = m.recorder.handle_of(tensor)
+    if handle is not None and isinstance(handle.call, int):
+        uses = (at for at, call in enumerate(m.recorder.calls) if handle in handles_in((call.args, call.kwargs)))
+        m.hooked_late = next(uses, None)
+
+
+def hook_in_graph(m: Any, tensor: Any, function: Any) -> Any:
     if function is MISSING or not can_be_hook(m, function) or not takes_steps(m, tensor):
         return MISSING
     if is_outer_leaf(m, tensor):
