@@ -26,7 +26,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...runtime.eager import tensor_object_state as steps
-from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch
+from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch, name_of_function
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.torch_call_records import Call, Handle, handles_in
@@ -168,7 +168,7 @@ def may_fail_after_assignment(m: Any) -> bool:
 
 
 def may_fail(call: Call) -> bool:
-    name = call.target if type(call.target) is str else getattr(call.target, "__name__", "")
+    name = call.target if type(call.target) is str else name_of_function(call.target)
     if name in INDEXING:
         return len(call.args) > 1 and next(handles_in(call.args[1:2]), None) is not None
     return has_failing_name(name) or type(call.target) is not str and not is_of_torch(call.target)
