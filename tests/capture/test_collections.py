@@ -1116,3 +1116,30 @@ def test_deques_of_a_class_keep_their_maximum():
         return x + 1, [(made, made.maxlen) for made in (items.copy(), items * 2, items + items)]
 
     return fn, lambda i: (torch.ones(2), Recent([7, 1], 3))
+
+
+@program
+def test_a_set_keeps_what_was_changed_before_an_element_that_cannot_be_hashed():
+    def fn(x, changed):
+        own = {1, 2}
+        seen = []
+        for change in (own.update, changed.update, own.difference_update):
+            try:
+                change([1, 9], [2, 7, [], 10])
+            except TypeError as error:
+                seen.append(str(error))
+        return x + len(own), sorted(own), seen
+
+    return fn, lambda i: (torch.randn(2), {1, i})
+
+
+@program
+def test_a_dictionary_keeps_what_was_stored_before_a_key_that_cannot_be_hashed():
+    def fn(x):
+        table = {1: 2}
+        try:
+            table.update([(3, 4), ([], 5)])
+        except TypeError:
+            return x, table
+
+    return fn, ordinary

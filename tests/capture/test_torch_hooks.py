@@ -1,8 +1,11 @@
 """Hooks of modules and tensors: their order, what they replace, and their coming and going between calls."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
+
+import burnish
 
 from .caller_programs import program_with_caller
 from .harness import Keywords, program
@@ -338,3 +341,18 @@ def test_hook_on_the_compiled_module_itself():
         return found["out"] * 2, found["batch"]
 
     return model, caller, [(torch.randn(n, 2),) for n in (1, 3, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "returned", [lambda gm: gm, lambda gm: gm.forward, lambda gm: lambda *inputs: gm.forward(*inputs)]
+)
+def test_a_hook_for_all_modules_does_not_see_a_graph(returned):
+    handle = nn_module.register_module_forward_hook(
+        lambda m, args, out: (*out, *out) if type(out) is tuple else out * 2
+    )
+    try:
+        compiled = burnish.compile(nn.ReLU(), backend=lambda gm, example_inputs: returned(gm))
+        for _ in range(3):
+            assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    finally:
+        handle.remove()

@@ -169,3 +169,80 @@ def test_aot_autograd_traces_the_hook_into_its_backward():
         x = (torch.ones(4) * i).requires_grad_()
         compiled(x).sum().backward()
         torch.testing.assert_close(x.grad, 6 * x.detach() * x.detach().cos())
+
+
+def test_hook_on_a_tensor_from_outside_the_graph_is_registered_in_each_call():
+    def fn(y):
+        y.register_hook(lambda g: g * 2)
+        return y
+
+    compiled = burnish.compile(fn, backend="aot_eager")
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=True)
+        compiled(x * 3).sum().backward()
+        assert x.grad.tolist() == [6.0, 6.0, 6.0]
+
+
+FUNCTION = None
+
+
+def test_hook_reads_what_its_names_and_tensors_hold_in_backward():
+    def by_function(x, w):
+        y = x * 2
+        y.register_hook(lambda g: FUNCTION(g))
+        return y, None
+
+    def by_variable(x, w):
+        factor = 2
+
+        def assign(value):
+            nonlocal factor
+            factor = value
+
+        y = x * 2
+        y.register_hook(lambda g: g * factor)
+        return y, assign
+
+    def by_argument(x, w):
+        y = x * 2
+        y.register_hook(lambda g: g * w)
+        return y, w.mul_
+
+    def by_result(x, w):
+        scale = w * 2
+        y = x * 2
+        y.register_hook(lambda g: g * scale)
+        return y, scale[:2].mul_
+
+    def replace(value):
+        global FUNCTION
+        FUNCTION = lambda g: g * value  # noqa: E731
+
+    for fn in (by_function, by_variable, by_argument, by_result):
+        compiled, gradients = burnish.compile(fn, backend="aot_eager"), []
+        for value in (3, 4, 5):
+            for f in (fn, compiled):
+                replace(2)
+                x = torch.ones(3, requires_grad=True)
+                y, later = f(x, torch.full((3,), 2.0))
+                (later or replace)(value)
+                y.sum().backward()
+                gradients.append(x.grad.tolist())
+            assert gradients[-1] == gradients[-2], fn.__name__
+
+
+def test_hook_that_is_plain_python_sees_gradients_of_uses_before_it_was_registered():
+    seen = []
+
+    def fn(x):
+        y = x * 2
+        z = y * 3
+        y.register_hook(lambda g: (seen.append(1), g * 5)[1])
+        return y + z
+
+    compiled = burnish.compile(fn, backend="aot_eager")
+    for _ in range(4):
+        x = torch.ones(3, requires_grad=True)
+        compiled(x).sum().backward()
+        assert x.grad.tolist() == [40.0] * 3
+    assert len(seen) == 4

@@ -32,6 +32,7 @@ from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbe
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
+from ..tensors.lazy_graph_module import without_hooks
 from .check_backend_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
@@ -117,7 +118,7 @@ class Backend:
                 f"What to do: return a function that takes the graph's inputs and returns the tuple of its outputs. "
                 f"`gm.forward` is one.",
             )
-        return compiled if count is None else FirstRun(self.name, compiled, count)
+        return compiled if count is None else FirstRun(self.name, without_hooks(compiled), count)
 
     def is_ours(self) -> bool:
         fn: object = getattr(self.fn, "func", self.fn)  # of a partial with options

@@ -135,6 +135,7 @@ class SegmentsToUpdate:
 class Continuation:
     __slots__ = (
         "claims",
+        "ends_before",
         "given_up",
         "label",
         "last",
@@ -154,6 +155,7 @@ class Continuation:
         self.races = 0  # how many traces in a row were discarded because another thread changed what they read
         self.waits = 0  # how many calls to skip before tracing again after that
         self.last: weakref.ref[Segment] | None = None  # the segment whose guards held last, where there are several
+        self.ends_before: int | None = None  # the recorded call at which each trace ends, if one has to
         self.given_up = False
         self.why_given_up = ""
         self.claims: dict[str, threading.Thread] = {}

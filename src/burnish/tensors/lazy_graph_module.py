@@ -8,20 +8,37 @@ from __future__ import annotations
 
 import linecache
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
 def graph_module(
     root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
 ) -> torch.fx.GraphModule:
     """The graph as a module with the attributes of `root` that it uses. Its code is generated at first use."""
-    with _use_lazy_graph_module(True):
-        made = _make_graph_module(root, graph, name)
+    made = Lazy(root, graph, name)
     weakref.finalize(made, forget_code, type(made)).atexit = False
     return made
+
+
+class Lazy(_LazyGraphModule):
+    def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Torch's calls the module, with the hooks that the program has registered for all modules."""
+        self.real_recompile()
+        return self.forward(*args, **kwargs)
+
+    forward = _lazy_forward
+
+
+def without_hooks(compiled: Callable) -> Callable:
+    """What a backend has made of a graph. If that is a graph module, the hooks for all modules do not see it."""
+    if not isinstance(compiled, torch.fx.GraphModule) or compiled._forward_hooks or compiled._forward_pre_hooks:
+        return compiled
+    _LazyGraphModule.force_recompile(compiled)
+    return compiled.forward
 
 
 def forget_code(generated: type) -> None:

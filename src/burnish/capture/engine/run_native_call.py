@@ -37,6 +37,8 @@ ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
 
 def perform(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """Call native code under the recorder. Torch calls it makes become part of the graph, or a late break."""
+    if tracer.ends_before is not None and len(tracer.recorder.calls) >= tracer.ends_before:
+        tracer.stop(breaks.TENSOR_STATE, "the use of a tensor that gets a hook later")
     name = None if tracer.modes else recorder_fast_path.name_of_call(function, args, kwargs)
     shown = None if name is None else recorder_fast_path.learned(name)
     if shown is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,7 @@ def trace_on(
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
+    tracer.ends_before = continuation.ends_before
     try:
         with deep_recursion():
             tracer.frame = program.start_frame(tracer, continuation, slots)
@@ -254,6 +256,9 @@ def finish_trace(
     if any(kind not in program.native_rules for kind in tracer.subclasses.native):
         # Its guards are on what the interpreted part of a rule has read. The next trace leaves the rule to the graph.
         program.native_rules.update(tracer.subclasses.native)
+        return
+    if tracer.hooked_late is not None and tracer.hooked_late < (continuation.ends_before or sys.maxsize):
+        continuation.ends_before = tracer.hooked_late
         return
     if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
         if tracer.has_assertions:

@@ -136,6 +136,8 @@ class Tracer(Machine):
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
         self.assigns_data = True  # `tensor.data = value` is part of the graph
+        self.ends_before: int | None = None  # the number of recorded calls at which the segment has to end
+        self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes

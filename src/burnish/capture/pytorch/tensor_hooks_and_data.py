@@ -26,7 +26,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...runtime.eager import tensor_object_state as steps
-from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch
+from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch, name_of_function
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.torch_call_records import Call, Handle, handles_in
@@ -48,6 +48,22 @@ class Hook(NamedTuple):
 def register_hook(m: Any, args: tuple, kwargs: dict) -> Any:
     """``tensor.register_hook(function)``."""
     tensor, function = split_two_arguments(args, kwargs)
+    answer = hook_in_graph(m, tensor, function)
+    if answer is MISSING and not m.options.runs_python and type(tensor) is torch.Tensor:
+        note_uses(m, tensor)
+    return answer
+
+
+def note_uses(m: Any, tensor: torch.Tensor) -> None:
+    """The hook is registered after a graph. If the graph has used the tensor, a compiler leaves no trace of that in the
+    tensor's own gradient. So the next trace ends before the first use."""
+    handle = m.recorder.handle_of(tensor)
+    if handle is not None and isinstance(handle.call, int):
+        uses = (at for at, call in enumerate(m.recorder.calls) if handle in handles_in((call.args, call.kwargs)))
+        m.hooked_late = next(uses, None)
+
+
+def hook_in_graph(m: Any, tensor: Any, function: Any) -> Any:
     if function is MISSING or not can_be_hook(m, function) or not takes_steps(m, tensor):
         return MISSING
     if is_outer_leaf(m, tensor):
@@ -152,7 +168,7 @@ def may_fail_after_assignment(m: Any) -> bool:
 
 
 def may_fail(call: Call) -> bool:
-    name = call.target if type(call.target) is str else getattr(call.target, "__name__", "")
+    name = call.target if type(call.target) is str else name_of_function(call.target)
     if name in INDEXING:
         return len(call.args) > 1 and next(handles_in(call.args[1:2]), None) is not None
     return has_failing_name(name) or type(call.target) is not str and not is_of_torch(call.target)

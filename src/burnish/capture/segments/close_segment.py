@@ -54,10 +54,6 @@ def close(
     """
     if tracer.symbolic_sizes is not None:
         tracer.symbolic_sizes.check_calls()
-    if tracer.traced_hooks:
-        from ..pytorch.higher_order import traced_gradient_hooks  # few programs have any
-
-        traced_gradient_hooks.check_kept(tracer)
     rebuilder = Rebuilder(tracer)
     with deep_recursion():
         layout = None
@@ -74,6 +70,10 @@ def close(
         Effects(rebuilder).write()
         has_effects = len(rebuilder.lines) > built
         rebuilder.lines += rebuilder.after_effects
+        if tracer.traced_hooks:
+            from ..pytorch.higher_order import traced_gradient_hooks  # few programs have any
+
+            traced_gradient_hooks.check_kept(tracer, rebuilder)
         if tracer.chosen:
             seen = min_max_of_tensors.why_not_hidden(tracer, rebuilder.keep)
             if seen is not None:

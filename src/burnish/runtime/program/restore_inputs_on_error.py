@@ -48,7 +48,7 @@ FAILING = frozenset(
     __floordiv__ __rfloordiv__ __ifloordiv__ floordiv ifloordiv floor_divide floor_divide_ __mod__ __rmod__ __imod__ mod
     imod remainder remainder_ fmod fmod_ div div_ divide divide_ gcd lcm gather take take_along_dim put put_
     masked_scatter masked_scatter_ nll_loss nll_loss_nd nll_loss2d cross_entropy cross_entropy_loss one_hot bincount
-    repeat_interleave histc histogram histogramdd multinomial bernoulli bernoulli_ normal normal_ poisson binomial
+    repeat_interleave index histc histogram histogramdd multinomial bernoulli bernoulli_ normal normal_ poisson binomial
     binary_cross_entropy ctc_loss segment_reduce cholesky inverse pinverse lu lu_factor lu_solve solve lstsq svd
     svdvals eig eigh eigvals eigvalsh pinv matrix_rank matrix_norm norm cond tensorinv tensorsolve inv lobpcg geqrf
     triangular_solve quantile nanquantile unravel_index multi_margin_loss multilabel_margin_loss max_unpool1d
@@ -84,7 +84,12 @@ def _parts(index: Any) -> Iterator[Any]:
 
 
 def name_of(node: Node) -> str:
-    return str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
+    return str(node.target) if node.op == "call_method" else name_of_function(node.target)
+
+
+def name_of_function(target: Any) -> str:
+    """That of an operator is without its overload."""
+    return str(getattr(target, "__name__", "")).partition(".")[0]
 
 
 def is_of_torch(target: Any) -> bool:

@@ -15,8 +15,8 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.bypass_subclass_methods import has_key
-from ...interpreter.frames import PUSH_NONE, PUSHED
+from ...guards.bypass_subclass_methods import elements_of, has_key
+from ...interpreter.frames import PUSH_NONE, PUSHED, Raised
 from ...numbers.live_scalars import Live
 from .. import sequence_builtins
 from ..calls import native_call_rules
@@ -76,6 +76,15 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
 # ---- dictionaries
 
 
+def merged_items(m: Any, args: tuple, kwargs: dict) -> dict:
+    try:
+        return m.plainly(dict, *args, **kwargs)  # type: ignore[no-any-return]
+    except Raised:
+        if args and issubclass(type(args[0]), (list, tuple)) and len(list(elements_of(args[0]))) > 1:
+            m.stop(breaks.OPAQUE_CALL, "dict.update that has stored items before it raises")
+        raise
+
+
 def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
@@ -121,7 +130,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(polyfill, (table, *args), kwargs)
     if name == "update":
         m.heap.expose(args)
-        merged = m.plainly(dict, *args, **kwargs) if not isinstance(table, collections.Counter) else None
+        merged = merged_items(m, args, kwargs) if not isinstance(table, collections.Counter) else None
         if merged is not None:
             for key, value in merged.items():
                 subscripts.store_key(m, table, key, value)
@@ -273,8 +282,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.call(polyfill, (base, items, args, steps), {})
     for value in args:
         if name not in KEYED_SET_METHODS:
-            for part in value if issubclass(type(value), (list, tuple, set, frozenset, dict)) else ():
-                guard_before_native_read.check_key(m, part)
+            check_elements(m, name, value)
         elif name == "add" or not issubclass(type(value), set):  # a set is looked up as an equal frozenset
             guard_before_native_read.check_key(m, value)
     is_plain = name in KEYED_SET_METHODS or name in SET_COMPARISONS
@@ -287,6 +295,20 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
     args = tuple(map(native_call_rules.plain, args))
     with m.heap.changing_set(items, name, args):
         return call_sequence(m, items, name, args, kwargs, method)
+
+
+GRADUAL = frozenset(("__init__", "update", "difference_update", "intersection", "intersection_update"))
+"""These have changed the set before they come to a wrong element, or have their answer."""
+
+
+def check_elements(m: Any, name: str, items: Any) -> None:
+    try:
+        for part in items if issubclass(type(items), (list, tuple, set, frozenset, dict)) else ():
+            guard_before_native_read.check_key(m, part)
+    except Raised:
+        if name in GRADUAL:
+            m.stop(breaks.OPAQUE_CALL, f"{name} of a set and an element that cannot be hashed")
+        raise
 
 
 # ---- text

@@ -5,6 +5,7 @@
 In eager the body runs in backward, and reads what its variables hold then. So only a body qualifies that reads its
 argument, torch, and numbers and tensors in variables of the run (``HookReader``). When the segment is closed, the
 variables must still hold them, nothing may have been written to them or to the tensor, and the hook must still exist.
+Nothing may be written later either: neither the variables nor the memory of the tensors may leave the segment.
 Otherwise the segment is dropped, and the next trace ends before the hook is registered.
 """
 
@@ -25,9 +26,16 @@ from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised, cell_value
 from ...numbers.live_scalars import Live
+from ...numbers.min_max_of_tensors import storage_of
 from ...python.trace_rollback import CallStart
 from ...segments.unrebuildable_object import Unrebuildable
-from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable, is_constant
+from ..custom_functions.autograd_function_traceability import (
+    ClassReader,
+    Names,
+    NotTraceable,
+    is_constant,
+    is_torch_function,
+)
 from ..graph_regions.graph_region import drawing_from
 from .loop_operators import Functions
 
@@ -44,6 +52,7 @@ class TracedHook(NamedTuple):
     handle: RemovableHandle
     cells: list[tuple[types.CellType, Any]]
     versions: list[tuple[torch.Tensor, int]]
+    lifted: list[torch.Tensor]
 
     def why_not_kept(self) -> str | None:
         registered = self.handle.hooks_dict_ref()
@@ -63,12 +72,15 @@ class HookReader(ClassReader):
         self.function(function)
 
     def value(self, value: Any, name: str, attributes: tuple[str, ...]) -> None:
-        place, key, _ = self.names.found[-1]
+        place, key, found = self.names.found[-1]
         if key is None and self.m.heap.origin_of(place) is None:  # `TracedHook` notices other values
             if type(value) in TENSOR_TYPES and self.m.knows(value) or isinstance(value, Live):
                 return
-        elif is_constant(value):
-            raise NotTraceable(f"{name} may be another number in backward")
+            is_fixed = not isinstance(value, (types.FunctionType, type)) or is_torch_function(value)
+        else:
+            is_fixed = isinstance(value, types.ModuleType) or found is MISSING  # a builtin
+        if not is_fixed:
+            raise NotTraceable(f"{name} may be, or do, something else in backward")
         super().value(value, name, attributes)
 
 
@@ -81,6 +93,8 @@ def register(m: Any, tensor: torch.Tensor, function: Any) -> Any:
         return MISSING  # backward runs without it
     if type(function) is functools.partial and all(map(is_constant, (*function.args, *function.keywords.values()))):
         code = function.func
+    if m.heap.origin_of(tensor) is not None or not isinstance(m.recorder.tensor(tensor).call, int):
+        return MISSING  # a node that copies it would leave the tensor itself without the hook
     try:
         reader = HookReader(m, code)
     except NotTraceable:
@@ -96,7 +110,7 @@ def register(m: Any, tensor: torch.Tensor, function: Any) -> Any:
     m.recorder.known[id(tensor)] = (weakref.ref(tensor), place)  # a compiler must not drop the call as unused
     m.answer = None
     cells = [(place, value) for place, key, value in reader.names.found if key is None]
-    m.traced_hooks.append(TracedHook(handle, cells, [(x, x._version) for x in (tensor, *lifted)]))
+    m.traced_hooks.append(TracedHook(handle, cells, [(x, x._version) for x in (tensor, *lifted)], lifted))
     return handle
 
 
@@ -123,9 +137,15 @@ def facts_of(x: torch.Tensor) -> tuple:
     return x.dtype, tuple(x.shape), x.device, x.layout
 
 
-def check_kept(m: Any) -> None:
-    """When the segment is closed."""
+def check_kept(m: Any, rebuilder: Any) -> None:
+    """When the segment is closed, and all that leaves it is known."""
+    leaving = [made() for made, handle in m.recorder.known.values() if id(handle) in rebuilder.output_at]
+    shared = {storage_of(x) for x in (*leaving, *m.recorder.examples) if type(x) in TENSOR_TYPES}
     for hook in m.traced_hooks:
         why = hook.why_not_kept()
+        if any(id(cell) in rebuilder.memo for cell, _ in hook.cells):
+            why = "a variable that a gradient hook reads may be assigned before backward"
+        if any(storage_of(x) in shared for x in hook.lifted):
+            why = "a tensor that a gradient hook reads may be changed before backward"
         if why is not None:
             raise Unrebuildable(None, why)
