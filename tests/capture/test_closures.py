@@ -1,6 +1,11 @@
 """Closures: cells read, rebound, shared, made inside the compiled function and called after it."""
 
+import os
+
+import pytest
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swing, swinging
 from .harness import program
@@ -421,3 +426,30 @@ def test_generator_closure_reads_the_cell_when_resumed():
         return first, next(values)
 
     return fn, lambda i: (swing(i),)
+
+
+@pytest.mark.parametrize("value", [NotImplemented, Ellipsis, None, 1])
+def test_cell_holds_a_singleton(value):
+    def held(x, v):
+        get = lambda: v  # noqa: E731
+        os.getpid()
+        return x + 1, get()
+
+    def left(x, v):
+        return x + 1, lambda: v
+
+    def assigned(x, v):
+        def put():
+            nonlocal kept
+            kept = v
+
+        put()
+        return x + 1
+
+    kept = None
+    compiled = [burnish.compile(fn, backend="eager") for fn in (held, left, assigned)]
+    for v in (value, 2, value, value):
+        assert compiled[0](torch.ones(2), v)[1] is v
+        assert compiled[1](torch.ones(2), v)[1]() is v
+        compiled[2](torch.ones(2), v)
+        assert kept is v

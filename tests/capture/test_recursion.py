@@ -1,11 +1,13 @@
 """Recursion: over numbers, trees and data; mutual, through methods, closures and generators."""
 
 import sys
+import threading
 
 import pytest
 import torch
 
 import burnish
+from burnish.capture.segments.concretize_scalars import deep_recursion
 
 from .call_sequences import Before, ordinary, swing
 from .harness import program
@@ -306,3 +308,51 @@ def test_long_sums_of_a_changing_number():
     compiled = burnish.compile(fn, backend="eager")
     for rate in (0.5, 0.25, 0.75):
         assert compiled(torch.ones(2), rate).tolist() == fn(torch.ones(2), rate).tolist()
+
+
+def test_first_call_at_great_depth_decides_nothing_for_later_calls():
+    def fn(x, n):
+        try:
+            return (x + length_of(n)).tolist()
+        except RecursionError as error:
+            return str(error)
+
+    def length_of(n):
+        return 0 if n == 0 else 1 + length_of(n - 1)
+
+    def at(depth, function, *args):
+        return function(*args) if depth == 0 else at(depth - 1, function, *args)
+
+    room, frame = sys.getrecursionlimit(), sys._getframe()
+    while frame is not None:
+        room, frame = room - 1, frame.f_back
+    for left in range(40, 120, 10):
+        compiled = burnish.compile(fn, backend="eager")
+        for depth in (room - left, 0, 0, 100):
+            for n in (5, 6, 20):
+                assert at(depth, compiled, torch.ones(2), n) == [n + 1.0, n + 1.0]
+
+
+def test_deep_walks_are_of_one_thread():
+    def nested(n):
+        return n and nested(n - 1)
+
+    def other():
+        with pytest.raises(RecursionError):
+            nested(before)
+        seen.append(sys.getrecursionlimit())
+
+    before, seen = sys.getrecursionlimit(), []
+    with deep_recursion():
+        assert nested(20 * before) == 0
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert seen == [before] == [sys.getrecursionlimit()]
+        sys.setrecursionlimit(before + 100)
+    try:
+        assert sys.getrecursionlimit() == before + 100
+        with pytest.raises(RecursionError):
+            nested(before + 100)
+    finally:
+        sys.setrecursionlimit(before)

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import nn
 
+import burnish
+
 from .harness import Keywords, program
 
 
@@ -186,3 +188,17 @@ def test_sizes_change_next_to_a_sparse_tensor():
         return weights.to_dense().sum() + x * 2, weights @ x.new_ones(3, 2)
 
     return fn, [(torch.eye(3).to_sparse(), torch.ones(size)) for size in (3, 4, 5, 3)]
+
+
+def test_number_of_elements_wraps_as_in_torch():
+    def fixed(x, size):
+        return x, size.numel()
+
+    def live(x, n):
+        return x, torch.Size((n, 2**31)).numel()
+
+    compiled, compiled_live = (burnish.compile(fn, backend="eager") for fn in (fixed, live))
+    for size in ((2, 3), (2**40, 2**40), (2**32, 2**31)):
+        assert compiled(torch.ones(1), torch.Size(size))[1] == torch.Size(size).numel()
+    for n in (1, 2, 3, 2**32, 2**33, 7):
+        assert compiled_live(torch.ones(1), n)[1] == live(None, n)[1]

@@ -1,6 +1,7 @@
 """``warnings.warn`` points at the user's lines, whether the line was traced, replayed or run as plain Python."""
 
 import datetime
+import itertools
 import operator
 import re
 import sys
@@ -296,3 +297,22 @@ def test_warnings_of_python_itself(mode):
     want = outcome(fn)
     for _ in range(3):
         assert outcome(compiled) == want
+
+
+def test_warnings_stay_shown_once_when_iterators_are_made_again():
+    def fn(x, n):
+        warnings.warn("shown once")
+        kept = [itertools.count(n), map(abs, [n])]
+        operator.index(n)
+        warnings.warn("shown once")
+        if x.sum() > n:
+            x = x + next(kept[0])
+        return x, kept
+
+    compiled = burnish.compile(fn, backend="eager")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for n in range(4):
+            compiled(torch.ones(2), n)
+    lines = [w.lineno - fn.__code__.co_firstlineno for w in seen if "burnish" not in str(w.message)]
+    assert lines == [1, 4]

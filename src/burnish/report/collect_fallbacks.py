@@ -23,7 +23,7 @@ CAUSES = {
     "refused": "the compiler does not support something in a graph, which runs eagerly",
     "sizes": "a graph is compiled for each size by itself, instead of once for all sizes",
     "numbers": "a graph is compiled for each Python number among its inputs by itself",
-    "raced": "another thread changed what a trace has read: the trace is dropped, and the next call traces again",
+    "raced": "another thread changed what a trace has read, or the stack was full: a later call traces again",
     "limit": "a place has more variants than the setting segment_limit, and runs eagerly",
 }
 

@@ -20,6 +20,7 @@ from ..interpreter.program_errors import fail, is_ours
 from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path, torch_call_roles
 from .break_signals import BreakAfterOperation, Stop
+from .interpreted_or_native import OUR_PATH
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -63,6 +64,10 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
         raise
     except BaseException as caught:
         error = caught
+        if isinstance(error, RecursionError):
+            if recorder.seen != seen:
+                recorder.undo_to(mark)
+            run_out_of_stack(tracer, error)
         if as_shown is not None and is_ours(tracer, error):
             raise
         if as_shown is not None and type(error) is TypeError:
@@ -170,6 +175,18 @@ def learn(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: di
         fail("tracing", error)
 
 
+def run_out_of_stack(tracer: Tracer, error: RecursionError) -> NoReturn:
+    """The stack is deeper than the program's own, so no segment may hold this error. If code of the program raised it,
+    that has run, and is not run again."""
+    tracer.is_short_of_stack = True
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None or at.tb_frame.f_code.co_filename.startswith(OUR_PATH):
+        raise Stop(breaks.OPAQUE_CALL, str(error))
+    raise BreakAfterOperation(None, str(error), error=error)
+
+
 def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """Call native code that cannot touch tensors."""
     try:
@@ -182,6 +199,8 @@ def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
     except BaseException as error:
         trouble = error
     try:
+        if isinstance(trouble, RecursionError):
+            run_out_of_stack(tracer, trouble)
         note_consumed(tracer, trouble, args)
         raise Raised(trouble)
     finally:

@@ -34,7 +34,7 @@ from ..python import marks_of_dynamo
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
-from ..segments.concretize_scalars import concretize, deep_recursion
+from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
@@ -69,7 +69,7 @@ def trace_from(
     flag = marks_of_dynamo.breaks_are_errors()
     machine: Machine | None = None
     try:
-        with pause_garbage_collection.paused() as resume, tracer.signals:
+        with deep_recursion(FOR_A_TRACE), pause_garbage_collection.paused() as resume, tracer.signals:
             segments = continuation.segments
             machine, signal = trace_on(program, tracer, continuation, slots, resume)
             if continuation.segments is not segments and continuation not in has_traced:
@@ -186,20 +186,33 @@ def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperati
 
 
 def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
-    """Whether another thread changed state that the trace has read. A later call traces again: the number of calls
-    until then doubles each time."""
+    """Whether another thread changed state that the trace has read, or the stack had too little room for the trace. A
+    later call traces again: the number of calls until then doubles each time."""
     what = tracer.heap.raced
-    if what is None or tracer.heap.dropped is not None:  # the end of an object ran code of this thread
+    if tracer.is_short_of_stack:
+        why = "the stack had no room left"
+    elif what is None or tracer.heap.dropped is not None:  # the end of an object ran code of this thread
         return False
+    else:
+        why = f"{what} was changed by another thread"
     continuation.races += 1
     continuation.waits = min(2**continuation.races - 2, MOST_WAITING)
+    if tracer.frame is None and tracer.is_short_of_stack:
+        continuation.waits += 1  # this call, which has not begun
     events.emit(
         "guards.raced",
-        text=f"{continuation.location}: {what} was changed by another thread while it was "
-        f"traced; it is traced again after {continuation.waits} calls",
+        text=f"{continuation.location}: {why} while it was traced; it is traced again after {continuation.waits} calls",
         fallback="raced",
     )
     return True
+
+
+def is_of_stack(tracer: Tracer, error: BaseException | None) -> bool:
+    """Whether an error of ours says no more than that this call was made at a great depth."""
+    while error is not None and not isinstance(error, RecursionError):
+        error = error.__cause__
+    tracer.is_short_of_stack |= error is not None
+    return tracer.is_short_of_stack
 
 
 def choose_symbolic_sizes(
@@ -302,6 +315,8 @@ def finish_trace(
     except Exception as error:
         if deferred_os_signals.raised(error):
             raise
+        if is_of_stack(tracer, error) and was_raced(tracer, continuation):
+            return
         if settings.current().on_error == "raise":
             raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
         give_up(continuation, of_failure(tracer, error), cause="internal")
@@ -361,9 +376,12 @@ def recover(
     program: Program, tracer: Tracer, continuation: Continuation, error: Exception
 ) -> tuple[Machine | None, Any]:
     """After an internal error. Effects so far are real, so plain execution continues from the same state."""
-    if settings.current().on_error == "raise":
+    if is_of_stack(tracer, error):
+        was_raced(tracer, continuation)
+    elif settings.current().on_error == "raise":
         raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
-    give_up(continuation, of_failure(tracer, error), cause="internal")
+    else:
+        give_up(continuation, of_failure(tracer, error), cause="internal")
     at = tracer.frame
     if at is None:  # nothing has run yet
         return None, None

@@ -150,7 +150,7 @@ class Tracer(Machine):
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
-        self.checked_depth = 100  # up to which calls may nest: see function_calls
+        self.checked_depth = 0  # up to which calls may nest: see function_calls
         self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
@@ -161,6 +161,7 @@ class Tracer(Machine):
         self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
+        self.is_short_of_stack = False  # in this call, by our own frames
         self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction

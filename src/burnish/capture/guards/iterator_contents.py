@@ -10,6 +10,7 @@ element is element 0. So one segment serves all iterations of a loop that are al
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import itertools
 import warnings
@@ -47,11 +48,24 @@ SLICED = frozenset((list, tuple, range, str, bytes))
 
 def reduced(iterator: Any) -> tuple:
     """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses."""
+    return without_warning(iterator, iterator.__reduce__)
+
+
+def without_warning(iterator: Any, function: Callable, *args: Any) -> Any:
+    """Call a function of the iterator that makes or takes a copy. ``warnings.catch_warnings`` is no help: the program
+    would be shown again the warnings that it has been shown once. A filter for this module alone shows nothing."""
     if not BEHAVIOR.copies_of_itertools_warn or type(iterator).__module__ != "itertools":
-        return iterator.__reduce__()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return iterator.__reduce__()
+        return function(*args)
+    filters = warnings.filters
+    filters.insert(0, OF_COPIES)  # type: ignore[attr-defined]
+    try:
+        return function(*args)
+    finally:
+        with contextlib.suppress(ValueError):  # another thread has reset them
+            filters.remove(OF_COPIES)  # type: ignore[attr-defined]
+
+
+OF_COPIES = ("ignore", None, DeprecationWarning, __name__, 0)
 
 
 def container_of(iterator: Any) -> Any:

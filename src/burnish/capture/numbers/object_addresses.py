@@ -17,7 +17,7 @@ import collections
 import operator
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import breaks
@@ -96,24 +96,28 @@ def text_with_address(before: str, address: int) -> str:
     return f"{before} {address:#x}>"
 
 
+def parts_of(expression: Any) -> Iterator[Any]:
+    """The expression and all within it, without recursion: a long sum is nested deeper than calls can be."""
+    left = [expression]
+    while left:
+        part = left.pop()
+        yield part
+        if not isinstance(part, Address):
+            left += [operand for operand in part.operands if isinstance(operand, Expression)]
+
+
 def is_in(expression: Any) -> bool:
-    return isinstance(expression, Address) or any(
-        is_in(operand) for operand in expression.operands if isinstance(operand, Expression)
-    )
+    return any(isinstance(part, Address) for part in parts_of(expression))
 
 
 def is_made_here(expression: Any) -> bool:
     """Whether the address of an object that is made here is a part of the expression."""
-    if isinstance(expression, Address):
-        return expression.source is None
-    return any(is_made_here(operand) for operand in expression.operands if isinstance(operand, Expression))
+    return any(isinstance(part, Address) and part.source is None for part in parts_of(expression))
 
 
 def is_computed(expression: Any) -> bool:
     """Whether a hash or a text is a part of the expression: a guard on it would hold for one object only."""
-    return expression.operation in (hash_of_address, text_with_address) or any(
-        is_computed(operand) for operand in expression.operands if isinstance(operand, Expression)
-    )
+    return any(part.operation in (hash_of_address, text_with_address) for part in parts_of(expression))
 
 
 def settle(m: Any, expression: Expression, value: int) -> bool:

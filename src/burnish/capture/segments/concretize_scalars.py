@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import functools
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..guards import set_layouts
-from ..guards.iterator_contents import VIEWS, container_of, table_of
+from ..guards.iterator_contents import VIEWS, container_of, reduced, table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import min_max_of_tensors
@@ -28,7 +28,7 @@ from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import TABLE_ITERATORS
 from .rebuild_instances import slots_of
-from .template_runtime import attributes_of_partial
+from .template_runtime import attributes_of_partial, set_state
 
 
 def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
@@ -38,18 +38,60 @@ def concretize(tracer: Any, *roots: Any, leaves: bool = False) -> list:
         return _concretize(tracer, roots, leaves)
 
 
+DEEPEST = 1_000_000
+FOR_A_TRACE = 18
+"""About as many calls of ours are around a call of the program that is traced, which is to find the room it has in
+plain Python."""
+LOOKED_THROUGH = 32
+"""How many numbers at the start of a thread's state are looked through for the count."""
+MOST = 2**31 - 1
+DEPTH = 3
+
+
 @contextlib.contextmanager
-def deep_recursion() -> Iterator[None]:
-    """The program's objects may be nested in each other as deep as in a long linked list."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, DEEPEST))
+def deep_recursion(calls: int = DEEPEST) -> Iterator[None]:
+    """The program's objects may be nested in each other as deep as in a long linked list. ``sys.setrecursionlimit`` is
+    no help: it is of the whole process. The program would see it, and a recursion without an end in another thread
+    would overflow the C stack instead of raising its error. CPython also counts for each thread how many more calls it
+    may nest. So the thread that walks is lent some, and gives them back."""
+    if PLACE_OF_COUNT is None:
+        yield
+        return
+    left = ctypes.c_int.from_address(thread_state() + PLACE_OF_COUNT)
+    more = min(calls, MOST - left.value)
+    left.value += more  # no other thread runs between the reading and the writing: nothing is called there
     try:
         yield
     finally:
-        sys.setrecursionlimit(limit)
+        left.value -= more
 
 
-DEEPEST = 1_000_000
+def thread_state() -> int:
+    return _thread_state()  # type: ignore[no-any-return]
+
+
+_thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
+
+
+def place_of_count() -> int | None:
+    """Where a thread's state has the number of calls left: it is less in nested calls, and the limit follows it. None
+    if that is not so in this Python."""
+    above, below, limit = numbers(0), numbers(DEPTH), sys.getrecursionlimit()
+    found = [
+        i
+        for i in range(LOOKED_THROUGH - 1)
+        if above[i] - below[i] == DEPTH and above[i] <= limit and above[i + 1] == below[i + 1] == limit
+    ]
+    return found[0] * ctypes.sizeof(ctypes.c_int) if len(found) == 1 else None
+
+
+def numbers(depth: int) -> list[int]:
+    if depth:
+        return numbers(depth - 1)
+    return list((ctypes.c_int * LOOKED_THROUGH).from_address(thread_state()))
+
+
+PLACE_OF_COUNT = place_of_count()
 
 
 def _concretize(tracer: Any, roots: tuple, leaves: bool) -> list:
@@ -264,17 +306,15 @@ class ScalarConcretizer:
         if type(value) in TABLE_ITERATORS:
             self.clean(table_of(value))
             return value
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            try:
-                maker, args, *state = value.__reduce__()
-            except (TypeError, AttributeError):  # the program may have deleted `builtins.iter`
-                return value
+        try:
+            maker, args, *state = reduced(value)
+        except (TypeError, AttributeError):  # the program may have deleted `builtins.iter`
+            return value
         parts, changed = self.parts(args)
         if changed:
             value = maker(*parts)
             if state and state[0] is not None:
-                value.__setstate__(self.clean(state[0]))
+                set_state(value, self.clean(state[0]))
         return value
 
     def instance(self, value: Any) -> Any:

@@ -15,10 +15,9 @@ import torch
 
 from ..engine.container_changes import KEYED, OtherSet
 from ..engine.object_lifetimes import Origin, runs_code_at_the_end
-from ..engine.value_or_identity import SINGLETON_IDS
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import items_of
-from ..interpreter.frames import cell_value
+from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
@@ -91,7 +90,7 @@ class Effects:
                 self.to.lines.append(f"{self.to.constant(type.__setattr__)}({cls}, {name!r}, {value})")
         elif isinstance(obj, CellType):
             content = cell_value(obj)
-            if id(content) in SINGLETON_IDS and content is not None and not isinstance(content, bool):
+            if content is UNBOUND:
                 self.to.lines.append(f"del {target}.cell_contents")
             else:
                 self.to.lines.append(f"{target}.cell_contents = {self.to.build(content)}")

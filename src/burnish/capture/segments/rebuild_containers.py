@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import collections
 import operator
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import elements_of, length_of
-from ..guards.iterator_contents import container_of, table_of
+from ..guards.iterator_contents import container_of, reduced, table_of
 from ..guards.value_bases import base_of_value, value_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
@@ -111,12 +110,10 @@ def build_iterator(to: Rebuilder, value: Any) -> str:
         raise Unrebuildable(value)
     if type(value) in TABLE_ITERATORS:
         return build_table_iterator(to, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            maker, args, *state = value.__reduce__()
-        except TypeError as error:
-            raise Unrebuildable(value) from error
+    try:
+        maker, args, *state = reduced(value)
+    except TypeError as error:
+        raise Unrebuildable(value) from error
     outside = to.heap.origin_of(args[0]) if args else None
     if outside is not None and isinstance(outside.obj, collections.deque) and to.heap.changed(outside):
         raise Unrebuildable(value)  # it ends at any change after it is made

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.value_or_identity import SINGLETON_IDS
-from ..interpreter.frames import Frame, Generator, cell_value
+from ..interpreter.frames import UNBOUND, Frame, Generator, cell_value
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..python.polyfills import sort_polyfills
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
@@ -96,7 +95,7 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
 def build_cell(to: Rebuilder, value: CellType) -> str:
     name = to.name(value, f"{to.constant(CellType)}()")
     content = cell_value(value)
-    if id(content) not in SINGLETON_IDS or content is None or isinstance(content, bool):
+    if content is not UNBOUND:
         to.lines.append(f"{name}.cell_contents = {to.build(content)}")
     return name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 import functools
 import types
-import warnings
 from typing import Any
 
+from ..guards.iterator_contents import without_warning
 from ..interpreter.frames import Frame, Generator
 
 
@@ -37,9 +37,7 @@ def generator_shell(name: str, qualname: str, code: types.CodeType, started: boo
 
 
 def set_state(iterator: Any, state: Any) -> None:
-    with warnings.catch_warnings():  # 3.12 deprecates it for itertools
-        warnings.simplefilter("ignore", DeprecationWarning)
-        iterator.__setstate__(state)
+    without_warning(iterator, iterator.__setstate__, state)
 
 
 def suspend_generator(generator: Generator, frame: Frame | None, started: bool) -> None:

@@ -238,11 +238,15 @@ INDEXING = frozenset(("__getitem__", "__mul__", "__rmul__", "__imul__", "rotate"
 TUPLE_SEARCHES = {"index": container_polyfills.index_of, "count": container_polyfills.count_of}
 
 
+def is_size_of_live_numbers(items: Any) -> bool:
+    return issubclass(type(items), torch.Size) and any(issubclass(type(v), Live) for v in tuple.__iter__(items))
+
+
 def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     m.heap.expose(args)
     guard_before_native_read.check_numbers(m, args)
-    if name == "numel" and issubclass(type(items), torch.Size) and not args and not kwargs:
-        return m.call(reduction_polyfills.product, (items,), {})
+    if name == "numel" and is_size_of_live_numbers(items) and not args and not kwargs:
+        return m.call(reduction_polyfills.number_of_elements, (items,), {})
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):

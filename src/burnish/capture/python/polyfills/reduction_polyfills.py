@@ -58,6 +58,11 @@ def product(sizes):
     return total
 
 
+def number_of_elements(sizes):
+    total = product(sizes)
+    return total if total < 1 << 63 else (total + (1 << 63)) % (1 << 64) - (1 << 63)  # torch multiplies in 64 bits
+
+
 def sum_of_bytes(items, nothing, start):
     iter(items)
     return sum(nothing, start)
