@@ -58,7 +58,7 @@ class StandIn:
 
 def layout_of(items: Any) -> Layout:
     """Another thread may change the set meanwhile: each read of its table is one call of C code."""
-    base: Any = set if isinstance(items, set) else frozenset
+    base: Any = set if issubclass(type(items), set) else frozenset
     size = max((base.__sizeof__(items) - base().__sizeof__()) // ENTRY, SMALLEST)
     fill, finger = (WORD.from_address(id(items) + at).value for at in (FILL_AT, FINGER_AT))
     at, key, hashed = WORD(0), ctypes.c_void_p(), WORD()
@@ -144,7 +144,7 @@ def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:
     free = removed_places(items, layout) if layout.removed else []
     fillers = tuple(filler_of(place, layout) for place in free)
     stand_ins = [*map(StandIn, layout.hashes)]
-    kind = set if isinstance(items, set) else frozenset
+    kind = set if issubclass(type(items), set) else frozenset
     for steps in candidates(layout, free, fillers):
         if hashes_once and steps.copied[1]:
             continue
