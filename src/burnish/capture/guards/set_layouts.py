@@ -19,6 +19,7 @@ MOST_TRIED = 64
 """Up to this length, all parts of the order are tried as a set that is copied, else those that get such a table."""
 LINEAR, SHIFT, SMALLEST, ENTRY = 9, 5, 8, 16  # of CPython's tables
 FILL_AT, TABLE_AT, FINGER_AT = 16, 40, 56  # in a set object
+SIZE_WITHOUT_TABLE = set().__sizeof__()
 WORD = ctypes.c_ssize_t
 _next_entry: Any = getattr(ctypes.pythonapi, "_PySet_NextEntry", None)
 if _next_entry is not None:
@@ -59,12 +60,12 @@ class StandIn:
 def layout_of(items: Any) -> Layout:
     """Another thread may change the set meanwhile: each read of its table is one call of C code."""
     base: Any = set if issubclass(type(items), set) else frozenset
-    size = max((base.__sizeof__(items) - base().__sizeof__()) // ENTRY, SMALLEST)
-    fill, finger = (WORD.from_address(id(items) + at).value for at in (FILL_AT, FINGER_AT))
-    at, key, hashed = WORD(0), ctypes.c_void_p(), WORD()
+    address, size = id(items), max((base.__sizeof__(items) - SIZE_WITHOUT_TABLE) // ENTRY, SMALLEST)
+    fill, finger = WORD.from_address(address + FILL_AT).value, WORD.from_address(address + FINGER_AT).value
+    at, key, hashed = WORD(0), WORD(), WORD()
     pointers = ctypes.byref(at), ctypes.byref(key), ctypes.byref(hashed)
     places, hashes = [], []
-    while _next_entry(id(items), *pointers):
+    while _next_entry(address, *pointers):
         places.append(at.value - 1)
         hashes.append(hashed.value)
     return Layout(size, fill - len(places), finger, tuple(places), tuple(hashes))
