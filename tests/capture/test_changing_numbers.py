@@ -216,3 +216,37 @@ def test_list_that_grows_while_its_numbers_are_read():
             want, got = [i + 2, i + 3], [i + 2, i + 3]
             assert torch.equal(compiled(X, got), fn(X, want))
             assert got == want
+
+
+class Odd(int):
+    """Its operators have effects."""
+
+    def __radd__(self, other):
+        asked.append("add")
+        return int(self) + other + 100
+
+    def __gt__(self, other):
+        asked.append("greater")
+        return int.__gt__(self, other)
+
+
+asked: list[str] = []
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [sum, max, lambda numbers: max(*numbers), lambda numbers: numbers[0] + numbers[1]],
+    ids=["sum", "max", "max of arguments", "add"],
+)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_operators_of_a_subclass_run_as_often_as_in_python(kind, compute):
+    def fn(x, numbers):
+        return x, compute(numbers)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for numbers in ([1, 2, 3], [2, 2, 3], [4, Odd(2), 3], [5, Odd(2), 3], [6, Odd(2), 3], [6, Odd(3), 3]):
+        found = []
+        for function in (fn, compiled):
+            asked.clear()
+            found.append((function(X, kind(numbers))[1], list(asked)))
+        assert found[0] == found[1]

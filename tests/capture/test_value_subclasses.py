@@ -2,6 +2,7 @@
 
 Other objects of C code that hold values, too."""
 
+import collections
 import math
 import operator
 import re
@@ -233,3 +234,35 @@ def test_list_changed_by_its_own_sort_key():
         return x + 1, changed, looked_at, failing, seen
 
     return fn, CALLS
+
+
+def posing(base):
+    """A class of containers that say they are numbers, and note that they were asked."""
+
+    class Posing(base):
+        @property
+        def __class__(self):
+            asked.append(base)
+            return int
+
+    return Posing
+
+
+asked: list[type] = []
+CONTAINERS = [list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict]
+
+
+@pytest.mark.parametrize("base", CONTAINERS)
+def test_containers_are_not_asked_for_their_class(base):
+    def fn(x, given):
+        return x + len(given), list(given), {1: given}, f"{(given,)}", 1 in given
+
+    kind, compiled = posing(base), burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        given = kind({1: 2} if issubclass(base, dict) else [1, 2])
+        counts = []
+        for function in (fn, compiled):
+            asked.clear()
+            function(torch.ones(2), given)
+            counts.append(len(asked))
+        assert counts[0] == counts[1]

@@ -48,10 +48,10 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
     obj = origin.obj
     origin.complete = True
     source = origin.source
-    if isinstance(obj, DICTS):
+    if issubclass(type(obj), DICTS):
         _complete_dictionary(heap, origin)
-    elif isinstance(obj, LISTS):
-        kind = list if isinstance(obj, list) else collections.deque
+    elif issubclass(type(obj), LISTS):
+        kind = list if issubclass(type(obj), list) else collections.deque
         n = kind.__len__(obj) if origin.appended_from is None else origin.appended_from
         heap.guard(*origin.by_base("length", n))
         items = list(kind.__iter__(obj))[:n]
@@ -69,7 +69,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
     elif type(obj) in VIEWS:
         expose(heap, heap.admit(_table_of_view(heap, obj), source.child("container")))
-    elif isinstance(obj, (set, frozenset)):
+    elif issubclass(type(obj), (set, frozenset)):
         elements = list(elements_of(obj))
         for element in filter(hashes_in_python, elements):
             heap.tracer.refuse_key(element)
@@ -81,7 +81,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:
     table, source = origin.obj, origin.source
-    if isinstance(table, collections.defaultdict):
+    if issubclass(type(table), collections.defaultdict):
         heap.read_field(table, "default_factory", lambda: table.default_factory)
     if not origin.written:
         before = list(items_of(table))
@@ -113,7 +113,7 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
 def hashes_in_python(key: Any) -> bool:
     """Parameters have a hash in Python, too, but it is their address."""
     found = find_on_type(type(key), "__hash__")
-    return isinstance(found, types.FunctionType) and not (
+    return issubclass(type(found), types.FunctionType) and not (
         found is torch.Tensor.__hash__ and isinstance(key, torch.nn.Parameter)
     )
 
@@ -124,7 +124,7 @@ def is_constant_key(key: Any) -> bool:
         return all(map(is_constant_key, key))
     return (
         kind in (int, str, bool, bytes, float, type(None), torch.dtype, torch.device)
-        or isinstance(key, (type, enum.Enum))
+        or issubclass(type(key), (type, enum.Enum))
         or kind is types.FunctionType
         and has_fixed_meaning(key)
     )
@@ -151,7 +151,7 @@ def expose(
         if origin is not None:
             heap.complete(origin)
         if depth < 20:
-            if isinstance(value, DICTS):
+            if issubclass(type(value), DICTS):
                 for k, v in list(items_of(value)):  # guards may import, which adds to sys.modules
                     expose(heap, k, depth + 1, reads_order, walked)
                     expose(heap, v, depth + 1, reads_order, walked)
@@ -168,7 +168,7 @@ def expose(
 
 def _table_of_view(heap: Heap, view: Any) -> Any:
     table = container_of(view)
-    if isinstance(table, collections.OrderedDict) and any(map(hashes_in_python, dict.keys(table))):
+    if issubclass(type(table), collections.OrderedDict) and any(map(hashes_in_python, dict.keys(table))):
         heap.tracer.stop(breaks.USER_HASH, "a view whose keys have a hash in Python")  # which each reading asks again
     return table
 
@@ -177,7 +177,7 @@ def expose_items(heap: Heap, value: Any) -> None:
     """Guard what native code reads that only returns the elements of ``value``."""
     if issubclass(type(value), (list, tuple)):
         origin = heap.origins.get(id(value))
-        if origin is not None and not isinstance(value, tuple):
+        if origin is not None and not issubclass(type(value), tuple):
             heap.complete(origin)
     else:
         expose(heap, value)
@@ -422,12 +422,12 @@ def note_changes(heap: Heap) -> None:
 def has_changed_since(origin: Origin) -> bool:
     """Whether a container that was guarded as a whole has changed since."""
     obj = origin.obj
-    if isinstance(obj, DICTS):
+    if issubclass(type(obj), DICTS):
         now = list(items_of(obj))
         return len(now) != len(origin.snapshot) or any(
             k is not k0 or v is not v0 for (k, v), (k0, v0) in zip(now, origin.snapshot, strict=True)
         )
     now = list(elements_of(obj))
-    if isinstance(obj, set):
+    if issubclass(type(obj), set):
         return set(map(id, now)) != set(map(id, origin.snapshot))
     return not are_same(now, origin.snapshot)

@@ -405,7 +405,7 @@ class Heap:
                 self.guard(*origin.by_base("has", key))
             else:
                 self.guard(*origin.by_base("absent", key))
-        if not origin.written and isinstance(origin.obj, dict) and length_of(origin.obj) <= MOST_REMEMBERED:
+        if not origin.written and issubclass(type(origin.obj), dict) and length_of(origin.obj) <= MOST_REMEMBERED:
             order = tuple(k for k, _ in items_of(origin.obj))
             origin.order = order if all(map(self.is_constant_key, order)) else None
         if origin.order is not None and key not in origin.written and key in origin.order:

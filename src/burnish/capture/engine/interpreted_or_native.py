@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import os.path
@@ -113,8 +114,19 @@ def module_of(kind: type) -> str:
     return module if type(module) is str else ""
 
 
+def is_trusted_function(function: FunctionType) -> bool:
+    """A program may assign any name to ``__module__``; and a wrapper has the name of what it wraps."""
+    return is_trusted(function.__module__) and is_trusted_namespace(function.__globals__)
+
+
 def is_trusted_type(kind: type) -> bool:
-    return is_trusted(module_of(kind))
+    module = module_of(kind)
+    return is_trusted(module) and (module != "builtins" or not kind.__flags__ & HEAP_TYPE or kind in BUILTIN_CLASSES)
+
+
+HEAP_TYPE = 1 << 9
+BUILTIN_CLASSES = frozenset(value for value in vars(builtins).values() if issubclass(type(value), type))
+"""Classes that ``exec`` makes in a namespace without a name are said to be of ``builtins``, too."""
 
 
 LOOKING = frozenset(("gaussian_nll_loss",))
@@ -178,7 +190,7 @@ STDLIB_PATH = sysconfig.get_paths()["stdlib"]
 
 def is_user_type(kind: type) -> bool:
     """A class written in Python outside torch and the standard library."""
-    return bool(kind.__flags__ & (1 << 9)) and not is_trusted_type(kind)
+    return bool(kind.__flags__ & HEAP_TYPE) and not is_trusted_type(kind)
 
 
 def find_on_type(kind: type, name: str) -> Any:

@@ -281,4 +281,4 @@ def _end_of(kind: type) -> int:
 def shows_foreign_memory(value: Any) -> bool:
     """Whether it is an array in the memory of another object, which cannot change its size meanwhile."""
     base = value.base if type(value) is numpy_tables.ARRAY else None
-    return base is not None and not isinstance(base, (numpy_tables.ARRAY, torch.Tensor))
+    return base is not None and not issubclass(type(base), (numpy_tables.ARRAY, torch.Tensor))

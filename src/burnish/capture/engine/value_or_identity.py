@@ -16,7 +16,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..interpreter.reads_past_overrides import store_class_fact
 from ..numbers import numpy_tables
-from .interpreted_or_native import is_pure_module, is_trusted, module_of
+from .interpreted_or_native import is_pure_module, is_trusted_function, module_of
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
@@ -144,7 +144,7 @@ def has_fixed_meaning(value: Any) -> bool:
     if kind is types.FunctionType:
         if "__burnish_original__" in value.__dict__:
             return True  # compiled wrappers share one code object
-        return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted(value.__module__)
+        return "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>" or is_trusted_function(value)
     if kind is types.BuiltinFunctionType:
         return isinstance(value.__self__, (types.ModuleType, type, type(None)))
     if kind in IDENTITIES or issubclass(kind, (type, enum.Enum, types.ModuleType)):

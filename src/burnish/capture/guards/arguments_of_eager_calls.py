@@ -76,4 +76,4 @@ def values_in(slots: list) -> Iterator[Any]:
 
 def has_tensor(slots: list) -> bool:
     """Whether a call has a tensor, or a module, among its arguments."""
-    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values_in(slots))
+    return any(issubclass(type(value), (torch.Tensor, torch.nn.Module)) for value in values_in(slots))

@@ -27,20 +27,22 @@ def base_of(container: Any) -> type:
 
 def elements_of(container: Any) -> Iterator[Any]:
     """What a list, tuple, set or deque holds; the keys of a dictionary."""
-    if type(container) in EXACT or not isinstance(container, BASES):
+    if type(container) in EXACT or not issubclass(type(container), BASES):
         return iter(container)
     return base_of(container).__iter__(container)
 
 
 def items_of(table: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(table, collections.OrderedDict):
+    if issubclass(type(table), collections.OrderedDict):
         return collections.OrderedDict.items(table)
-    return dict.items(table) if isinstance(table, dict) else table.items()
+    return dict.items(table) if issubclass(type(table), dict) else table.items()
 
 
 def has_key(table: Any, key: Any) -> bool:
-    return dict.__contains__(table, key) if isinstance(table, dict) else key in table
+    return dict.__contains__(table, key) if issubclass(type(table), dict) else key in table
 
 
 def length_of(container: Any) -> int:
-    return len(container) if isinstance(container, types.MappingProxyType) else base_of(container).__len__(container)
+    return (
+        len(container) if issubclass(type(container), types.MappingProxyType) else base_of(container).__len__(container)
+    )

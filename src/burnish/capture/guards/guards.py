@@ -267,7 +267,7 @@ class CheckWriter:
 
 def entry_of(container: Any, key: Any) -> Any:
     """``container[key]`` on a subclass of a builtin container, as the builtin implements it."""
-    if isinstance(container, dict):  # dict's own __getitem__ would call __missing__
+    if issubclass(type(container), dict):  # dict's own __getitem__ would call __missing__
         value = dict.get(container, key, base_of)
         if value is base_of:
             raise KeyError(key)
@@ -306,14 +306,17 @@ def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
 
 def typed_key(value: Any) -> Any:
     """A value that is equal only for equal constants of equal types (1, True and 1.0 differ)."""
-    if isinstance(value, (tuple, frozenset)):
+    kind = type(value)
+    if kind is str or kind is int:
+        return (kind, value)
+    if issubclass(kind, (tuple, frozenset)):
         parts = [typed_key(v) for v in value]
-        return (type(value), tuple(parts) if isinstance(value, tuple) else frozenset(parts))
-    if isinstance(value, slice):
+        return (kind, tuple(parts) if issubclass(kind, tuple) else frozenset(parts))
+    if kind is slice:
         return (slice, typed_key(value.start), typed_key(value.stop), typed_key(value.step))
-    if isinstance(value, (float, complex)):
-        return (type(value), repr(value))
-    return (type(value), value)
+    if issubclass(kind, (float, complex)):
+        return (kind, repr(value))
+    return (kind, value)
 
 
 class Failure(NamedTuple):
@@ -393,10 +396,10 @@ def _in_words(guard: Guard, found: Any) -> Failure:
 
 
 def _fact(value: Any) -> str:
-    return str(tuple(value)) if isinstance(value, torch.Size) else str(value)
+    return str(tuple(value)) if issubclass(type(value), torch.Size) else str(value)
 
 
 def _short(value: Any) -> str:
     # Tensor data is not read: that would wait for a GPU, and is an error while a stream is captured.
-    text = f"a tensor of the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    text = f"a tensor of the shape {tuple(value.shape)}" if issubclass(type(value), torch.Tensor) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -122,7 +122,7 @@ PLAIN_KEYS = frozenset((str, int, bool, float, bytes, type(None), type))
 
 def table_of(iterator: Any) -> Any:
     """The dictionary or set behind an iterator or a view; None when the iterator is exhausted."""
-    return next((r for r in gc.get_referents(iterator) if isinstance(r, (dict, set, frozenset))), None)
+    return next((r for r in gc.get_referents(iterator) if issubclass(type(r), (dict, set, frozenset))), None)
 
 
 READERS: dict[str, Callable[[Any], Any]] = {"rest": rest_of, "parts": parts_of, "container": container_of}

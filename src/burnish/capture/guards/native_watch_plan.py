@@ -184,7 +184,7 @@ class WatchPlan:
             return base[key], holds
         if kind is list:
             return self.of_list(source, base, key), False
-        if isinstance(base, tuple) and kind.__getitem__ is tuple.__getitem__ and type(key) is int:
+        if issubclass(type(base), tuple) and kind.__getitem__ is tuple.__getitem__ and type(key) is int:
             self.watch.tuple_item(base, key)
             return base[key], is_certain
         raise Unwatchable
@@ -198,13 +198,13 @@ class WatchPlan:
         return value
 
     def entry_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
-        if isinstance(base, dict):
+        if issubclass(type(base), dict):
             self.watch.type(base)
             holds = self.content(source, base, is_certain)
             return dict.__getitem__(base, key), holds
-        if isinstance(base, list):
+        if issubclass(type(base), list):
             return self.of_list(source, base, key), False
-        if isinstance(base, tuple) and type(key) is int:
+        if issubclass(type(base), tuple) and type(key) is int:
             self.watch.tuple_item(base, key)
             return tuple.__getitem__(base, key), is_certain
         raise Unwatchable
@@ -218,11 +218,11 @@ class WatchPlan:
 
     def field_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         kind = type(base)
-        if key == "__mro__" and isinstance(base, type):
+        if key == "__mro__" and issubclass(type(base), type):
             value = ORDER.__get__(base)
             self.watch.field(base, order_field(), value)
             return value, False
-        if key in ("__name__", "__qualname__") and isinstance(base, type):
+        if key in ("__name__", "__qualname__") and issubclass(type(base), type):
             value = type.__dict__[key].__get__(base)
             self.watch.field(base, name_field(key, base), value)
             return value, False
@@ -327,11 +327,11 @@ class WatchPlan:
         return description is not None
 
     def has_length(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
-        if isinstance(obj, list):
+        if issubclass(type(obj), list):
             self.watch.list_length(obj)
             self.states[id(source)] = (id(obj), list.__len__(obj))
             return True
-        if isinstance(obj, tuple):
+        if issubclass(type(obj), tuple):
             self.watch.tuple_length(obj)
             return True
         return self.has_content(source, obj, expected, is_certain)
@@ -339,14 +339,16 @@ class WatchPlan:
     def has_content(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
         if type(obj) is MappingProxyType:
             obj = self.behind(source, obj)
-        if not isinstance(obj, dict):
+        if not issubclass(type(obj), dict):
             return False
         self.content(source, obj, is_certain)
         return True
 
     def has_keys(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
         # An OrderedDict has an order of its own, which can change while its version does not.
-        return not isinstance(obj, collections.OrderedDict) and self.has_content(source, obj, expected, is_certain)
+        return not issubclass(type(obj), collections.OrderedDict) and self.has_content(
+            source, obj, expected, is_certain
+        )
 
     def has_truth(self, source: Source, obj: Any, expected: Any, is_certain: bool) -> bool:
         if type(obj) in ATOMS:

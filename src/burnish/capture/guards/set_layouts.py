@@ -19,6 +19,7 @@ MOST_TRIED = 64
 """Up to this length, all parts of the order are tried as a set that is copied, else those that get such a table."""
 LINEAR, SHIFT, SMALLEST, ENTRY = 9, 5, 8, 16  # of CPython's tables
 FILL_AT, TABLE_AT, FINGER_AT = 16, 40, 56  # in a set object
+SIZE_WITHOUT_TABLE = set().__sizeof__()
 WORD = ctypes.c_ssize_t
 _next_entry: Any = getattr(ctypes.pythonapi, "_PySet_NextEntry", None)
 if _next_entry is not None:
@@ -58,13 +59,13 @@ class StandIn:
 
 def layout_of(items: Any) -> Layout:
     """Another thread may change the set meanwhile: each read of its table is one call of C code."""
-    base: Any = set if isinstance(items, set) else frozenset
-    size = max((base.__sizeof__(items) - base().__sizeof__()) // ENTRY, SMALLEST)
-    fill, finger = (WORD.from_address(id(items) + at).value for at in (FILL_AT, FINGER_AT))
-    at, key, hashed = WORD(0), ctypes.c_void_p(), WORD()
+    base: Any = set if issubclass(type(items), set) else frozenset
+    address, size = id(items), max((base.__sizeof__(items) - SIZE_WITHOUT_TABLE) // ENTRY, SMALLEST)
+    fill, finger = WORD.from_address(address + FILL_AT).value, WORD.from_address(address + FINGER_AT).value
+    at, key, hashed = WORD(0), WORD(), WORD()
     pointers = ctypes.byref(at), ctypes.byref(key), ctypes.byref(hashed)
     places, hashes = [], []
-    while _next_entry(id(items), *pointers):
+    while _next_entry(address, *pointers):
         places.append(at.value - 1)
         hashes.append(hashed.value)
     return Layout(size, fill - len(places), finger, tuple(places), tuple(hashes))
@@ -144,7 +145,7 @@ def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:
     free = removed_places(items, layout) if layout.removed else []
     fillers = tuple(filler_of(place, layout) for place in free)
     stand_ins = [*map(StandIn, layout.hashes)]
-    kind = set if isinstance(items, set) else frozenset
+    kind = set if issubclass(type(items), set) else frozenset
     for steps in candidates(layout, free, fillers):
         if hashes_once and steps.copied[1]:
             continue

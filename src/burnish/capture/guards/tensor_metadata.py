@@ -59,7 +59,7 @@ def tensor_facts(t: Any) -> tuple:
         if not is_tensor(t):
             return ()
         with WithoutRules():
-            if isinstance(t, UninitializedTensorMixin):
+            if issubclass(type(t), UninitializedTensorMixin):
                 return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
             return facts_of(t)
     return facts_of(t)
@@ -127,7 +127,7 @@ def has_history(value: Any) -> bool:
     if type(value) in TENSOR_TYPES:
         return value.requires_grad and not is_leaf(value)
     with WithoutRules():
-        return isinstance(value, torch.Tensor) and value.requires_grad and not is_leaf(value)
+        return issubclass(type(value), torch.Tensor) and value.requires_grad and not is_leaf(value)
 
 
 def never(*tensors: Any) -> bool:

@@ -40,6 +40,6 @@ def value_of(value: Any) -> Any:
 
 def has_value(value: Any, expected: Any) -> bool:
     found = value_of(value)
-    if isinstance(found, (float, complex)):
+    if issubclass(type(found), (float, complex)):
         return repr(found) == repr(expected)  # zeros have a sign, and a NaN is none of its equals
     return found == expected

@@ -118,11 +118,11 @@ def make(value: Any, expression: Expression, tracer: Any) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    return value.expression if isinstance(value, Live) else value
+    return value.expression if issubclass(type(value), Live) else value
 
 
 def _plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, Live) else value
+    return value.plain() if issubclass(type(value), Live) else value
 
 
 def has_result(operation: Callable, *operands: Any) -> bool:
@@ -136,10 +136,10 @@ def has_result(operation: Callable, *operands: Any) -> bool:
 
 def apply(operation: Callable, *operands: Any) -> Any:
     """A new live value, or a specialized one if the result is neither a number nor a string."""
-    live = next(o for o in operands if isinstance(o, Live))
+    live = next(o for o in operands if issubclass(type(o), Live))
     operation = IN_PLACE.get(operation, operation)
     for operand in operands:
-        if isinstance(operand, Live) and operand.expression.in_graph:
+        if issubclass(type(operand), Live) and operand.expression.in_graph:
             return live.tracer.apply_in_graph(operation, operands)
     if operation is divmod and has_result(divmod, *operands):
         return apply(operator.floordiv, *operands), apply(operator.mod, *operands)
@@ -172,7 +172,7 @@ def apply(operation: Callable, *operands: Any) -> Any:
 def without_live(value: Any, depth: int = 0) -> Any:
     """The value, or a copy of a container in which live scalars are plain: code with effects must not meet them, since
     it cannot run again where one of them ends the segment."""
-    if isinstance(value, Live):
+    if issubclass(type(value), Live):
         return value.plain()
     if type(value) not in (list, tuple, dict) or depth > DEEPEST:
         return value
@@ -225,7 +225,7 @@ NUMBERS = (int, float, complex)
 
 def _binary(operation: Callable, swap: bool) -> Callable:
     def method(self: Any, other: Any) -> Any:
-        if not isinstance(other, NUMBERS):
+        if not issubclass(type(other), NUMBERS):
             return NotImplemented
         return apply(operation, other, self) if swap else apply(operation, self, other)
 
@@ -234,7 +234,7 @@ def _binary(operation: Callable, swap: bool) -> Callable:
 
 def _compare(operation: Callable) -> Callable:
     def method(self: Any, other: Any) -> Any:
-        if not isinstance(other, NUMBERS):
+        if not issubclass(type(other), NUMBERS):
             return NotImplemented
         return apply(operation, self, other)
 

@@ -36,7 +36,7 @@ from torch.autograd.profiler import record_function
 
 from ...frontend import marks
 from .. import breaks
-from ..engine.interpreted_or_native import find_on_type, is_trusted
+from ..engine.interpreted_or_native import find_on_type, is_trusted, is_user_type
 from ..guards import value_bases
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import emulated_frames
@@ -124,7 +124,7 @@ def _math(function: Callable) -> Callable:
         if (
             not kwargs
             and any(issubclass(type(a), Live) for a in args)
-            and all(issubclass(type(a), (int, float)) for a in args)
+            and all(issubclass(type(a), (int, float)) and not is_user_type(type(a)) for a in args)
         ):
             return live_scalars.apply(function, *args) if live_scalars.has_result(function, *args) else MISSING
         if args and issubclass(type(args[0]), torch.Tensor):

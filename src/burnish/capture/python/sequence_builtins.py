@@ -133,7 +133,8 @@ def elements_with_live_numbers(m: Any, items: Any) -> Any:
 
 
 def are_numbers(items: Any) -> bool:
-    return type(items) in (list, tuple) and all(issubclass(type(value), (int, float)) for value in items)
+    """Without those of a subclass, which may have operators in Python."""
+    return type(items) in (list, tuple) and all(type(value) in value_kinds.NUMBERS for value in items)
 
 
 def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
@@ -161,7 +162,7 @@ def _extreme(builtin: Callable, polyfill: FunctionType) -> Callable:
         if (
             len(args) > 1
             and not kwargs
-            and all(issubclass(type(a), (int, float)) for a in args)
+            and all(type(a) in value_kinds.NUMBERS for a in args)
             and any(issubclass(type(a), Live) for a in args)
         ):
             return live_scalars.apply(builtin, *args)

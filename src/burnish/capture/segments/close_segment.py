@@ -213,7 +213,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
         sources = [
             h.source.base if h.source.kind == "array" else h.source  # each check shows an array by another tensor
             for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)
-            if isinstance(t, torch.Tensor)
+            if issubclass(type(t), torch.Tensor)
         ]
         if len(sources) > 1:
             heap.guard("distinct", None, tuple(sources))

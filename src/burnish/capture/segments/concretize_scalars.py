@@ -105,7 +105,7 @@ def _concretize(tracer: Any, roots: tuple, leaves: bool) -> list:
     for origin in list(tracer.heap.origins.values()):
         if not origin.is_written and origin.snapshot is None:
             continue
-        if isinstance(origin.obj, (list, dict, set, collections.deque)):
+        if issubclass(type(origin.obj), (list, dict, set, collections.deque)):
             concretizer.clean(origin.obj)
         elif type(origin.obj) is CellType:
             concretizer.cell(origin.obj)
@@ -162,9 +162,9 @@ class ScalarConcretizer:
     def attributes_of_class(self, origin: Any) -> None:
         """The attributes of a class that the program has assigned."""
         base = origin.source.base
-        for name in origin.written if base is not None and isinstance(base.key, type) else ():
+        for name in origin.written if base is not None and issubclass(type(base.key), type) else ():
             value = origin.obj.get(name)
-            if isinstance(value, Live):
+            if issubclass(type(value), Live):
                 type.__setattr__(base.key, name, value.plain())
 
     # ---- one method per kind: returns the replacement
@@ -203,7 +203,7 @@ class ScalarConcretizer:
     def dict_(self, value: dict) -> dict:
         if self.is_untouched(value):
             return value
-        kind = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        kind = collections.OrderedDict if issubclass(type(value), collections.OrderedDict) else dict
         keys, keys_changed = self.parts(dict.keys(value))  # which asks no key of an ordered dictionary for its hash
         values, values_changed = self.parts(dict.values(value))
         if keys_changed:
@@ -287,7 +287,7 @@ class ScalarConcretizer:
         args, changed = self.parts(value.args)
         if changed:
             value.args = tuple(args)
-        if isinstance(value, StopIteration):
+        if issubclass(type(value), StopIteration):
             value.value = self.clean(value.value)
         for other in (value.__cause__, value.__context__):
             self.clean(other)

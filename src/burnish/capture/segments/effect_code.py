@@ -71,30 +71,30 @@ class Effects:
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
-        if isinstance(value, torch.Tensor) and self.to.tracer.changed_after(value, position):
+        if issubclass(type(value), torch.Tensor) and self.to.tracer.changed_after(value, position):
             handle = self.to.tracer.clone_at(value, position)
             return self.to.output(handle)
-        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+        if type(value) in (list, tuple) and any(issubclass(type(v), torch.Tensor) for v in value):
             parts = ", ".join(self.moment(v, position) for v in value)
             return f"[{parts}]" if type(value) is list else f"({parts}{',' if len(value) == 1 else ''})"
         return self.to.build(value)
 
     def change(self, origin: Origin) -> None:
         obj, target = origin.obj, self.to.source(origin.source)
-        if isinstance(obj, dict):
+        if issubclass(type(obj), dict):
             self.change_dict(origin, target)
-        elif isinstance(obj, MappingProxyType):
+        elif issubclass(type(obj), MappingProxyType):
             cls = self.to.source(origin.source.base)
             for name in origin.written:
                 value = self.to.build(obj[name])
                 self.to.lines.append(f"{self.to.constant(type.__setattr__)}({cls}, {name!r}, {value})")
-        elif isinstance(obj, CellType):
+        elif issubclass(type(obj), CellType):
             content = cell_value(obj)
             if content is UNBOUND:
                 self.to.lines.append(f"del {target}.cell_contents")
             else:
                 self.to.lines.append(f"{target}.cell_contents = {self.to.build(content)}")
-        elif isinstance(obj, list):
+        elif issubclass(type(obj), list):
             if origin.appended_from is not None:
                 parts = ", ".join(self.to.build(v) for v in list.__getitem__(obj, slice(origin.appended_from, None)))
                 self.to.lines.append(f"{self.to.constant(list.extend)}({target}, [{parts}])")
@@ -103,14 +103,14 @@ class Effects:
                 self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
         elif origin.steps:
             self.change_set(origin.steps, target)
-        elif origin.snapshot is None and isinstance(obj, (set, collections.deque)):
+        elif origin.snapshot is None and issubclass(type(obj), (set, collections.deque)):
             self.change_fields(origin, target)
-        elif isinstance(obj, set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
+        elif issubclass(type(obj), set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
             before = set(map(id, origin.snapshot))
             parts = ", ".join(self.to.build(v) for v in set.__iter__(obj) if id(v) not in before)
             self.to.lines.append(f"{self.to.constant(set.update)}({target}, [{parts}])")
-        elif isinstance(obj, (set, collections.deque)):
-            kind = set if isinstance(obj, set) else collections.deque
+        elif issubclass(type(obj), (set, collections.deque)):
+            kind = set if issubclass(type(obj), set) else collections.deque
             parts = ", ".join(self.to.build(v) for v in kind.__iter__(obj))
             self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
         else:
@@ -143,7 +143,7 @@ class Effects:
         after = list(items_of(origin.obj))
         kind: Any = type(origin.obj)
         if kind is not dict:  # the subclass's own methods must not be called
-            kind = collections.OrderedDict if isinstance(origin.obj, collections.OrderedDict) else dict
+            kind = collections.OrderedDict if issubclass(type(origin.obj), collections.OrderedDict) else dict
             store, pop = (
                 f"{self.to.constant(kind.__setitem__)}({target}, {{}}, {{}})",
                 f"{self.to.constant(kind.pop)}({target}, {{}}, None)",

@@ -48,7 +48,7 @@ def build_dictionary(to: Rebuilder, value: dict) -> str:
 
 def build_dictionary_of_class(to: Rebuilder, value: Any) -> str:
     made = to.constant(type(value))
-    factory = to.build(value.default_factory) if isinstance(value, collections.defaultdict) else ""
+    factory = to.build(value.default_factory) if issubclass(type(value), collections.defaultdict) else ""
     name = to.name(value, f"{made}({factory})")
     for k, v in value.items():
         key, part = build_key(to, k), to.build(v)
@@ -115,7 +115,7 @@ def build_iterator(to: Rebuilder, value: Any) -> str:
     except TypeError as error:
         raise Unrebuildable(value) from error
     outside = to.heap.origin_of(args[0]) if args else None
-    if outside is not None and isinstance(outside.obj, collections.deque) and to.heap.changed(outside):
+    if outside is not None and issubclass(type(outside.obj), collections.deque) and to.heap.changed(outside):
         raise Unrebuildable(value)  # it ends at any change after it is made
     parts = [to.build(a) for a in args]
     name = to.name(value, f"{to.constant(maker)}({', '.join(parts)})")
@@ -154,7 +154,7 @@ def build_table_iterator(to: Rebuilder, value: Any) -> str:
 
 
 def keys_of(snapshot: list, table: Any) -> list:
-    return [k for k, _ in snapshot] if isinstance(table, dict) else snapshot
+    return [k for k, _ in snapshot] if issubclass(type(table), dict) else snapshot
 
 
 def ordered_view(table: collections.OrderedDict, iterator: Any) -> tuple[Any, Any] | None:

@@ -11,7 +11,7 @@ import torch
 
 from ..engine.container_changes import has_lasting_order, hashes_in_python
 from ..guards import set_layouts
-from ..guards.bypass_subclass_methods import elements_of, length_of
+from ..guards.bypass_subclass_methods import base_of, elements_of, items_of, length_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
@@ -49,7 +49,9 @@ def build_exception(to: Rebuilder, value: BaseException) -> str:
     passed = tracebacks.passed(value.__traceback__)
     if passed:
         to.lines.append(f"{name}.__traceback__ = {to.constant(tracebacks.of_passed)}({to.constant(passed)})")
-    for field in (field for base, fields in FIELDS.items() if isinstance(value, base) for field in fields.split()):
+    for field in (
+        field for base, fields in FIELDS.items() if issubclass(type(value), base) for field in fields.split()
+    ):
         part = getattr(value, field, None)
         if part is not None:
             to.lines.append(f"{name}.{field} = {to.build(part)}")
@@ -108,16 +110,10 @@ def build_instance(to: Rebuilder, value: Any) -> str:
     name = to.name(value, f"{to.constant(base.__new__)}({made})")
     build_attributes(to, value, name)
     if issubclass(type(value), dict):
-        store = to.constant(
-            collections.OrderedDict.__setitem__ if isinstance(value, collections.OrderedDict) else dict.__setitem__
-        )
-        if isinstance(value, collections.defaultdict):
+        store = to.constant(base_of(value).__setitem__)
+        if issubclass(type(value), collections.defaultdict):
             to.lines.append(f"{name}.default_factory = {to.build(value.default_factory)}")
-        for k, v in (
-            dict.items(value)
-            if not isinstance(value, collections.OrderedDict)
-            else collections.OrderedDict.items(value)
-        ):
+        for k, v in items_of(value):
             key, part = build_key(to, k), to.build(v)
             to.lines.append(f"{store}({name}, {key}, {part})")
     elif issubclass(type(value), list):
@@ -125,7 +121,7 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
     elif issubclass(type(value), (set, collections.deque)):
         parts = [build_key(to, v) if issubclass(type(value), set) else to.build(v) for v in elements_of(value)]
-        extend = set.update if isinstance(value, set) else collections.deque.extend
+        extend = set.update if issubclass(type(value), set) else collections.deque.extend
         longest = LONGEST.__get__(value) if extend is collections.deque.extend else None
         if longest is not None:
             to.lines.append(f"{to.constant(collections.deque.__init__)}({name}, (), {longest})")

@@ -118,7 +118,7 @@ class Rebuilder:
             at = self.output_at[id(handle)] = len(self.outputs)
             self.outputs.append(handle)
             with WithoutRules():
-                self.in_inference_mode.append(value.is_inference() if isinstance(value, torch.Tensor) else None)
+                self.in_inference_mode.append(value.is_inference() if issubclass(type(value), torch.Tensor) else None)
         return f"G[{at}]"
 
     # ---- values
@@ -205,7 +205,7 @@ class Rebuilder:
         if (
             kind in value_kinds.SIMPLE
             or kind in numpy_tables.VALUES
-            or isinstance(value, (types.ModuleType, type, types.TracebackType, types.CodeType))
+            or issubclass(type(value), (types.ModuleType, type, types.TracebackType, types.CodeType))
         ):
             return self.constant(value)
         if is_trusted_type(kind) and kind.__module__ in SHARED_MODULES and not issubclass(kind, WEAK):

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from ... import breaks
-from ...engine.interpreted_or_native import find_on_type, is_trusted
+from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_function
 from ...interpreter.frames import MISSING
 from ...interpreter.versions.behavior import BEHAVIOR
 
@@ -28,7 +28,7 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         value = m.plainly(getattr, function, name)
         if name in NAMESPACES and id(value) not in m.heap.fresh:
             m.heap.namespace(value)
-        if id(function) in m.heap.fresh or name not in CELLS_AND_DEFAULTS and is_trusted(function.__module__):
+        if id(function) in m.heap.fresh or name not in CELLS_AND_DEFAULTS and is_trusted_function(function):
             return value
         origin = m.heap.origin_of(function)
         source = (m.heap.sources.pin(function) if origin is None else origin.source).attr(name)
@@ -37,7 +37,7 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         elif name in CELLS_AND_DEFAULTS or name in SHOWN:
             return m.heap.admit(value, source)
         return value
-    if is_trusted(function.__module__) and id(function) not in m.heap.fresh:
+    if is_trusted_function(function) and id(function) not in m.heap.fresh:
         return m.heap.adopt(m.plainly(getattr, function, name))
     members = m.heap.members(function)
     if members is None:

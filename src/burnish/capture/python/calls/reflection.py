@@ -18,7 +18,7 @@ from typing import Any
 from ... import breaks
 from ...engine.interpreted_or_native import (
     find_on_type,
-    is_trusted,
+    is_trusted_function,
     is_trusted_namespace,
     is_trusted_type,
     is_user_type,
@@ -111,7 +111,7 @@ def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
         chain.append(function)
         if any(name in function.__dict__ for name in OTHER_RULES):
             return None
-        if id(function) not in m.heap.fresh and not is_trusted(function.__module__):
+        if id(function) not in m.heap.fresh and not is_trusted_function(function):
             guard_parts(m, function)
         if "__wrapped__" not in function.__dict__:
             return chain
@@ -163,7 +163,7 @@ def is_of_user(value: Any) -> bool:
     if type(value) is MethodType:
         return is_of_user(value.__func__)
     if type(value) is FunctionType:
-        return not is_trusted(value.__module__)
+        return not is_trusted_function(value)
     if issubclass(type(value), ModuleType):
         return not is_trusted_namespace(dict_of(value))
     return is_user_type(type(value))

@@ -113,7 +113,8 @@ def _of_live_scalars(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             if type(right) in SIMPLE or issubclass(type(right), Live)
             else format_by_percent(m, settled(left), right)
         )
-    if issubclass(type(left), live_scalars.NUMBERS) and issubclass(type(right), live_scalars.NUMBERS):
+    is_of_numbers = issubclass(type(left), live_scalars.NUMBERS) and issubclass(type(right), live_scalars.NUMBERS)
+    if is_of_numbers and not has_own_method(m, operation, left, right):
         # Not by the operands' own methods: those of bool and float know nothing of live numbers on their right.
         return m.plainly(live_scalars.apply, operation, left, right)
     if issubclass(type(left), str) and issubclass(type(right), str) and operation in (operator.add, operator.iadd):

@@ -25,7 +25,7 @@ from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
 from ...interpreter.frames import Generator
 from ...numbers import numpy_tables
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Live, LiveFloat, LiveInt
 from ..attributes.class_lookup import lookup
 
 SIMPLE = frozenset(
@@ -49,6 +49,7 @@ SIMPLE = frozenset(
 )
 NUMPY = numpy_tables.VALUES | {numpy_tables.ARRAY}
 NUMBERS_OF_PYTHON = frozenset((int, float, bool))
+NUMBERS = NUMBERS_OF_PYTHON | {LiveInt, LiveFloat}
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 CHANGEABLE = (list, dict, set, collections.deque)
 
