@@ -1,10 +1,14 @@
 """A segment for symbolic sizes serves those for which its calls are the same; others get eager's results and errors."""
 
+import gc
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import burnish
+from burnish.backends.shapes_at_other_sizes import switches_kept
 from burnish.capture.symbolic_sizes.size_box import SizeBox
 
 SIZES = (8, 9, 11, 10, 5, 4, 3, 2, 6, 7, 40, 1500, 4, 3)
@@ -59,3 +63,70 @@ def test_a_box_between_two_sizes_is_not_asked_inside(monkeypatch):
     for size in (8, 9, 11, 100, 50, 20, 199, 75):
         compiled(torch.randn(size, 4))
     assert len(asked) <= 6, asked
+
+
+def test_images_of_any_size_through_strided_convolutions_have_a_box(monkeypatch):
+    """The size of a result is half of one, rounded up: no formula."""
+    asked = []
+    tried = SizeBox.facts_at
+    monkeypatch.setattr(SizeBox, "facts_at", lambda self, point: asked.append(point) or tried(self, point))
+    convolution = torch.nn.Conv2d(2, 2, 3, stride=2, padding=1)
+    model = torch.nn.Sequential(convolution, torch.nn.ReLU(), convolution, torch.nn.AdaptiveAvgPool2d(1)).eval()
+    compiled = burnish.compile(model, backend="eager")
+    sizes = [(40, 50), (41, 52), (43, 55), (80, 120), (44, 58), (61, 53), (79, 99), (77, 60), (45, 101)]
+    with torch.no_grad():
+        for height, width in sizes:
+            x = torch.randn(1, 2, height, width)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert asked and not {(61, 53), (79, 99), (77, 60), (45, 101)} & set(asked)
+
+
+def test_no_finalizer_runs_while_sizes_are_tried(monkeypatch):
+    is_on = []
+    tried = SizeBox.facts_at
+    monkeypatch.setattr(SizeBox, "facts_at", lambda self, point: is_on.append(gc.isenabled()) or tried(self, point))
+    compiled = burnish.compile(lambda x: x.unfold(0, 3, 2).sum(-1), backend="eager")
+    for size in (8, 9, 11, 100):
+        compiled(torch.randn(size))
+    assert is_on and not any(is_on) and gc.isenabled()
+
+
+def test_sizes_that_are_tried_do_not_warn():
+    def program(x):
+        return F.mse_loss(x, torch.zeros(1)), x.shape[0]
+
+    compiled = burnish.compile(program, backend="eager")
+    for size in (8, 9, 10, 50, 200, 45):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            compiled(torch.randn(size))
+        if size > 9:
+            assert len(found) == 1 and f"torch.Size([{size}])" in str(found[0].message)
+
+
+def test_the_default_dtype_that_another_thread_sets_is_kept():
+    with switches_kept():
+        torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.get_default_dtype() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_sizes_without_a_number_are_refused_once(monkeypatch):
+    asked = []
+    found = SizeBox.found
+    monkeypatch.setattr(SizeBox, "found", lambda self, point: asked.append(point) or found(self, point))
+
+    def program(x):
+        n = x.shape[0]
+        if n == 100:
+            return x
+        return x[:3].sum(), torch.zeros(n % ((n - 100) ** 2) + 1)
+
+    with burnish.settings.patch(segment_limit=100):
+        compiled = burnish.compile(program, backend="eager")
+        for size in (8, 9, 11, 50, 101, 100, 100, 100, 45):
+            for one, other in zip(compiled(torch.ones(size)), program(torch.ones(size)), strict=True):
+                assert torch.equal(one, other)
+    assert asked.count((100,)) <= 1

@@ -12,7 +12,9 @@ same types, as in equal layers, run once.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,8 +26,9 @@ from ..tensors.torch_state import TorchState
 
 @contextlib.contextmanager
 def switches_kept() -> Iterator[None]:
-    """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back."""
-    before = TorchState.now()
+    """Restores torch's modes: repeated calls may switch them, and a failure skips the calls that switch back. The
+    default dtype is one of the whole process, and calls that set it are not repeated."""
+    before = TorchState.now()._replace(default_dtype=None)
     try:
         yield
     finally:
@@ -35,6 +38,31 @@ def switches_kept() -> Iterator[None]:
 def like_inputs(outputs: Any, inputs: Any, **options: Any) -> tuple:
     """Tensors of the shapes of gradients: the calls are repeated without a history."""
     return tuple(map(torch.empty_like, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+
+
+class NoWarnings:
+    """In place of the module ``warnings``."""
+
+    def warn(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(warnings, name)
+
+
+def without_warnings(target: Any) -> Any:
+    """A function that does not warn: the program has none of the sizes that it is called with. Python's filters for
+    warnings are those of all threads."""
+    if type(target) is not FunctionType or target.__globals__.get("warnings") is not warnings:
+        return target
+    made = FunctionType(
+        target.__code__,
+        {**target.__globals__, "warnings": NoWarnings()},
+        target.__name__,
+        target.__defaults__,
+        target.__closure__,
+    )
+    made.__kwdefaults__ = target.__kwdefaults__
+    return made
 
 
 class Shapes:
@@ -107,7 +135,7 @@ class Shapes:
                 torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
                 if isinstance(target, str):
                     return getattr(args[0], target)(*args[1:], **kwargs)
-                return target(*args, **kwargs)
+                return without_warnings(target)(*args, **kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 raise Untraceable(f"{target} cannot be traced: {error}") from error
             finally:

@@ -96,6 +96,8 @@ def compiled_at(
     live_scalar_types = live_scalars_beside_sizes(examples(space.points[0]))
     given = [examples(point) for point in space.points]
     numbers = {k: [each[k] for each in given] for k, number in enumerate(given[0]) if isinstance(number, GivenSize)}
+    if any(len(set(values)) == 1 for values in numbers.values()):
+        raise NoFormula("a size that varies is the same for all sizes that are tried")
     lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
     if any(

@@ -34,7 +34,7 @@ from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
-from .example_inputs import Like, SymbolicExampleInputs, computation, symbolic_example_inputs
+from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
 from .meta_shape_replay import ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
@@ -176,6 +176,8 @@ class SymbolicSizes:
             id(leaf) in self.symbols.offered or id(leaf) in self.symbols.of_leaf for leaf in leaves
         ):
             return False
+        if not self.has_changed(value.expression, leaves):
+            return False  # nothing is known of it but this value: what it is made of stays symbolic
         for leaf in leaves:
             if id(leaf) not in self.symbols.of_leaf:
                 expression, hint, place = self.symbols.offered[id(leaf)]
@@ -185,6 +187,28 @@ class SymbolicSizes:
                 self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
                 self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)][0])
         return self.symbols.takes(value) and self.symbols.varies(value.expression)
+
+    def has_changed(self, expression: live_scalars.Expression, leaves: Sequence[live_scalars.Expression]) -> bool:
+        """Whether a number differs between the values that its leaves had before and have now, or may."""
+        symbols = self.symbols
+        known, before, now = {}, [], []
+        for at, leaf in enumerate(leaves):
+            known[id(leaf)] = at, 0
+            if id(leaf) in symbols.of_leaf:
+                number, added = symbols.of_leaf[id(leaf)]
+                hint, move = symbols.hints[number] + added, symbols.moves[number]
+                move = move and (move[0] + added, move[1] + added)
+            else:
+                _, hint, place = symbols.offered[id(leaf)]
+                move = self.request.moved.get(place.path)
+            if move is None or move[1] != hint:
+                return True
+            before.append(move[0])
+            now.append(hint)
+        try:
+            return before == now or evaluated(expression, known, before) != evaluated(expression, known, now)
+        except (ArithmeticError, TypeError, ValueError):
+            return True
 
     # ---- shapes
 

@@ -16,6 +16,7 @@ symbols are equal. If sizes are refused, the guard fails: the next trace sees th
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 
 from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
-from ...concurrency import fork_safe_locks
+from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
 from ..engine.torch_call_records import Handle, handles_in
@@ -40,6 +41,9 @@ MOST_POINTS = 64
 
 UNKNOWN = object()
 """The value of a call that cannot be repeated for the observed sizes either."""
+
+NO_SUCH_SIZES = (NotRepeatable, RuntimeError, ValueError, ArithmeticError, TypeError, IndexError)
+"""The errors where there are no such tensors, or no such numbers."""
 
 Facts = tuple[tuple, tuple[int, ...]]
 """What must be the same for all sizes, and numbers."""
@@ -59,6 +63,8 @@ class SizeBox:
         self.calls, self.inputs, self.equal, self.claims = calls, inputs, equal, claims
         self.known: dict[Point, bool] = {inputs.space.points[0]: True}
         self.bounds: tuple[Point, Point] | None = None
+        self.corners: set[Point] = set()
+        """Those of the bounds. What is valid there follows the formulas."""
         self.facts: list[Facts | None] | None = None
         """For each call, those at the observed sizes; None if it cannot be repeated."""
         self.probe, self.tried = Shapes(), 0
@@ -68,12 +74,15 @@ class SizeBox:
         """Calls that eager's kernels refuse without the data."""
         self.formulas: list[list[int | Formula | None]] = []
         self.special: list[Formula] = []
+        self.grows = False
+        """Whether sizes of results without a formula grow with the symbols."""
         self.lock = fork_safe_locks.rlock()
 
     def holds(self, *point: int) -> bool:
         found = self.known.get(point)
         if found is None:
-            with self.lock:
+            # Finalizers may call compiled functions, whose check would wait for this one to end.
+            with self.lock, pause_garbage_collection.paused():
                 found = self.found(point)
                 if len(self.known) > MOST_KNOWN:
                     self.known.clear()
@@ -84,7 +93,10 @@ class SizeBox:
         return found
 
     def found(self, point: Point) -> bool:
-        if any(first(point) != second(point) for first, second in self.equal):
+        try:
+            if any(first(point) != second(point) for first, second in self.equal):
+                return False
+        except NO_SUCH_SIZES:
             return False
         if self.facts is None and not self.learn():
             return False
@@ -98,10 +110,8 @@ class SizeBox:
             low = tuple(map(min, least, point))
             high = tuple([factor * size if size > end else end for size, end in zip(point, most, strict=True)])
             corners = set(itertools.product(*zip(low, high, strict=True)))
-            if all(
-                corner == low == least or corner == high == most or self.is_valid_at(corner, True) for corner in corners
-            ):
-                self.bounds = low, high
+            if all(corner in self.corners or self.is_valid_at(corner, True) for corner in corners):
+                self.bounds, self.corners = (low, high), corners
                 return True
         return self.is_valid_at(point)
 
@@ -118,7 +128,7 @@ class SizeBox:
         if self.facts is None:
             return False
         near = [self.facts_at(point) for point in space.points[1:]]
-        is_known_around = True
+        is_known_around, self.grows = True, all(map(self.is_fitted, self.inputs.numbers.values()))
         for at, own in enumerate(self.facts):
             formulas: list[int | Formula | None] = []
             if own is not None:
@@ -131,7 +141,13 @@ class SizeBox:
                         try:
                             formula = space.fit([number, *(other[1][k] for other in others)])  # type: ignore[index]
                         except NoFormula:
-                            is_known_around = False
+                            is_known_around = (
+                                is_known_around
+                                and all(
+                                    self.follows(None, other[1][k], number, point)  # type: ignore[index]
+                                    for other, point in zip(others, space.points[1:], strict=True)
+                                )
+                            )
                     formulas.append(formula)
             self.formulas.append(formulas)
         self.special = list(
@@ -140,7 +156,29 @@ class SizeBox:
         if is_known_around and len(space.names) <= MOST_SYMBOLS:
             near_points = space.points if len(space.names) == 1 else space.points[:1]
             self.bounds = min(near_points), max(near_points)
+            self.corners = {*self.bounds}
         return True
+
+    def is_fitted(self, number: Callable[[Point], Any]) -> bool:
+        """Whether a number that the graph is given is a formula of the sizes, and no remainder of one."""
+        try:
+            self.inputs.space.fit([operator.index(number(point)) for point in self.inputs.space.points])
+        except (NoFormula, *NO_SUCH_SIZES):
+            return False
+        return True
+
+    def follows(self, formula: int | Formula | None, number: int, own: int, point: Point) -> bool:
+        """Whether a size is what is expected there. `own` is that for the observed sizes. It follows its formula, or
+        grows with the sizes, as that of a strided convolution: from 2 on, it has no other meaning in between."""
+        if formula is not None and number == (formula if isinstance(formula, int) else formula.at(point)):
+            return True
+        observed = self.inputs.space.points[0]
+        return (
+            self.grows
+            and min(number, own) > 1
+            and (number >= own or not all(map(operator.ge, point, observed)))
+            and (number <= own or not all(map(operator.le, point, observed)))
+        )
 
     def is_valid_at(self, point: Point, follows_formulas: bool = False) -> bool:
         """Whether the calls have the same kinds of results there. Sizes that the program has not seen may follow other
@@ -150,11 +188,11 @@ class SizeBox:
             own is None
             or now is not None
             and own[0] == now[0]
-            and not (
-                follows_formulas
-                and any(
-                    formula is not None and number != (formula if isinstance(formula, int) else formula.at(point))
-                    for number, formula in zip(now[1], formulas, strict=True)
+            and (
+                not follows_formulas
+                or all(
+                    self.follows(formula, number, seen, point)
+                    for number, seen, formula in zip(now[1], own[1], formulas, strict=True)
                 )
             )
             for own, now, formulas in zip(self.facts, found, self.formulas, strict=True)  # type: ignore[arg-type]
@@ -170,7 +208,7 @@ class SizeBox:
                 self.observed = self.values_at(self.inputs.space.points[0])
             self.tried += 1
             values = self.values_at(point)
-        except (NotRepeatable, RuntimeError, ValueError):  # there may be no tensors of such sizes
+        except NO_SUCH_SIZES:
             return None
         return [None if value is UNKNOWN else facts_of(value) for value in values.calls]
 

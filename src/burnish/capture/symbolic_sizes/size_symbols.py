@@ -63,7 +63,9 @@ class Symbols:
         self.most: dict[int, int] = {}
         """The limit of symbols that the program compares with the end of something, such as a position table."""
         self.settled: set[int] = set()
-        """Symbols that are guarded by value."""
+        """Symbols that are guarded by value, or united with another."""
+        self.united: set[int] = set()
+        """Symbols that are equal to another, which stands for them."""
         self.offered: dict[int, tuple[live_scalars.Expression, int, SymbolPlace]] = {}
         """Numbers that changed between calls, by the expression's id: with the value, and where it was read."""
         self.numbers: set[int] = set()
@@ -85,6 +87,8 @@ class Symbols:
     def opened(self, leaf: live_scalars.Expression, place: SymbolPlace, size: int, move: tuple[int, int] | None) -> Any:
         """The size as a live scalar: a new symbol, or a known one plus a constant. `move`: its old and new size."""
         for number, hint in enumerate(self.hints):
+            if number in self.united:
+                continue
             other = self.moves[number]
             if size == hint and (move is None or other is None or move == other):
                 added = 0
@@ -166,6 +170,8 @@ class Symbols:
             self.bound(number)
 
     def bound(self, number: int) -> None:
+        if number in self.united:
+            return
         most = max(point[number] for point in self.space().points)
         self.tracer.guard_outcome(live_scalars.Expression(operator.le, (self.leaves[number], most)), True)
 
@@ -290,11 +296,13 @@ class Symbols:
     # ---- specialization
 
     def note_settled(self, expression: live_scalars.Expression) -> None:
-        """A number is guarded by value."""
+        """A number is guarded by value. So are the symbols in it, which are constants from here on."""
         settled = self.symbols_of(expression) - self.settled
         if settled:
             self.settled |= settled
             self.forget()
+            for number in sorted(settled):
+                self.tracer.guard_value(self.leaves[number], self.hints[number])
 
     def symbols_of(self, expression: Any) -> set[int]:
         if not isinstance(expression, live_scalars.Expression) or expression.in_graph:
@@ -333,6 +341,7 @@ class Symbols:
             self.forget()
             if is_possible():
                 self.settled.add(other)  # no expression is made of it any more
+                self.united.add(other)
                 self.places[one] += self.places[other]
                 self.places[other] = []
                 if other in self.most:

@@ -1,0 +1,78 @@
+"""A size that becomes a constant, or equal to another one, is guarded as such."""
+
+import pytest
+import torch
+
+import burnish
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class State:
+    """Numbers and a tensor of the program's."""
+
+
+def outcomes(program, calls, backend="eager"):
+    """What the plain and the compiled program return for each call. A call is made anew for both."""
+    with burnish.settings.patch(never_slower=False, segment_limit=100):
+        compiled = burnish.compile(program, backend=backend)
+        return [(call, program(*call()), compiled(*call())) for call in calls]
+
+
+def check(program, calls, backend="eager"):
+    for _, expected, found in outcomes(program, calls, backend):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def state(n, m, size=3):
+    made = State()
+    made.n, made.m, made.z = n, m, torch.ones(size)
+    return made
+
+
+def test_a_difference_of_two_numbers_that_stays_the_same():
+    def program(x, s):
+        nothing = torch.zeros(s.n - s.m)
+        return (x + 1).shape, torch.ones((x * 2).shape[0]), nothing
+
+    check(program, [lambda n=n: (torch.ones(n), state(n, n)) for n in (4, 5, 6, 7, 9, 20)])
+
+
+@pytest.mark.falls_back("sizes")
+def test_a_formula_whose_value_python_looks_at():
+    def program(x):
+        n = x.shape[0]
+        return LETTERS[n // 2], (x + 1).shape[0], torch.ones((x * 2).shape[0])
+
+    check(program, [lambda n=n: (torch.ones(n),) for n in (4, 5, 6, 7, 8, 9, 20, 21, 10, 11)])
+
+
+def test_a_size_that_is_read_after_two_were_united():
+    s = State()
+
+    def program(x, goes_on):
+        if not goes_on:
+            return s.n + 0, x.sum(), s.z.sum()
+        zeros = torch.zeros(s.n)
+        y = x + zeros
+        k = y.shape[0]
+        z = s.z
+        sizes = z.shape[0], torch.zeros(z.shape[0]).shape[0], z.exp().shape[0], x.shape[0], s.n
+        return y * 2, torch.zeros(z.shape[0]) + k, z.sum(), sizes
+
+    def call(n, d, z, goes_on=1):
+        s.n, s.z = n, torch.ones(z)
+        return torch.ones(d), goes_on
+
+    sizes = [(5, 7, 5, 0), *((n, n, n) for n in (8, 9, 12, 30)), (31, 31, 30), (31, 31, 31)]
+    check(program, [lambda some=some: call(*some) for some in sizes])
+
+
+@pytest.mark.falls_back("sizes")
+def test_a_remainder_that_is_the_same_for_multiples():
+    def program(x):
+        return torch.ones(x.shape[0] % 5 + 1) + 0.5, x * 2
+
+    check(program, [lambda n=n: (torch.ones(n),) for n in (4, 5, 6, 7, 9, 11, 15, 20, 23, 29)], "burnish")
