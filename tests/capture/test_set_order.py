@@ -167,3 +167,93 @@ def test_what_leaves_a_set_from_outside_ends_at_once(remove):
     for _ in range(3):
         compiled(torch.ones(2), set(), notes)
     assert notes == [True] * 3
+
+
+class Listed(set):
+    """Its table is read, and not its iterator."""
+
+    __slots__ = tuple(f"attribute_{i}" for i in range(40))
+
+    def __iter__(self):
+        return iter((99,))
+
+
+def begun_again(seen, n):
+    seen.__init__([5])
+    seen.add(n)
+
+
+def with_itself(seen, n):
+    seen.discard(8)
+    seen &= seen
+    seen.update(seen, (n, 23, 15))
+
+
+def by_a_class(seen, n):
+    seen.update(Listed((n, n + 8)))
+    seen.symmetric_difference_update(Listed((23,)))
+
+
+def by_live_keys(seen, n):
+    seen.update(dict.fromkeys((8, n, 31)))
+
+
+def by_a_generator(seen, n):
+    made = seen.symmetric_difference(i for i in (24, 23, 0, 7, 15))
+    seen.clear()
+    seen.update([*made])
+
+
+def many_times(seen, n):
+    for i in range(400):
+        seen.add(i * 7)
+
+
+@pytest.mark.parametrize("start", [("k", 31), (24, 16, 7, 31, "k"), ("k", 0, 16, 8, 40, -1, 15)])
+@pytest.mark.parametrize("kind", [set, Listed])
+@pytest.mark.parametrize("change", [begun_again, with_itself, by_a_class, by_live_keys, by_a_generator, many_times])
+def test_a_set_from_outside_is_changed_as_in_python(change, kind, start):
+    def fn(x, seen, n):
+        change(seen, n)
+        return x + 1
+
+    def found(function):
+        orders = []
+        for n in (1, 1, 2, 15):
+            seen = kind(start)
+            seen.discard("k")
+            function(torch.ones(2), seen, n)
+            orders.append(list(set.__iter__(seen)))
+        return orders
+
+    assert found(burnish.compile(fn, backend="eager")) == found(fn)
+
+
+def test_a_set_with_more_changes_than_are_recorded_keeps_its_elements():
+    def fn(x, seen):
+        for i in range(1500):
+            seen.add(i)
+            seen.discard(i - 1)
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        seen = {-5}
+        compiled(torch.ones(2), seen)
+        assert seen == {-5, 1499}
+
+
+def test_the_table_of_a_copied_set_is_guarded():
+    """Equal sets in one order, of which the second has a larger table."""
+
+    def fn(x, seen):
+        copied = set(seen)
+        copied.add(33)
+        return x + 1, copied
+
+    compiled = burnish.compile(fn, backend="eager")
+    large = set(range(40))
+    for i in range(3, 40):
+        large.discard(i)
+    for seen in ({0, 1, 2}, large, {0, 1, 2}, set((0, 1, 2))):
+        assert list(compiled(torch.ones(2), seen)[1]) == list(fn(torch.ones(2), seen)[1])

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import enum
 import gc
+import operator
 import types
 import weakref
 from collections.abc import Iterable, Iterator
@@ -216,15 +217,19 @@ def why_not_readable(heap: Heap, value: Any) -> str | None:
 class SetOrder:
     """The order of an outside set before the segment."""
 
-    __slots__ = ("is_guarded", "layout", "numbers")
+    __slots__ = ("elements", "is_guarded", "table")
 
     def __init__(self, items: Any):
-        self.layout = set_layouts.layout_of(items)
-        self.numbers = {e: i for i, e in enumerate(elements_of(items))}
+        self.table = set_layouts.table_of(items)
+        self.elements = list(elements_of(items))
         self.is_guarded = False
 
 
-MOST_STEPS = 256
+MOST_STEPS = 2048
+MANY: tuple = (object(),)
+"""In place of more steps: the set gets its elements in any order."""
+SELF: Any = object()
+"""The changed set as an argument."""
 
 
 def order_of(heap: Heap, origin: Origin | None) -> SetOrder | None:
@@ -232,7 +237,7 @@ def order_of(heap: Heap, origin: Origin | None) -> SetOrder | None:
         if any(map(hashes_in_python, elements_of(origin.obj))):
             return None  # it is guarded by identity
         origin.set_order = SetOrder(origin.obj)
-        heap.in_sets.update(map(id, origin.set_order.numbers))
+        heap.in_sets.update(map(id, origin.set_order.elements))
     return None if origin is None else origin.set_order
 
 
@@ -244,12 +249,14 @@ def read_order(heap: Heap, items: Any, stops: bool = True) -> None:
     order = order_of(heap, origin)
     if stops and not has_lasting_order(heap, items):
         heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set of objects, which comes from their addresses")
+    if origin is not None and origin.steps is MANY:
+        heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set after many changes")
     if origin is None or order is None or order.is_guarded:
         return
-    if origin.steps and order.layout.removed:
+    if origin.steps and order.table.fill > len(order.elements):
         heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set from which elements had been removed")
     order.is_guarded = True
-    heap.add("set layout", origin.source, (order.layout, order.numbers))
+    heap.add("set layout", origin.source, set_layouts.expected_layout(order.table, order.elements))
 
 
 def has_lasting_order(heap: Heap, items: Any) -> bool:
@@ -289,23 +296,38 @@ def changing_set(heap: Heap, items: Any, method: str, args: tuple) -> Iterator[N
         yield
         return
     check_elements(heap, origin)
+    before = list(elements_of(items))
+    if not origin.steps and not are_same(before, origin.snapshot):
+        origin.steps = (None,)  # by an unknown method
     if len(origin.steps) >= MOST_STEPS:
-        heap.tracer.stop(breaks.OPAQUE_CALL, "many changes of one set")
+        origin.steps = MANY
     if method == "pop":
         read_order(heap, items)
-    step = method, [captured(heap, arg) if method not in KEYED else arg for arg in args]
+    step = method, [arg if method in KEYED else SELF if arg is items else captured(heap, arg) for arg in args]
     if method not in ADDING and any(map(may_be_missed, taken_by(items, step))):
         heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
-    before = list(elements_of(items))
     try:
         yield
     except BaseException:
         if not are_same(elements_of(items), before):
-            origin.steps += (None,)  # no method with these arguments may be called again: it raises
-            origin.after_steps = list(elements_of(items))
+            note_step(origin, None)  # no method with these arguments may be called again: it raises
         raise
-    origin.steps += (step,)
-    origin.after_steps = list(elements_of(items))
+    note_step(origin, step)
+
+
+def note_step(origin: Origin, step: tuple[str, list] | None) -> None:
+    """For CPython, one ``update`` by a list is the same as to ``add`` its elements one by one."""
+    origin.after_steps = list(elements_of(origin.obj))
+    if origin.steps is MANY:
+        return
+    steps = origin.steps
+    last = steps[-1] if steps else None
+    if step is not None and step[0] == "add" and last is not None and last[0] in ("add", "update"):
+        added = last[1] if last[0] == "add" else last[1][-1] if last[1] else None
+        if type(added) is list:
+            rest = [] if last[0] == "add" else last[1][:-1]
+            step, steps = ("update", [*rest, [*added, *step[1]]]), steps[:-1]
+    origin.steps = (*steps, step)
 
 
 KEYED = frozenset(("add", "discard", "remove"))
@@ -320,7 +342,8 @@ def taken_by(items: Any, step: tuple[str, list]) -> Iterator[Any]:
         return
     yield from elements_of(items)
     for other in args:
-        yield from other.elements if type(other) is OtherSet else other
+        if other is not SELF:
+            yield from other.elements if type(other) is OtherSet else other
 
 
 def may_be_missed(value: Any) -> bool:
@@ -345,7 +368,9 @@ def captured(heap: Heap, other: Any) -> Any:
     if issubclass(kind, (set, frozenset)):
         read_order(heap, other, stops=False)
         is_outside = heap.origin_of(other) is not None
-        if not (is_outside and set_layouts.layout_of(other).removed) and not any(map(hashes_in_python, other)):
+        if not (is_outside and set_layouts.layout_of(other).removed) and not any(
+            map(hashes_in_python, elements_of(other))
+        ):
             steps = set_layouts.how_to_make(other)
             if steps is not None:
                 return OtherSet(set if issubclass(kind, set) else frozenset, steps, list(elements_of(other)))
@@ -361,7 +386,7 @@ def check_elements(heap: Heap, origin: Origin) -> None:
 
 def are_same(now: Iterable, before: list) -> bool:
     now = list(now)
-    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 @contextlib.contextmanager
@@ -413,8 +438,7 @@ def note_changes(heap: Heap) -> None:
         if origin.appended_from is not None:
             origin.appended_to = list.__len__(origin.obj)
         elif origin.steps and not are_same(elements_of(origin.obj), origin.after_steps or []):
-            origin.steps += (None,)  # by an unknown method
-            origin.after_steps = list(elements_of(origin.obj))
+            note_step(origin, None)  # by an unknown method
         elif origin.snapshot is not None and has_changed_since(origin):
             origin.is_changed_here = True
 

@@ -8,6 +8,7 @@ layout: ``how_to_make`` looks for steps that lead there, and tries them on stand
 
 from __future__ import annotations
 
+import array
 import ctypes
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +19,36 @@ from .bypass_subclass_methods import elements_of
 MOST_TRIED = 64
 """Up to this length, all parts of the order are tried as a set that is copied, else those that get such a table."""
 LINEAR, SHIFT, SMALLEST, ENTRY = 9, 5, 8, 16  # of CPython's tables
-FILL_AT, TABLE_AT, FINGER_AT = 16, 40, 56  # in a set object
-SIZE_WITHOUT_TABLE = set().__sizeof__()
+REMOVED = -1
+"""The hash of a place whose element has been removed."""
 WORD = ctypes.c_ssize_t
-_next_entry: Any = getattr(ctypes.pythonapi, "_PySet_NextEntry", None)
-if _next_entry is not None:
-    _next_entry.argtypes = [ctypes.c_void_p] * 4
-    _next_entry.restype = ctypes.c_int
+
+
+class Head(ctypes.Structure):
+    """The start of a set object."""
+
+    _fields_ = [
+        ("object", WORD * 2),
+        ("fill", WORD),
+        ("used", WORD),
+        ("mask", WORD),
+        ("table", ctypes.POINTER(ctypes.c_char)),
+        ("hash", WORD),
+        ("finger", WORD),
+    ]
+
+
+class Table(NamedTuple):
+    """As it lies in memory."""
+
+    mask: int
+    fill: int  # places in use, or whose element has been removed
+    finger: int
+    entries: bytes
+
+    def column(self, at: int) -> array.array:
+        """0: the addresses of the elements, 1: their hashes."""
+        return array.array("q", self.entries)[at::2]
 
 
 class Layout(NamedTuple):
@@ -57,18 +81,24 @@ class StandIn:
         return self.hashed
 
 
+def table_of(items: Any) -> Table:
+    """Another thread may change the set meanwhile, but not between the reads of ``table`` and ``mask``, and the copy:
+    no call is among them."""
+    head = Head.from_address(id(items))
+    entries = head.table[: head.mask + 1 << 4]
+    return Table(len(entries) // ENTRY - 1, head.fill, head.finger, entries)
+
+
 def layout_of(items: Any) -> Layout:
-    """Another thread may change the set meanwhile: each read of its table is one call of C code."""
-    base: Any = set if issubclass(type(items), set) else frozenset
-    address, size = id(items), max((base.__sizeof__(items) - SIZE_WITHOUT_TABLE) // ENTRY, SMALLEST)
-    fill, finger = WORD.from_address(address + FILL_AT).value, WORD.from_address(address + FINGER_AT).value
-    at, key, hashed = WORD(0), WORD(), WORD()
-    pointers = ctypes.byref(at), ctypes.byref(key), ctypes.byref(hashed)
-    places, hashes = [], []
-    while _next_entry(address, *pointers):
-        places.append(at.value - 1)
-        hashes.append(hashed.value)
-    return Layout(size, fill - len(places), finger, tuple(places), tuple(hashes))
+    return layout_in(table_of(items))
+
+
+def layout_in(table: Table) -> Layout:
+    hashes = table.column(1)
+    places = tuple(i for i, key in enumerate(table.column(0)) if key and hashes[i] != REMOVED)
+    return Layout(
+        table.mask + 1, table.fill - len(places), table.finger, places, tuple(hashes[place] for place in places)
+    )
 
 
 def was_changed(items: Any) -> bool:
@@ -77,16 +107,17 @@ def was_changed(items: Any) -> bool:
 
 
 def removed_places(items: set, layout: Layout) -> list[int]:
-    """Of a set that no other thread knows."""
-    table = WORD.from_address(id(items) + TABLE_AT).value
-    words = (WORD * (2 * layout.size)).from_address(table)
-    return [i for i in range(layout.size) if words[2 * i] and i not in layout.places]
+    return [i for i, hashed in enumerate(table_of(items).column(1)) if hashed == REMOVED] if layout.removed else []
+
+
+class Slotted(set):
+    __slots__ = ("a", "b")
 
 
 def _is_understood() -> bool:
-    if _next_entry is None:
+    if set().__sizeof__() != ctypes.sizeof(Head) + SMALLEST * ENTRY + ctypes.sizeof(WORD):
         return False
-    changed, popped = {1, 2}, {5, 6}
+    changed, popped = Slotted((1, 2)), {5, 6}
     changed.discard(1)
     popped.pop()
     return (
@@ -101,10 +132,29 @@ def _is_understood() -> bool:
 IS_UNDERSTOOD = _is_understood()
 
 
-def has_other_layout(items: Any, expected: tuple[Layout, dict[Any, int]]) -> bool:
-    """For a guard. ``items`` has the expected elements; these are numbered in the expected order."""
-    layout, numbers = expected
-    return layout_of(items) != layout or [numbers.get(e) for e in elements_of(items)] != list(range(len(numbers)))
+class Expected(NamedTuple):
+    table: Table
+    numbers: dict[Any, int]  # of the elements, in order, which are kept
+    without_hash: tuple[int, ...]  # the places of elements whose hash is 0, which empty places have, too
+
+
+def expected_layout(table: Table, elements: list) -> Expected:
+    layout = layout_in(table)
+    places = tuple(p for p, hashed in zip(layout.places, layout.hashes, strict=True) if hashed == 0)
+    return Expected(table, {e: i for i, e in enumerate(elements)}, places)
+
+
+def has_other_layout(items: Any, expected: Expected) -> bool:
+    """For a guard. ``items`` has the expected elements."""
+    now, before = table_of(items), expected.table
+    if now == before:  # with the same objects
+        return False
+    if now[:3] != before[:3] or now.column(1) != before.column(1):
+        return True
+    addresses = now.column(0)
+    return not all([addresses[p] for p in expected.without_hash]) or list(
+        map(expected.numbers.get, elements_of(items))
+    ) != list(range(len(expected.numbers)))
 
 
 # ---- making a set again
@@ -112,8 +162,7 @@ def has_other_layout(items: Any, expected: tuple[Layout, dict[Any, int]]) -> boo
 
 def make(kind: type, steps: Steps, elements: Iterable) -> Any:
     if kind is frozenset and not steps.copied[0]:
-        elements = list(elements)
-        return frozenset([elements[i] for i in steps.order])
+        return frozenset([*map([*elements].__getitem__, steps.order)])
     items: set = set()
     fill(items, steps, elements)
     return items if kind is set else frozenset(items)
@@ -122,7 +171,7 @@ def make(kind: type, steps: Steps, elements: Iterable) -> Any:
 def fill(items: set, steps: Steps, elements: Iterable) -> None:
     """The same in an empty set, without calling methods of a subclass."""
     elements = [*elements, *steps.fillers]
-    ordered = [elements[i] for i in steps.order]
+    ordered = [*map(elements.__getitem__, steps.order)]
     if steps.finger:
         set.update(items, range(steps.finger))
         for i in range(steps.finger - 1):
@@ -130,10 +179,21 @@ def fill(items: set, steps: Steps, elements: Iterable) -> None:
         set.pop(items)  # which begins at this place the next time
         set.clear(items)
     at, as_set = steps.copied
-    set.update(items, set(ordered[:at]))
-    set.update(items, set(ordered) if as_set else ordered[at:])
+    if at:
+        set.update(items, set(ordered[:at]))
+    set.update(items, set(ordered) if as_set else ordered[at:] if at else ordered)
     for filler in steps.fillers:
         set.discard(items, filler)
+
+
+def is_made_in_order(items: Any) -> bool:
+    """Whether a new set of the same elements, added in order, has the same layout."""
+    if not IS_UNDERSTOOD:
+        return False
+    layout = layout_of(items)
+    stand_ins = [*map(StandIn, layout.hashes)]
+    made = (set if isinstance(items, set) else frozenset)(stand_ins)
+    return list(made) == stand_ins and layout_of(made) == layout
 
 
 def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine.container_changes import KEYED, OtherSet
+from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
 from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import items_of
@@ -101,7 +101,7 @@ class Effects:
             else:
                 parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
                 self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
-        elif origin.steps:
+        elif origin.steps and origin.steps is not MANY:
             self.change_set(origin.steps, target)
         elif origin.snapshot is None and issubclass(type(obj), (set, collections.deque)):
             self.change_fields(origin, target)
@@ -122,7 +122,7 @@ class Effects:
             if step is None:
                 raise Unrebuildable(None, "a set from outside is changed by native code")
             method, args = step
-            parts = "".join(f", {self.argument(method, arg)}" for arg in args)
+            parts = "".join(f", {target if arg is SELF else self.argument(method, arg)}" for arg in args)
             self.to.lines.append(f"{self.to.constant(getattr(set, method))}({target}{parts})")
 
     def argument(self, method: str, value: Any) -> str:

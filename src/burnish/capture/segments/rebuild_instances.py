@@ -87,6 +87,8 @@ def steps_to(to: Rebuilder, value: Any) -> set_layouts.Steps | None:
     """How a set gets the order that its elements have here. None if they have another one in each call."""
     if length_of(value) < 2 and not set_layouts.was_changed(value) or not has_lasting_order(to.heap, value):
         return None
+    if set_layouts.is_made_in_order(value):
+        return None
     steps = set_layouts.how_to_make(value, hashes_once=any(map(hashes_in_python, elements_of(value))))
     if steps is None:
         raise Unrebuildable(value, "a set whose order comes from elements that were removed")

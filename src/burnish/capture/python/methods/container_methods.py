@@ -272,10 +272,22 @@ SET_OPERATORS = frozenset(
 )
 
 
+def runs_python(m: Any, other: Any) -> bool:
+    """Methods of sets read the table of another set, without asking for its iterator."""
+    return not issubclass(type(other), (set, frozenset)) and iteration.needs_interpreting(m, other)
+
+
+def without_live_keys(other: Any) -> Any:
+    """The numbers are guarded, as keys that are hashed. No steps are known to replace them in the set afterwards."""
+    if not issubclass(type(other), dict) or not any([issubclass(type(key), Live) for key in elements_of(other)]):
+        return other
+    return dict.fromkeys([guard_before_native_read.settled(key) for key in elements_of(other)])
+
+
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name in SET_OPERATORS and not all(issubclass(type(other), (set, frozenset)) for other in args):
         return m.plainly(method, *args, **kwargs)  # which leaves it to the other operand
-    steps = () if name in KEYED_SET_METHODS else tuple(iteration.needs_interpreting(m, a) for a in args)
+    steps = () if name in KEYED_SET_METHODS else tuple(runs_python(m, a) for a in args)
     if any(steps):
         if kwargs or len(args) != 1 and name in OF_ONE_SET:
             return m.plainly(method, *args, **kwargs)  # which refuses
@@ -294,9 +306,9 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         m.heap.expose(value, reads_order=False)
         if not is_plain and issubclass(type(value), (set, frozenset)):
             m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
-    if name not in SET_WRITES or kwargs:
+    if name not in SET_WRITES and name != "__init__" or kwargs:
         return call_sequence(m, items, name, args, kwargs, method)
-    args = tuple(map(native_call_rules.plain, args))
+    args = tuple(map(without_live_keys, map(native_call_rules.plain, args)))
     with m.heap.changing_set(items, name, args):
         return call_sequence(m, items, name, args, kwargs, method)
 
@@ -307,7 +319,7 @@ GRADUAL = frozenset(("__init__", "update", "difference_update", "intersection", 
 
 def check_elements(m: Any, name: str, items: Any) -> None:
     try:
-        for part in items if issubclass(type(items), (list, tuple, set, frozenset, dict)) else ():
+        for part in elements_of(items) if issubclass(type(items), (list, tuple, set, frozenset, dict)) else ():
             guard_before_native_read.check_key(m, part)
     except Raised:
         if name in GRADUAL:

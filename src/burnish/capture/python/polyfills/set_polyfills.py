@@ -108,7 +108,11 @@ def common(base, items, others):
 
 
 def set_symmetric_difference(base, items, others, steps):
-    return base.symmetric_difference(items, set_of(others[0]))
+    if base is frozenset:
+        return base.symmetric_difference(items, elements(others[0]))
+    made = set_of(others[0])
+    set.symmetric_difference_update(made, items)
+    return made
 
 
 def set_symmetric_difference_update(base, items, others, steps):
