@@ -71,6 +71,7 @@ class Heap:
     def __init__(self, tracer: Any):
         self.tracer = tracer
         self.sources = Sources()
+        self.arguments = 0  # how many slots, from the first, are arguments of the call, which the caller holds
         self.origins: dict[int, Origin] = {}
         self.guards: list[Guard] = []
         self._guard_keys: set = set()
