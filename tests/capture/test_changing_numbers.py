@@ -216,3 +216,17 @@ def test_list_that_grows_while_its_numbers_are_read():
             want, got = [i + 2, i + 3], [i + 2, i + 3]
             assert torch.equal(compiled(X, got), fn(X, want))
             assert got == want
+
+
+def test_tuples_that_hold_each_other_twice_are_not_followed():
+    shared = (1,)
+    for _ in range(60):
+        shared = (shared, shared)
+
+    def fn(x, n, pair):
+        return x + n + len(pair[0]), pair[0] is pair[1]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (1, 1, 2, 3):
+        result, is_shared = compiled(torch.zeros(2), n, shared)
+        assert is_shared and torch.equal(result, torch.zeros(2) + n + 2)
