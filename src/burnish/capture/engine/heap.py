@@ -166,8 +166,8 @@ class Heap:
             return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
         if kind not in numpy_tables.NUMBERS:
             self.add("equal", source, value)
-            if kind not in ATOMS:
-                self.by_value.setdefault(id(value), (value, source))
+            if kind not in ATOMS and (first := self.by_value.setdefault(id(value), (value, source))[1]) is not source:
+                self.guard("same", source, first)
             if decimal_arithmetic.is_decimal(kind):
                 decimal_arithmetic.guard_context(self)
         elif value:
