@@ -331,3 +331,31 @@ def test_a_dead_argument_lives_until_the_call_returns():
     for _ in range(3):
         compiled(torch.ones(2), [Noting(notes)], notes)
     assert notes == ["at the end", "gone"] * 3
+
+
+HELD_WEAKLY = {"an object": Holder, "a tensor": lambda: torch.ones(3), "a module": lambda: torch.nn.Linear(2, 2)}
+
+
+@pytest.mark.parametrize("make", HELD_WEAKLY.values(), ids=HELD_WEAKLY)
+@pytest.mark.parametrize("referenced", ["before", "after"])
+def test_a_weak_reference_shows_that_an_object_from_a_break_is_gone(make, referenced):
+    def before(x):
+        held = make()
+        reference = weakref.ref(held)
+        os.getpid()
+        alive = reference() is held
+        del held
+        return x + 1, alive, reference()
+
+    def after(x):
+        held = make()
+        os.getpid()
+        reference = weakref.ref(held)
+        alive = reference() is held
+        del held
+        return x + 1, alive, reference()
+
+    compiled = burnish.compile(before if referenced == "before" else after, backend="eager")
+    for _ in range(4):
+        result, *rest = compiled(torch.zeros(2))
+        assert torch.equal(result, torch.ones(2)) and rest == [True, None]
