@@ -130,3 +130,29 @@ def test_functions_of_annotations_that_are_assigned_again_are_seen(make):
         if call in (2, 4):
             outside.__annotate__ = lambda version, kind=kind: {"a": kind}
         assert compiled(X)[1:] == fn(X)[1:] == (kind, kind)
+
+
+LAZY = {
+    "value": "type L = dict[int, n]\n    return x + 1, L.__value__",
+    "value of an alias with a parameter": "type L[T] = dict[T, n]\n    return x + 1, str(L[int].__value__)",
+    "alias": "type L = dict[int, n]\n    return x + 1, L",
+    "bound of a function": "def g[T: n](a): return a\n    return x + 1, g",
+}
+
+
+@pytest.mark.falls_back("refused")  # what holds a variable of the call cannot be made again
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no lazy values")
+@pytest.mark.parametrize("body", LAZY.values(), ids=LAZY)
+def test_lazy_values_are_those_of_the_call(body):
+    names = {}
+    exec(f"def fn(x, n):\n    {body}", names)
+    compiled = burnish.compile(names["fn"], backend="eager")
+
+    def shown(n):
+        value = compiled(X, n)[1]
+        if getattr(value, "__type_params__", ()):
+            return value.__type_params__[0].__bound__
+        return str(getattr(value, "__value__", value))
+
+    for n in (1, 1, 2, 1, 3):
+        assert shown(n) in (n, f"dict[int, {n}]", f"dict[T, {n}]")

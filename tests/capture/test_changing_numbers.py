@@ -250,3 +250,17 @@ def test_operators_of_a_subclass_run_as_often_as_in_python(kind, compute):
             asked.clear()
             found.append((function(X, kind(numbers))[1], list(asked)))
         assert found[0] == found[1]
+
+
+def test_tuples_that_hold_each_other_twice_are_not_followed():
+    shared = (1,)
+    for _ in range(60):
+        shared = (shared, shared)
+
+    def fn(x, n, pair):
+        return x + n + len(pair[0]), pair[0] is pair[1]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (1, 1, 2, 3):
+        result, is_shared = compiled(torch.zeros(2), n, shared)
+        assert is_shared and torch.equal(result, torch.zeros(2) + n + 2)

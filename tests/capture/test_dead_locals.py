@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.capture.engine import object_lifetimes
 from burnish.capture.interpreter.frames_to_slots import SlotLayout
 
 
@@ -296,3 +297,86 @@ def test_a_list_that_later_holds_objects_with_finalizers_stays(wrap):
         fn(torch.ones(2), want, i)
         compiled(torch.ones(2), got, i)
     assert got == want
+
+
+@pytest.mark.parametrize("wrap", [lambda held: held, lambda held: [held, held]], ids=["argument", "container"])
+def test_dead_arguments_are_not_looked_into(wrap, monkeypatch):
+    def fn(x, held):
+        held = wrap(held)
+        x = x + len(held)
+        held = None  # noqa: F841
+        os.getpid()
+        return x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    held = [Holder() for _ in range(60)]
+    for _ in range(3):
+        compiled(torch.ones(2), held)
+    looked = []
+    parts_of = object_lifetimes.parts_of
+    monkeypatch.setattr(object_lifetimes, "parts_of", lambda held: looked.append(held) or parts_of(held))
+    compiled(torch.ones(2), held)
+    assert not looked
+
+
+def test_a_dead_argument_lives_until_the_call_returns():
+    def fn(x, held, notes):
+        count = len(held)
+        os.getpid()
+        notes.append("at the end")
+        return x + count
+
+    notes = []
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2), [Noting(notes)], notes)
+    assert notes == ["at the end", "gone"] * 3
+
+
+HELD_WEAKLY = {"an object": Holder, "a tensor": lambda: torch.ones(3), "a module": lambda: torch.nn.Linear(2, 2)}
+
+
+@pytest.mark.parametrize("make", HELD_WEAKLY.values(), ids=HELD_WEAKLY)
+@pytest.mark.parametrize("referenced", ["before", "after"])
+def test_a_weak_reference_shows_that_an_object_from_a_break_is_gone(make, referenced):
+    def before(x):
+        held = make()
+        reference = weakref.ref(held)
+        os.getpid()
+        alive = reference() is held
+        del held
+        return x + 1, alive, reference()
+
+    def after(x):
+        held = make()
+        os.getpid()
+        reference = weakref.ref(held)
+        alive = reference() is held
+        del held
+        return x + 1, alive, reference()
+
+    compiled = burnish.compile(before if referenced == "before" else after, backend="eager")
+    for _ in range(4):
+        result, *rest = compiled(torch.zeros(2))
+        assert torch.equal(result, torch.ones(2)) and rest == [True, None]
+
+
+@pytest.mark.parametrize("make", HELD_WEAKLY.values(), ids=HELD_WEAKLY)
+def test_a_weak_reference_shows_that_an_object_was_taken_out(make):
+    def from_list(x, holder, held):
+        reference = weakref.ref(held[0])
+        held.clear()
+        return x + 1, reference()
+
+    def from_attribute(x, holder, held):
+        reference = weakref.ref(holder.held)
+        holder.held = None
+        return x + 1, reference()
+
+    for fn in (from_list, from_attribute):
+        compiled = burnish.compile(fn, backend="eager")
+        for _ in range(4):
+            holder = Holder()
+            holder.held = make()
+            result, found = compiled(torch.zeros(2), holder, [make()])
+            assert torch.equal(result, torch.ones(2)) and found is None

@@ -1,7 +1,9 @@
 """Identity: which objects are the same, in results, arguments, aliases, singletons and small values."""
 
+import decimal
 import weakref
 
+import pytest
 import torch
 
 import burnish
@@ -393,3 +395,21 @@ def test_an_address_does_not_keep_its_object():
         return x + 1, reference() is None, type(told)
 
     return fn, [(torch.ones(2), function) for function in (id, id, hash, hash, repr, repr)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: slice(0, 2), lambda: torch.Size([2, 3]), lambda: decimal.Decimal("1.5")],
+    ids=["slice", "size", "decimal"],
+)
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_equal_values_are_the_objects_they_are(make, first):
+    def fn(x, held, b):
+        return x + 1, held[0] is b, held[0], b
+
+    compiled = burnish.compile(fn, backend="eager")
+    for count in ("one", "two", "one") if first == "one" else ("two", "one", "two"):
+        a = make()
+        b = a if count == "one" else make()
+        result = compiled(torch.zeros(2), [a], b)
+        assert result[1] is (a is b) and result[2] is a and result[3] is b

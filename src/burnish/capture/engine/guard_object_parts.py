@@ -83,7 +83,11 @@ def guard_reduction(heap: Heap, value: Any, source: Source) -> None:
 
 def ends_unseen_in_each_call(heap: Heap, value: Any) -> bool:
     """``object_lifetimes.ends_unseen`` for a segment, which later meets other objects in the same place. One from
-    outside may hold others then: it stays, and a later break, which looks at the object itself, may drop it."""
+    outside may hold others then: it stays, and a later break, which looks at the object itself, may drop it. The caller
+    holds the arguments until the call ends."""
+    origin = heap.origin_of(value)
+    if origin is not None and is_argument(heap, origin.source):
+        return object_lifetimes.end_of(type(value)) != object_lifetimes.HAS_EFFECT
     if not object_lifetimes.ends_unseen(value):
         return False
     waiting, seen = [value], set()
@@ -97,10 +101,16 @@ def ends_unseen_in_each_call(heap: Heap, value: Any) -> bool:
             waiting += () if end == object_lifetimes.IS_LEAF else object_lifetimes.parts_of(held) or ()
         elif held is value and not origin.source.is_pinned:
             return False
-        elif origin.source.kind == "slot":
+        elif origin.source.kind == "slot" and not is_argument(heap, origin.source):
+            if end != object_lifetimes.IS_LEAF:
+                return False  # a guard would look into it in each call
             asked = Expression(object_lifetimes.ends_unseen, (Expression(None, (origin.source,)),))
             heap.guard("outcome", None, (asked, True))
     return True
+
+
+def is_argument(heap: Heap, source: Source) -> bool:
+    return source.kind == "slot" and source.key[0] < heap.arguments
 
 
 def is_made_of(value: Any, args: tuple) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..guards.bypass_subclass_methods import base_of, has_key, items_of, length_of
-from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
+from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS, leads_to
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
@@ -71,6 +71,7 @@ class Heap:
     def __init__(self, tracer: Any):
         self.tracer = tracer
         self.sources = Sources()
+        self.arguments = 0  # how many slots, from the first, are arguments of the call, which the caller holds
         self.origins: dict[int, Origin] = {}
         self.guards: list[Guard] = []
         self._guard_keys: set = set()
@@ -165,8 +166,8 @@ class Heap:
             return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
         if kind not in numpy_tables.NUMBERS:
             self.add("equal", source, value)
-            if kind not in ATOMS:
-                self.by_value.setdefault(id(value), (value, source))
+            if kind not in ATOMS and (first := self.by_value.setdefault(id(value), (value, source))[1]) is not source:
+                self.guard("same", source, first)
             if decimal_arithmetic.is_decimal(kind):
                 decimal_arithmetic.guard_context(self)
         elif value:
@@ -339,7 +340,7 @@ class Heap:
             is_live = is_live or said is not None and said.is_dynamic_number(value, source)
             return self.live_number(value, source) if is_live else None
         kind = type(value)
-        if kind is not tuple and not is_named_tuple(kind):
+        if kind is not tuple and not is_named_tuple(kind) or said is None and not leads_to(source, changing):
             return None
         parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
         if all(part is None for part in parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import sys
 import time
 from collections.abc import Callable
@@ -397,6 +398,7 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
     heap = tracer.heap
     if continuation.layout is None:
         values = []
+        heap.arguments = program.code.args_total - bool(program.code.co.co_flags & inspect.CO_VARKEYWORDS)
         for i, value in enumerate(slots):
             source = heap.sources.slot(i, program.code.names[i])
             number = heap.changing_number(value, source)

@@ -10,6 +10,7 @@ looked up, and the next trace takes them as live scalars (``live_scalars``), wit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
@@ -37,6 +38,12 @@ READERS = {
     "values": lambda base, key: list(base.values()),
     **{kind: lambda base, key, read=read: read(base) for kind, read in iterator_contents.READERS.items()},
 }
+
+
+def leads_to(source: Source, changing: Iterable[tuple]) -> bool:
+    """Whether one of these paths goes on from this source. A tuple may have exponentially many other paths."""
+    path = source.path()
+    return any(further[: len(path)] == path for further in changing)
 
 
 def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, Any]]:

@@ -87,6 +87,8 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
         to.lines.append(f"{name}.__annotate__ = {to.build(value.__annotate__)}")
     elif value.__annotations__:
         to.lines.append(f"{name}.__annotations__ = {to.build(value.__annotations__)}")
+    if getattr(value, "__type_params__", ()):
+        to.lines.append(f"{name}.__type_params__ = {to.build(value.__type_params__)}")  # type: ignore[attr-defined]
     for key, part in value.__dict__.items():
         to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
     return name
@@ -106,6 +108,12 @@ def build_partial(to: Rebuilder, value: functools.partial) -> str:
     for key, part in (attributes_of_partial(value) or {}).items():
         to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
     return name
+
+
+def build_generic_alias(to: Rebuilder, value: types.GenericAlias) -> str:
+    if any(id(part) in to.heap.fresh for part in (value.__origin__, *value.__args__)):
+        raise Unrebuildable(value)
+    return to.constant(value)
 
 
 def build_weak_reference(to: Rebuilder, value: weakref.ref) -> str:

@@ -276,6 +276,7 @@ BUILDERS: dict[type, Any] = {
     functools.partial: rebuild_functions.build_partial,
     super: rebuild_functions.build_super,
     bytearray: rebuild_containers.build_bytearray,
+    types.GenericAlias: rebuild_functions.build_generic_alias,
     weakref.ref: rebuild_functions.build_weak_reference,
     **dict.fromkeys(text_streams.KINDS, text_streams.build),
     **dict.fromkeys(locks.KINDS, locks.build),

@@ -7,7 +7,16 @@ The rules of numbers, arrays and methods are here, those of other types in files
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
+import typing
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -25,6 +34,7 @@ from .instance_attributes import load_from_instance, load_past_own_rules
 from .python_module_attributes import load_from_module, load_from_module_plainly
 from .tensor_attributes import load_from_tensor
 
+TYPE_ALIAS = getattr(typing, "TypeAliasType", None)
 NATIVE_TYPES = (
     frozenset(
         (
@@ -90,6 +100,8 @@ def _loader_for(kind: type) -> Any:
         return load_from_super
     if kind is MethodType:
         return _load_from_method
+    if kind is TYPE_ALIAS or kind is GenericAlias:
+        return _load_from_type_alias
     if kind in numpy_tables.NUMBERS or kind is numpy_tables.ARRAY:
         return _load_from_numpy
     return load_from_instance
@@ -127,6 +139,14 @@ def _load_from_method(m: Any, obj: MethodType, name: str) -> Any:
     if name != "__doc__" and hasattr(MethodType, name):
         return getattr(obj, name)
     return load(m, obj.__func__, name)
+
+
+def _load_from_type_alias(m: Any, obj: Any, name: str) -> Any:
+    """One made here computes its value natively, at the first read, from variables that differ in the next call."""
+    alias = obj.__origin__ if type(obj) is GenericAlias else obj
+    if name == "__value__" and type(alias) is TYPE_ALIAS and id(alias) in m.heap.fresh:
+        m.stop(breaks.OPAQUE_CALL, "the value of a type alias made in the program")
+    return load_from_instance(m, obj, name)
 
 
 def load_plainly(m: Any, obj: Any, name: str) -> Any:

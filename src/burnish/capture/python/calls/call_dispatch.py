@@ -21,8 +21,12 @@ import torch
 from ....tensors import observed_library_results
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
+from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.object_lifetimes import Origin, WeakOrigin
+from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
+from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import library_operators, opaque_nodes
@@ -110,11 +114,40 @@ def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:
 def call_weakref(m: Any, reference: weakref.ref) -> Any:
     """What a weak reference from outside points to is read like an attribute."""
     value = reference()
+    held = m.heap.origin_of(value)
+    if held is not None and is_kept_by_the_trace(m, held):
+        m.stop(breaks.OPAQUE_CALL, "a weak reference to an object that may be gone")
     origin = m.heap.origin_of(reference)
     if origin is not None and "target" not in origin.known:
         origin.note_read("target", value)
         return m.heap.admit(value, origin.source.child("call"))
     return value
+
+
+def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
+    """Whether it may be the trace alone that still holds an object from outside: no variable does now, and it is from
+    an earlier break, or the program has changed what held it."""
+    source = origin.source
+    is_from_break = source.kind == "slot" and not is_argument(m.heap, source) and not isinstance(origin, WeakOrigin)
+    if not is_from_break and not was_taken_out(m.heap, source):
+        return False
+    frame = m.frame
+    while frame is not None:
+        if any(value is origin.obj for value in values_of(frame)):
+            return False
+        frame = frame.caller
+    return True
+
+
+def was_taken_out(heap: Any, source: Source) -> bool:
+    """Whether the program has written where a path to an object leads through, or may have."""
+    holders = {id(origin.source): origin for origin in list(heap.origins.values())}
+    while source.base is not None and source.kind != "call":  # a weak reference holds nothing
+        holder = holders.get(id(source.base))
+        if holder is not None and (source.key in holder.written or holder.complete and heap.changed(holder)):
+            return True
+        source = source.base
+    return False
 
 
 CALLERS: dict[type, Any] = {

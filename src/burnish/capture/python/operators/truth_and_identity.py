@@ -105,4 +105,6 @@ def same(m: Any, left: Any, right: Any) -> bool:
     a, b = m.heap.origin_of(left), m.heap.origin_of(right)
     if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
         m.heap.guard("unlike", a.source, b.source)
+    elif not answer and id(left) in m.heap.by_value and id(right) in m.heap.by_value:
+        m.heap.guard("unlike", m.heap.by_value[id(left)][1], m.heap.by_value[id(right)][1])
     return answer
