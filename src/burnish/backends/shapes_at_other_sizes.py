@@ -12,10 +12,13 @@ same types, as in equal layers, run once.
 from __future__ import annotations
 
 import contextlib
+import functools
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
@@ -35,6 +38,30 @@ def switches_kept() -> Iterator[None]:
 def like_inputs(outputs: Any, inputs: Any, **options: Any) -> tuple:
     """Tensors of the shapes of gradients: the calls are repeated without a history."""
     return tuple(map(torch.empty_like, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+
+
+class Silence:
+    """In place of the module `warnings`."""
+
+    @staticmethod
+    def warn(*_: Any, **__: Any) -> None:
+        pass
+
+
+@functools.cache
+def silent(function: types.FunctionType) -> types.FunctionType:
+    """A function of torch's that warns of no sizes: the program has not called it with these."""
+    if "warnings" not in function.__code__.co_names:
+        return function
+    made = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, "warnings": Silence},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 class Shapes:
@@ -101,6 +128,8 @@ class Shapes:
             raise Untraceable(why)  # user code must not run a second time
         if target is torch.autograd.grad:
             target = like_inputs
+        if type(target) is types.FunctionType and target.__module__ == F.__name__:
+            target = silent(target)
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:
