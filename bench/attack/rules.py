@@ -142,7 +142,7 @@ def why_wrong(op: Op, args: tuple, kwargs: dict) -> str | None:
     if given is None:
         return None
     try:
-        confirm(op.target, *tree_map(value_of, (args, kwargs)))
+        confirm(op.target, *tree_map(value_of, (args, kwargs)), given)
     except Untraceable:
         return None
     try:

@@ -113,12 +113,27 @@ def leaves_of(tree: Any) -> list[Any]:
     return [tree]
 
 
+def is_unsafe(name: str, kwargs: dict[str, Any]) -> bool:
+    """Whether eager itself writes outside of its results for some sizes: the process dies at any time after it."""
+    dilation = kwargs.get("dilation", 1)
+    return (
+        "max_pool" in name
+        and bool(kwargs.get("ceil_mode"))
+        and set(dilation if isinstance(dilation, (tuple, list)) else (dilation,)) != {1}
+        or "segment_reduce" in name
+        and bool(kwargs.get("unsafe"))
+        or "flash_attention_for_cpu" in name
+    )
+
+
 def cases_of(record: Any, dtype: torch.dtype) -> Iterator[Case]:
     seen: set[tuple] = set()
     for sample in record.sample_inputs("cpu", dtype):
         leaves = leaves_of([sample.input, *sample.args, *sample.kwargs.values()])
         tensors = [x for x in tree_flatten(leaves)[0] if isinstance(x, torch.Tensor)]
         if any(type(x) is not torch.Tensor or x.layout is not torch.strided or x.numel() > LARGEST for x in tensors):
+            continue
+        if is_unsafe(record.name, sample.kwargs):
             continue
         form = tuple((x.dim() if isinstance(x, torch.Tensor) else type(x)) for x in leaves), tuple(sample.kwargs)
         sizes = {size for x in tensors for size in x.shape}

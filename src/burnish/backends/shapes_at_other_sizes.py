@@ -12,12 +12,14 @@ same types, as in equal layers, run once.
 from __future__ import annotations
 
 import contextlib
+import functools
+import types
 import warnings
 from collections.abc import Iterator, Sequence
-from types import FunctionType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
@@ -40,28 +42,27 @@ def like_inputs(outputs: Any, inputs: Any, **options: Any) -> tuple:
     return tuple(map(torch.empty_like, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
 
 
-class NoWarnings:
-    """In place of the module ``warnings``."""
+class Silence:
+    """In place of the module `warnings`."""
 
-    def warn(self, *args: Any, **kwargs: Any) -> None: ...
+    @staticmethod
+    def warn(*_: Any, **__: Any) -> None:
+        pass
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(warnings, name)
 
-
-def without_warnings(target: Any) -> Any:
-    """A function that does not warn: the program has none of the sizes that it is called with. Python's filters for
-    warnings are those of all threads."""
-    if type(target) is not FunctionType or target.__globals__.get("warnings") is not warnings:
-        return target
-    made = FunctionType(
-        target.__code__,
-        {**target.__globals__, "warnings": NoWarnings()},
-        target.__name__,
-        target.__defaults__,
-        target.__closure__,
+@functools.cache
+def silent(function: types.FunctionType) -> types.FunctionType:
+    """A function of torch's that warns of no sizes: the program has not called it with these."""
+    if function.__globals__.get("warnings") is not warnings or "warnings" not in function.__code__.co_names:
+        return function
+    made = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, "warnings": Silence},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
-    made.__kwdefaults__ = target.__kwdefaults__
+    made.__kwdefaults__ = function.__kwdefaults__
     return made
 
 
@@ -129,13 +130,15 @@ class Shapes:
             raise Untraceable(why)  # user code must not run a second time
         if target is torch.autograd.grad:
             target = like_inputs
+        if type(target) is types.FunctionType and target.__module__ == F.__name__:
+            target = silent(target)
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:
                 torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
                 if isinstance(target, str):
                     return getattr(args[0], target)(*args[1:], **kwargs)
-                return without_warnings(target)(*args, **kwargs)
+                return target(*args, **kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 raise Untraceable(f"{target} cannot be traced: {error}") from error
             finally:

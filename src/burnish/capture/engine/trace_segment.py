@@ -332,7 +332,8 @@ def finish_trace(
     if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:
         tries = program.specialized_sizes.setdefault(id(continuation), collections.Counter())
         symbols = tracer.symbolic_sizes.symbols
-        tries.update(place for number in symbols.settled for place in symbols.places[number])
+        times = MOST_TRIES if tracer.symbolic_sizes.has_no_formula else 1
+        tries.update({place: times for number in symbols.settled for place in symbols.places[number]})
     program.ran_compiled |= segment.graph is not None
     closed = time.perf_counter()
     for sink in program.options.sinks:

@@ -87,6 +87,8 @@ class SymbolicSizes:
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
         self.claims: dict[tuple, tuple[Handle, Any]] = {}
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
+        self.has_no_formula = False
+        """Whether all sizes were specialized for a result whose size has no formula: that will be so next time."""
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the backend. None if every size turned out to be a constant."""
@@ -231,6 +233,7 @@ class SymbolicSizes:
                 if not self.symbols.make_way(
                     functools.partial(succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"
                 ):
+                    self.has_no_formula |= type(error) is NoFormula
                     self.symbols.settle_all(f"{error}")
                     return None
         return found if any(isinstance(size, live_scalars.LiveInt) for size in found) else None

@@ -167,7 +167,7 @@ class AtenTracer:
         graph_args = self.unwrapped(args)
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)
-        if self.confirms:
+        if self.confirms and (signature.returns_written or not func._schema.returns):
             confirm(func, graph_args, graph_kwargs)
         for at in signature.written:
             self.writes(args[at] if isinstance(at, int) else kwargs[at])  # type: ignore[index]
@@ -184,6 +184,8 @@ class AtenTracer:
             self.graph.add(op, graph_args, graph_kwargs, (), self.line)
             return None
         result = result_types(op, graph_args, graph_kwargs)
+        if self.confirms and op.shape is not None:  # otherwise the kernel itself was asked
+            confirm(func, graph_args, graph_kwargs, result)
         lengths = {k: x for k, x in enumerate(result) if isinstance(x, int)} if signature.returns_lengths else {}
         if lengths:
             result = tuple(None if k in lengths else type for k, type in enumerate(result))

@@ -4,7 +4,8 @@
 
 Eager has run a graph for the sizes it was captured with. For any others nothing but this says that a window is not
 larger than what it slides over. Kernels for tensors without data check as those with data do. Where there are none,
-the kernel itself runs on zeros, if they are few.
+the kernel itself runs on zeros, if that is cheap and cannot be seen (`is_harmless`). What cannot be asked is left to
+the shape rules. Elementwise operators are not asked: shapes that can be broadcast are accepted.
 """
 
 from __future__ import annotations
@@ -18,23 +19,49 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...ir.graph import Value, map_values, values_in
-from ...ir.infer_types import example_of
+from ...ir.infer_types import example_of, without_data
+from ...ir.probed_kernels import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.tensor_types import NumberType
+from ...ops.operator_record import NoRule, broadcast_shape
+from ...tensors.tensor_types import TensorType
+from .schema_facts import signature_of
 
-MOST_ELEMENTS = 1 << 16
-"""Of the operands of a kernel that runs only to see whether it does."""
+MOST_ELEMENTS = 1 << 13
+"""Of the operands and results of a kernel that runs only to see whether it does."""
+
+ACCEPT_ALL = frozenset(
+    "arange empty eye full linspace logspace ones scalar_tensor tril_indices triu_indices zeros".split()
+)
+"""Makers of tensors: all they could refuse is a negative size. Like ``zeros_like``, which imports much of torch if it
+is called without data."""
 
 
-def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raises Untraceable where eager raises. `args` are values of a graph."""
+def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any = ()) -> None:
+    """Raises Untraceable where eager raises. `args` are values of a graph, `result` is the type of the result, if it
+    is new."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
         return
-    if func.name().startswith("aten::as_strided") and func.name() != "aten::as_strided_scatter":
-        confirm_strides(*args, **kwargs)
-    is_without_data = has_meta_kernel(func.name())
-    if not is_without_data and elements_of((args, tuple(kwargs.values()))) > MOST_ELEMENTS:
+    base = base_name(func)
+    if torch.Tag.pointwise in func.tags:
+        confirm_broadcast(func, args, kwargs)
+    elif base in ACCEPT_ALL or base.endswith("_like") or base.startswith("new_"):
+        confirm_sizes(func, args)
+    elif draws(func) or is_of_user(func):
         return
+    elif func.name().startswith("aten::as_strided") and func.name() != "aten::as_strided_scatter":
+        confirm_strides(*args, **kwargs)
+        run(func, args, kwargs, has_meta_kernel(func.name()))
+    elif has_meta_kernel(func.name()):
+        run(func, args, kwargs, True)
+    elif is_harmless(func) and is_small(args, kwargs, result) and not is_dilated_up(base, args):
+        run(func, args, kwargs, False)
+
+
+def base_name(func: OpOverload) -> str:
+    return func._schema.name.partition("::")[2]
+
+
+def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: bool) -> None:
     try:
         with _disable_current_modes():  # the program's own modes must not see these calls
             if is_without_data:
@@ -44,10 +71,48 @@ def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> None:
             else:
                 names = [argument.name for argument in func._schema.arguments[: len(args)]]
                 given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
-                with torch.random.fork_rng(devices=[]):
-                    func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
+                func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
     except Exception as error:
         raise Untraceable(f"{func} is refused: {error}") from error
+
+
+@functools.cache
+def is_harmless(func: OpOverload) -> bool:
+    """Whether the kernel may run on zeros: it is public, so that it checks its operands itself."""
+    base = base_name(func)
+    return not (func.namespace != "aten" or base.startswith("_") or "backward" in base or crashes(func) or warns(func))
+
+
+def is_dilated_up(base: str, args: tuple) -> bool:
+    """Whether it is a kernel that writes outside of its result, with dilation and ``ceil_mode``."""
+    return base.startswith("max_pool") and len(args) > 5 and args[5] and set(args[4]) != {1}
+
+
+def is_small(args: tuple, kwargs: dict[str, Any], result: Any) -> bool:
+    types = [value.type for value in values_in((args, tuple(kwargs.values())))]
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    sizes, made = ([type.numel for type in some if isinstance(type, TensorType)] for some in (types, results))
+    return 0 not in sizes and sum(sizes) + sum(made) <= MOST_ELEMENTS
+
+
+def confirm_broadcast(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> None:
+    operands = values_in((args, tuple(kwargs.values())))
+    shapes = [value.type.shape for value in operands if isinstance(value.type, TensorType)]
+    try:
+        shape = broadcast_shape(shapes) if shapes else ()
+    except NoRule as error:
+        raise Untraceable(f"{func} is refused: {error}") from error
+    for at in signature_of(func).written:
+        written = args[at] if isinstance(at, int) else kwargs[at]
+        if written.type.shape != shape:
+            raise Untraceable(f"{func} has a result of {list(shape)} for {list(written.type.shape)}")
+
+
+def confirm_sizes(func: OpOverload, args: tuple) -> None:
+    for argument, arg in zip(func._schema.arguments, args, strict=False):
+        sizes = arg if isinstance(arg, (tuple, list)) else (arg,)
+        if argument.name in ("size", "n", "m") and any(type(size) is int and size < 0 for size in sizes):
+            raise Untraceable(f"{func} of a negative size")
 
 
 def confirm_strides(
@@ -66,20 +131,3 @@ def has_meta_kernel(name: str) -> bool:
     kernels = dict(line.split(": ", 1) for line in torch._C._dispatch_dump(name).splitlines() if ": " in line)
     meta = kernels.get("Meta")
     return "CompositeExplicitAutograd[alias]" in kernels if meta is None else ".py:" not in meta
-
-
-def elements_of(tree: Any) -> int:
-    """How many elements there are, counting a number among the arguments as that many of the result."""
-    return sum(value.type.numel for value in values_in(tree)) + max(
-        (part for part in flat(tree) if type(part) is int), default=0
-    )
-
-
-def flat(tree: Any) -> list[Any]:
-    return [leaf for part in tree for leaf in flat(part)] if isinstance(tree, (tuple, list)) else [tree]
-
-
-def without_data(value: Value) -> Any:
-    if isinstance(value.type, NumberType):
-        return value.type.example
-    return torch.empty_strided(value.type.shape, value.type.stride, dtype=value.type.dtype, device="meta")
