@@ -87,7 +87,7 @@ def test_kernel_of_the_user_without_a_function_for_types_is_refused():
         (ATEN.addr.default, (tensor(1), tensor(100), tensor(100))),
         (ATEN.zeros_like.default, (tensor(3),)),
         (ATEN.var.correction, (tensor(1), [0])),
-        (ATEN._softmax.default, (tensor(3), 0, False)),
+        (ATEN._prelu_kernel.default, (tensor(3), tensor(3))),
         (ATEN.max_pool2d_with_indices.default, (tensor(2, 9, 9), [3, 3], [3, 3], [1, 1], [1, 2], True)),
     ],
     ids=["elementwise", "large", "large result", "maker", "warns", "private", "writes outside"],
@@ -144,3 +144,9 @@ def test_size_without_a_formula_is_tried_once(monkeypatch):
     for size in (60, 67, 74, 81, 88, 95):
         compiled(torch.ones(size))
     assert len(tries) <= 1
+
+
+def test_dimension_of_a_large_tensor_is_asked_for():
+    confirm(ATEN._softmax.default, (tensor(1 << 14, 2), -1, False), {})
+    with pytest.raises(Untraceable):
+        confirm(ATEN._softmax.default, (tensor(1 << 14, 2), 2, False), {})

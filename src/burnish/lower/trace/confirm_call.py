@@ -36,6 +36,9 @@ ACCEPT_ALL = frozenset(
 is called without data."""
 
 
+PRIVATE = ("_softmax", "_log_softmax", "_adaptive_avg_pool", "_cdist_forward", "_upsample_")
+
+
 def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any = ()) -> None:
     """Raises Untraceable where eager raises. `args` are values of a graph, `result` is the type of the result, if it
     is new."""
@@ -46,15 +49,15 @@ def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any =
         confirm_broadcast(func, args, kwargs)
     elif base in ACCEPT_ALL or base.endswith("_like") or base.startswith("new_"):
         confirm_sizes(func, args)
-    elif draws(func) or is_of_user(func):
-        return
-    elif func.name().startswith("aten::as_strided") and func.name() != "aten::as_strided_scatter":
-        confirm_strides(*args, **kwargs)
-        run(func, args, kwargs, has_meta_kernel(func.name()))
-    elif has_meta_kernel(func.name()):
-        run(func, args, kwargs, True)
-    elif is_harmless(func) and is_small(args, kwargs, result) and not is_dilated_up(base, args):
-        run(func, args, kwargs, False)
+    elif not (draws(func) or is_of_user(func)):
+        if base in ("as_strided", "as_strided_", "as_strided_copy"):
+            confirm_strides(*args, **kwargs)
+        if has_meta_kernel(func.name()):
+            run(func, args, kwargs, True)
+            return
+        confirm_dims(func, args, kwargs)
+        if is_harmless(func) and is_small(args, kwargs, result) and not is_dilated_up(base, args):
+            run(func, args, kwargs, False)
 
 
 def base_name(func: OpOverload) -> str:
@@ -78,7 +81,7 @@ def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: 
 
 @functools.cache
 def is_harmless(func: OpOverload) -> bool:
-    """Whether the kernel may run on zeros: it is public, so that it checks its operands itself."""
+    """Whether the kernel may run on zeros: it is public, or one of PRIVATE, so that it checks its operands itself."""
     base = base_name(func)
     return not (func.namespace != "aten" or base.startswith("_") or "backward" in base or crashes(func) or warns(func))
 
@@ -106,6 +109,19 @@ def confirm_broadcast(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> 
         written = args[at] if isinstance(at, int) else kwargs[at]
         if written.type.shape != shape:
             raise Untraceable(f"{func} has a result of {list(shape)} for {list(written.type.shape)}")
+
+
+def confirm_dims(func: OpOverload, args: tuple, kwargs: dict[str, Any]) -> None:
+    """A number of the program may be a dimension."""
+    x = args[0] if args else None
+    if not isinstance(x, Value) or not isinstance(x.type, TensorType):
+        return
+    rank = max(x.type.ndim, 1)
+    names = [argument.name for argument in func._schema.arguments[: len(args)]]
+    for name, arg in (*zip(names, args, strict=True), *kwargs.items()):
+        dims = arg if isinstance(arg, (tuple, list)) else (arg,)
+        if name in ("dim", "dims") and any(type(dim) is int and not -rank <= dim < rank for dim in dims):
+            raise Untraceable(f"{func} of dimension {arg}, and there are {rank}")
 
 
 def confirm_sizes(func: OpOverload, args: tuple) -> None:
