@@ -277,11 +277,14 @@ def runs_python(m: Any, other: Any) -> bool:
     return not issubclass(type(other), (set, frozenset)) and iteration.needs_interpreting(m, other)
 
 
-def without_live_keys(other: Any) -> Any:
-    """The numbers are guarded, as keys that are hashed. No steps are known to replace them in the set afterwards."""
-    if not issubclass(type(other), dict) or not any([issubclass(type(key), Live) for key in elements_of(other)]):
+def without_live_numbers(other: Any) -> Any:
+    """They are guarded, as keys that are hashed. No steps may be known to replace them in the set afterwards."""
+    if not issubclass(type(other), (list, tuple, dict)) or not any(
+        [issubclass(type(part), Live) for part in elements_of(other)]
+    ):
         return other
-    return dict.fromkeys([guard_before_native_read.settled(key) for key in elements_of(other)])
+    parts = [guard_before_native_read.settled(part) for part in elements_of(other)]
+    return dict.fromkeys(parts) if issubclass(type(other), dict) else parts
 
 
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
@@ -306,9 +309,12 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         m.heap.expose(value, reads_order=False)
         if not is_plain and issubclass(type(value), (set, frozenset)):
             m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
+    if name in ("union", "symmetric_difference"):
+        args = tuple(map(without_live_numbers, args))
     if name not in SET_WRITES and name != "__init__" or kwargs:
         return call_sequence(m, items, name, args, kwargs, method)
-    args = tuple(map(without_live_keys, map(native_call_rules.plain, args)))
+    args = tuple(map(native_call_rules.plain, args))
+    args = tuple(map(guard_before_native_read.settled if name in KEYED_SET_METHODS else without_live_numbers, args))
     with m.heap.changing_set(items, name, args):
         return call_sequence(m, items, name, args, kwargs, method)
 
