@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import burnish
+from burnish import events
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -76,3 +78,18 @@ def test_a_remainder_that_is_the_same_for_multiples():
         return torch.ones(x.shape[0] % 5 + 1) + 0.5, x * 2
 
     check(program, [lambda n=n: (torch.ones(n),) for n in (4, 5, 6, 7, 9, 11, 15, 20, 23, 29)], "burnish")
+
+
+@pytest.mark.falls_back("sizes")
+def test_a_size_without_a_formula_is_made_constant_once():
+    def program(x):
+        pooled = F.avg_pool1d(x[None], 3, 2)
+        return pooled, torch.ones(pooled.shape[-1])
+
+    words = []
+    end = events.subscribe(lambda event: words.append(str(event.data.get("text"))))
+    try:
+        check(program, [lambda n=n: (torch.ones(n),) for n in (8, 9, 11, 14, 20)])
+    finally:
+        end()
+    assert sum("compiled for one size" in text for text in words) == 1, words

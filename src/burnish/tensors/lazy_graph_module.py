@@ -33,7 +33,7 @@ class Lazy(_LazyGraphModule):
     forward = _lazy_forward
 
 
-def without_hooks(compiled: Callable) -> Callable:
+def without_hooks(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """What a backend has made of a graph. If that is a graph module, the hooks for all modules do not see it."""
     if not isinstance(compiled, torch.fx.GraphModule) or compiled._forward_hooks or compiled._forward_pre_hooks:
         return compiled

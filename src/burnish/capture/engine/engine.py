@@ -64,6 +64,7 @@ class Program:
         self.continuations: dict[Any, Continuation] = {}
         self.sizes: dict[int, dict[SymbolPlace, tuple[int, int]]] = {}  # that differed, by continuation
         self.specialized_sizes: dict[int, Counter[SymbolPlace]] = {}  # by how many traces
+        self.tried_again = 0  # how many traces have specialized a size that one before has
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.keeps_assertions = True
         self.keeps_functions = True
@@ -86,7 +87,7 @@ class Program:
 
     def forget(self) -> None:
         """Drop everything compiled."""
-        self.continuations, self.sizes, self.specialized_sizes = {}, {}, {}
+        self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
         self.first_call, self.others = None, {}
 

@@ -39,10 +39,12 @@ from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursio
 from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
+    MOST_TRIES_OF_PROGRAM,
     SymbolicSizeRequest,
     SymbolicSizes,
     SymbolPlace,
     changed_sizes,
+    count_tries,
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop
@@ -249,7 +251,8 @@ def choose_symbolic_sizes(
     if not (known or moved or is_asked):
         return None
     tries = program.specialized_sizes.get(id(continuation), {})
-    specialized = frozenset(place for place, times in tries.items() if times >= MOST_TRIES)
+    most = MOST_TRIES if program.tried_again < MOST_TRIES_OF_PROGRAM else 1
+    specialized = frozenset(place for place, times in tries.items() if times >= most)
     return SymbolicSizes(
         tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, moved, said, not (known or is_asked))
     )
@@ -331,9 +334,7 @@ def finish_trace(
     program.sizes.setdefault(id(continuation), {}).update(expected)
     if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:
         tries = program.specialized_sizes.setdefault(id(continuation), collections.Counter())
-        symbols = tracer.symbolic_sizes.symbols
-        times = MOST_TRIES if tracer.symbolic_sizes.has_no_formula else 1
-        tries.update({place: times for number in symbols.settled for place in symbols.places[number]})
+        program.tried_again += count_tries(tries, tracer.symbolic_sizes.symbols)
     program.ran_compiled |= segment.graph is not None
     closed = time.perf_counter()
     for sink in program.options.sinks:

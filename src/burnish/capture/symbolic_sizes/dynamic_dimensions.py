@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,7 +36,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
 from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
-from .meta_shape_replay import ShapeReplay
+from .meta_shape_replay import NotRepeatable, ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
 NUMBER = -1
@@ -46,7 +47,11 @@ OTHER = 1
 
 MOST_TRIES = 4
 """How many traces specialize a size before it is not made symbolic again. Two sizes may have to change together, like a
-cache and the number that its mask is made of: while only one is known to change, it is specialized."""
+cache and the number that its mask is made of: while only one is known to change, it is specialized. One is enough where
+a size of a result has no formula: it will not have one either if more sizes change."""
+
+MOST_TRIES_OF_PROGRAM = 12
+"""How many traces of a program in all may specialize a size that one before has specialized."""
 
 MOST_ELEMENTS = 1 << 26
 """Larger inputs are not tried: some operators only compute their shapes by running."""
@@ -87,8 +92,6 @@ class SymbolicSizes:
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
         self.claims: dict[tuple, tuple[Handle, Any]] = {}
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
-        self.has_no_formula = False
-        """Whether all sizes were specialized for a result whose size has no formula: that will be so next time."""
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the backend. None if every size turned out to be a constant."""
@@ -230,11 +233,14 @@ class SymbolicSizes:
             try:
                 found = self.computed(handle, tuple(tensor.shape))
             except NoFormula as error:  # sizes that cannot be determined are not symbolic
-                if not self.symbols.make_way(
-                    functools.partial(succeeds, self.computed, handle, tuple(tensor.shape)), f"{error}"
-                ):
-                    self.has_no_formula |= type(error) is NoFormula
+                before = set(self.symbols.settled)
+                is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
+                has_way = self.symbols.make_way(is_possible, f"{error}")
+                if not has_way:
                     self.symbols.settle_all(f"{error}")
+                if not isinstance(error, NotRepeatable):
+                    self.symbols.unfitted |= self.symbols.settled - before
+                if not has_way:
                     return None
         return found if any(isinstance(size, live_scalars.LiveInt) for size in found) else None
 
@@ -379,6 +385,16 @@ class SymbolicSizes:
             and (isinstance(part.start, live_scalars.Live) or isinstance(part.stop, live_scalars.Live))
         ):
             part.start <= part.stop  # noqa: B015
+
+
+def count_tries(tries: Counter[SymbolPlace], symbols: Symbols) -> bool:
+    """Counts the sizes that a trace has specialized. True if one of them was before."""
+    again = False
+    for number in symbols.settled:
+        for place in symbols.places[number]:
+            again |= place in tries
+            tries[place] += MOST_TRIES if number in symbols.unfitted else 1
+    return again
 
 
 def leaves_of(expression: Any) -> list[live_scalars.Expression]:

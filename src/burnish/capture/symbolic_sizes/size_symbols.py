@@ -64,6 +64,8 @@ class Symbols:
         """The limit of symbols that the program compares with the end of something, such as a position table."""
         self.settled: set[int] = set()
         """Symbols that are guarded by value, or united with another."""
+        self.unfitted: set[int] = set()
+        """Those because a size of a result has no formula."""
         self.united: set[int] = set()
         """Symbols that are equal to another, which stands for them."""
         self.offered: dict[int, tuple[live_scalars.Expression, int, SymbolPlace]] = {}
