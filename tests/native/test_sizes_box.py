@@ -1,6 +1,7 @@
 """A segment for symbolic sizes serves those for which its calls are the same; others get eager's results and errors."""
 
 import gc
+import sys
 import warnings
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import burnish
+from burnish import events
 from burnish.backends.shapes_at_other_sizes import switches_kept
 from burnish.capture.symbolic_sizes.size_box import SizeBox
 
@@ -128,3 +130,18 @@ def test_sizes_without_a_number_are_refused(monkeypatch):
     for size in (8, 9, 11, 100):
         compiled(torch.randn(size))
     assert answers[-1] is False
+
+
+def test_nothing_is_traced_or_repeated_while_python_ends(monkeypatch):
+    """Finalizers may call compiled functions then, and torch takes its tensors apart."""
+    compiled = burnish.compile(lambda x: torch.relu(x) + 1, backend="eager")
+    for n in (8, 9):
+        compiled(torch.ones(n))
+    traced = []
+    stop = events.subscribe(lambda event: traced.append(event.kind), {"traced", "guards.sizes"})
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "is_finalizing", lambda: True)
+        assert torch.equal(compiled(torch.ones(50)), torch.full((50,), 2.0))
+    stop()
+    assert traced == []
+    assert torch.equal(compiled(torch.ones(50)), torch.full((50,), 2.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,6 +35,8 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         return "forward mode is on, whose tangents compiled code would lose"
     if continuation.given_up:
         return continuation.why_given_up
+    if sys.is_finalizing():
+        return "Python is ending, and torch takes its tensors apart"
     if continuation.waits:
         continuation.waits -= 1
         return "other threads changed what the last traces of it read"

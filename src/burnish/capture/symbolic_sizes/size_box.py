@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -80,6 +81,8 @@ class SizeBox:
 
     def holds(self, *point: int) -> bool:
         found = self.known.get(point)
+        if found is None and sys.is_finalizing():
+            return False  # nothing may be repeated that late
         if found is None:
             # Finalizers may call compiled functions, whose check would wait for this one to end.
             with self.lock, pause_garbage_collection.paused():
