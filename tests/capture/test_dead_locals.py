@@ -359,24 +359,3 @@ def test_a_weak_reference_shows_that_an_object_from_a_break_is_gone(make, refere
     for _ in range(4):
         result, *rest = compiled(torch.zeros(2))
         assert torch.equal(result, torch.ones(2)) and rest == [True, None]
-
-
-@pytest.mark.parametrize("make", HELD_WEAKLY.values(), ids=HELD_WEAKLY)
-def test_a_weak_reference_shows_that_an_object_was_taken_out(make):
-    def from_list(x, holder, held):
-        reference = weakref.ref(held[0])
-        held.clear()
-        return x + 1, reference()
-
-    def from_attribute(x, holder, held):
-        reference = weakref.ref(holder.held)
-        holder.held = None
-        return x + 1, reference()
-
-    for fn in (from_list, from_attribute):
-        compiled = burnish.compile(fn, backend="eager")
-        for _ in range(4):
-            holder = Holder()
-            holder.held = make()
-            result, found = compiled(torch.zeros(2), holder, [make()])
-            assert torch.equal(result, torch.ones(2)) and found is None

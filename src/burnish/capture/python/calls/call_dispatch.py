@@ -24,7 +24,6 @@ from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
-from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
@@ -125,11 +124,9 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
 
 
 def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
-    """Whether it may be the trace alone that still holds an object from outside: no variable does now, and it is from
-    an earlier break, or the program has changed what held it."""
+    """Whether it may be the trace alone that still holds an object from an earlier break. No variable does now."""
     source = origin.source
-    is_from_break = source.kind == "slot" and not is_argument(m.heap, source) and not isinstance(origin, WeakOrigin)
-    if not is_from_break and not was_taken_out(m.heap, source):
+    if source.kind != "slot" or is_argument(m.heap, source) or isinstance(origin, WeakOrigin):
         return False
     frame = m.frame
     while frame is not None:
@@ -137,17 +134,6 @@ def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
             return False
         frame = frame.caller
     return True
-
-
-def was_taken_out(heap: Any, source: Source) -> bool:
-    """Whether the program has written where a path to an object leads through, or may have."""
-    holders = {id(origin.source): origin for origin in list(heap.origins.values())}
-    while source.base is not None and source.kind != "call":  # a weak reference holds nothing
-        holder = holders.get(id(source.base))
-        if holder is not None and (source.key in holder.written or holder.complete and heap.changed(holder)):
-            return True
-        source = source.base
-    return False
 
 
 CALLERS: dict[type, Any] = {
