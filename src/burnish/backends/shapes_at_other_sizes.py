@@ -12,7 +12,6 @@ same types, as in equal layers, run once.
 from __future__ import annotations
 
 import contextlib
-import functools
 import types
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
@@ -50,7 +50,7 @@ class Silence:
         pass
 
 
-@functools.cache
+@once
 def silent(function: types.FunctionType) -> types.FunctionType:
     """A function of torch's that warns of no sizes: the program has not called it with these."""
     if function.__globals__.get("warnings") is not warnings or "warnings" not in function.__code__.co_names:
