@@ -1,4 +1,4 @@
-"""Which kernels run on zeros, to see what they answer: only those that do nothing else.
+"""Which kernels may run on zeros to find out what they return: only those without other effects.
 
 The generators of random numbers are the program's, in all its threads, so what draws gets a generator of its own.
 Kernels of the user's may count or print. The program alone runs them: others ask what is registered for tensors
@@ -58,7 +58,7 @@ def place_of_generator(func: OpOverload) -> int | None:
 def with_own_generator(
     func: OpOverload, args: list, kwargs: dict[str, Any], at: int, device: torch.device
 ) -> tuple[list, dict]:
-    """The arguments with a generator that nobody else has."""
+    """The arguments with a generator made for this call."""
     made = torch.Generator(device)
     if at < len(args):
         return [*args[:at], made, *args[at + 1 :]], kwargs

@@ -36,9 +36,6 @@ ACCEPT_ALL = frozenset(
 is called without data."""
 
 
-PRIVATE = ("_softmax", "_log_softmax", "_adaptive_avg_pool", "_cdist_forward", "_upsample_")
-
-
 def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any = ()) -> None:
     """Raises Untraceable where eager raises. `args` are values of a graph, `result` is the type of the result, if it
     is new."""
@@ -81,7 +78,7 @@ def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: 
 
 @functools.cache
 def is_harmless(func: OpOverload) -> bool:
-    """Whether the kernel may run on zeros: it is public, or one of PRIVATE, so that it checks its operands itself."""
+    """Whether the kernel may run on zeros. Public ones check their operands, private ones do not."""
     base = base_name(func)
     return not (func.namespace != "aten" or base.startswith("_") or "backward" in base or crashes(func) or warns(func))
 
