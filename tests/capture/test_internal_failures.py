@@ -3,6 +3,7 @@
 Each test plants an ordinary exception in a place of ours that the program's call reaches.
 """
 
+import cProfile
 import signal
 
 import pytest
@@ -161,3 +162,18 @@ def test_torch_errors_below_a_transform_are_handled_by_the_program():
     x = torch.randn(3, 4)
     for backend in ("eager", operators):
         assert torch.equal(burnish.compile(fn, backend=backend)(x), fn(x))
+
+
+def test_a_profiled_program_is_compiled_and_profiled_on():
+    def after():
+        return 1
+
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        got = burnish.compile(lambda x: x // x.new_tensor([2]))(torch.full((2,), 5))
+        after()
+    finally:
+        profile.disable()
+    assert got.tolist() == [2, 2]
+    assert after.__code__ in [entry.code for entry in profile.getstats()]

@@ -21,18 +21,23 @@ PATIENCE = 5.0
 
 
 class UntracedCallDetector:
-    """Active around one native call: ``with UntracedCallDetector(function, recorder): function(...)``."""
+    """Active around one native call: ``with UntracedCallDetector(function, recorder): function(...)``.
+
+    It does nothing while the program is profiled: a profiler in C, as cProfile is, cannot be put back from Python.
+    """
 
     def __init__(self, function: Any, recorder: Any):
         self.function, self.recorder, self.seen = function, recorder, None
 
     def __enter__(self) -> None:
         self.calls = self.recorder.seen
-        self.before = sys.getprofile()
-        set_profile(self.watch)
+        self.is_active = sys.getprofile() is None
+        if self.is_active:
+            set_profile(self.watch)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        set_profile(self.before)
+        if self.is_active:
+            set_profile(None)
         if self.seen is not None and kind is None and self.recorder.seen == self.calls:
             raise InternalError(
                 "tracing",
