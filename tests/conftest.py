@@ -21,15 +21,20 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """While tests are collected, libraries are imported and hardly anything becomes garbage. What is there afterwards
-    stays: without freezing it, each call of `gc.collect()` in a test goes through some 700,000 objects."""
+    """While tests are collected, libraries are imported and hardly anything becomes garbage."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
-        gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_heap():
+    """What earlier modules and imports left behind stays: without freezing it, each `gc.collect()` in a test goes
+    through more than 700,000 objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +56,15 @@ def fresh():
 
 
 @pytest.fixture(autouse=True)
-def nobody_listens(monkeypatch):
-    """Who listened in a test that failed, or still does, is not heard in the next one."""
+def no_listeners(monkeypatch):
+    """Subscriptions that an earlier test left behind are not called."""
     from burnish import events
 
     monkeypatch.setattr(events, "_subscriptions", ())
 
 
 @pytest.fixture(autouse=True)
-def no_unnamed_fallback(request, nobody_listens):
+def no_unnamed_fallback(request, no_listeners):
     """A fallback that the test does not name fails it: the result is right all the same, and nothing else would notice.
     `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects; `only=` is an expression for the
     ids of the parameters that it is about.
