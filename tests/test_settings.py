@@ -64,6 +64,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_CACHE_DIR": str(tmp_path / "kept"),
         "BURNISH_SHOW": "breaks, guards,",
         "BURNISH_DUMP": str(tmp_path),
+        "BURNISH_REPORT": str(tmp_path / "reports"),
     }
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
@@ -86,6 +87,7 @@ def test_environment_sets_every_setting(tmp_path):
         cache_dir=tmp_path / "kept",
         show=shown,
         dump=tmp_path,
+        report=tmp_path / "reports",
     )
     assert from_environment(environment) == wanted
 

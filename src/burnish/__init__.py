@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .api import compile, disable, profile, reset, substitute_in_graph
+from .api import compile, disable, profile, report, reset, substitute_in_graph
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .export.export_save_load import export, load, save
@@ -70,6 +70,7 @@ __all__ = [
     "profile",
     "quantize_",
     "register_backend",
+    "report",
     "reset",
     "save",
     "set_stance",

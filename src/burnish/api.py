@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import operator
+import os
 import types
 import warnings
 from collections.abc import Callable
@@ -34,7 +35,9 @@ from .integrations import lightning_logging as lightning_logging
 from .report.subscribe_while_enabled import while_wanted
 
 if TYPE_CHECKING:
+    from .report.html_report import Report
     from .report.profile_segments import Profile
+    from .report.record_run import RunRecorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -317,6 +320,30 @@ def profile() -> Profile:
     return Profile(live_segments)
 
 
+def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
+    """What is compiled, why again, and where the time goes: ``with burnish.report("report.html"):`` around calls.
+
+    Writes one HTML file, which needs no other and no network. Graphs that are captured meanwhile are compiled, and not
+    loaded from disk, so that their stages can be shown.
+    """
+    from .report.html_report import Report
+
+    return Report(path, _recorder())
+
+
+def _recorder() -> RunRecorder:
+    from .frontend.describe_guards import guard_text
+    from .report.record_run import RunRecorder
+
+    return RunRecorder(live_segments, guard_text)
+
+
+def _report_process() -> Callable[[], None]:
+    folder = settings.current().report
+    assert folder is not None
+    return importlib.import_module("burnish.report.process_report").start(folder, report)
+
+
 def _read_events(reader: str, setting: str) -> Callable[[], None]:
     """Start what prints or writes events, when a setting first asks for it."""
     return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
@@ -324,5 +351,6 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
 
 for _setting, _reader in (("show", "show_stages"), ("max_autotune", "autotune_progress"), ("dump", "dump_stages")):
     while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
+while_wanted(settings.on_change, lambda current: current.report is not None, _report_process)
 late_bound_api.compile = compile
 disable = marks.disable

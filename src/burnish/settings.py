@@ -115,6 +115,10 @@ class Settings:
     """A directory into which each stage writes what it made, or None. It is created when it is first needed. From
     code a path or a string; the empty string is None."""
 
+    report: Path | None = None
+    """A directory into which each process writes a report of its whole run at its end, as `burnish.report` does, or
+    None. It is created. From code a path or a string; the empty string is None."""
+
     @property
     def compares(self) -> bool:
         """Whether compiled graphs have to be as fast as eager."""
@@ -372,6 +376,7 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "cache_dir": _accept_folder,
     "show": _accept_show,
     "dump": _accept_folder,
+    "report": _accept_folder,
 }
 
 # Settings whose text has to be converted to a value.

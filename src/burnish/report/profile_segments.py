@@ -163,7 +163,7 @@ class Profile:
         record = SegmentProfile(str(place))
         self.segments.append(record)
         part = Part(segment, place, "guards", str(place))
-        self._replace(segment, "check", self._timed_check(record, self._observed(segment.check, part)))
+        self._replace(segment, "check", self._timed_check(record, segment.check, self._observed(segment.check, part)))
         self._replace(segment, "finish", self._timed_finish(record, segment.finish))
         if segment.graph is not None:
             part = part._replace(kind="graph")
@@ -180,11 +180,11 @@ class Profile:
     def _observed(self, function: Callable, part: Part) -> Callable:
         return function if self.around is None else self.around(function, part)
 
-    def _timed_check(self, record: SegmentProfile, check: Callable) -> Callable:
+    def _timed_check(self, record: SegmentProfile, check: Callable, observed: Callable) -> Callable:
         @functools.wraps(check)
         def timed(slots: list) -> Any:
             start = perf_counter()
-            found = check(slots)
+            found = observed(slots)
             seconds = perf_counter() - start
             with self._lock:
                 record.guards += seconds
@@ -399,11 +399,11 @@ def copy_bandwidth() -> float:
     """Bytes per second, read and written, when this machine copies memory: the best of a few measurements."""
     source = torch.zeros(COPIED, dtype=torch.uint8)
     target = torch.zeros_like(source)
-    best = min(_seconds(lambda: target.copy_(source)) for _ in range(5))
+    best = min(seconds_of(lambda: target.copy_(source)) for _ in range(5))
     return 2 * COPIED / best
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def seconds_of(work: Callable[[], Any]) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start

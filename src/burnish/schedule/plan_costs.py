@@ -1,6 +1,6 @@
 """What a plan costs, as plain data for reports: operations and bytes of each step, and the memory of each buffer.
 
-    emit_costs(plan)          the event "plan"
+    announce_costs(plan)          the event "plan", with a function that returns them
 
     steps       kind, name, lines of the user's program, operations, bytes read and written, text
     buffers     name, offset in the arena, bytes, the first and the last step that need it
@@ -12,6 +12,7 @@ tensor that a step reads or writes, as if caches were large enough.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -31,19 +32,28 @@ FREE = frozenset("const size load index reduced cast bitcast".split())
 """Of the operations of scalar expressions, those that compute nothing."""
 
 
-def emit_costs(plan: Plan) -> None:
-    if not events.is_asked_for("plan"):
-        return
-    graph, steps = plan.graph, [costs_of(step) for step in plan.steps]
-    events.emit(
-        "plan",
-        steps=steps,
-        buffers=buffers_of(plan),
-        arena=plan.arena,
-        weights=sum(value.type.bytes for value in graph.inputs if value.is_state),
-        inputs=sum(value.type.bytes for value in graph.inputs if not value.is_state),
-        outputs=sum(value.type.bytes for value in dict.fromkeys(values_in(tuple(graph.outputs)))),
-    )
+PICKING = frozenset(
+    f"aten.{name}" for name in "embedding.default gather.default index.Tensor index_select.default".split()
+)
+"""Calls that read no more of their first operand than they return."""
+
+
+def announce_costs(plan: Plan) -> None:
+    """They are computed by who listens: what fails there does not end the compilation."""
+    if events.is_asked_for("plan"):
+        events.emit("plan", describe=functools.partial(costs_of_plan, plan))
+
+
+def costs_of_plan(plan: Plan) -> dict[str, Any]:
+    graph = plan.graph
+    return {
+        "steps": [costs_of(step) for step in plan.steps],
+        "buffers": buffers_of(plan),
+        "arena": plan.arena,
+        "weights": sum(value.type.bytes for value in graph.inputs if value.is_state),
+        "inputs": sum(value.type.bytes for value in graph.inputs if not value.is_state),
+        "outputs": sum(value.type.bytes for value in dict.fromkeys(values_in(tuple(graph.outputs)))),
+    }
 
 
 def costs_of(step: Step) -> dict[str, Any]:
@@ -97,7 +107,11 @@ def kernel_bytes(kernel: Kernel, buffers: tuple[Value, ...]) -> tuple[int, int]:
 def bytes_read(node: Node) -> int:
     if node.op is RUN:  # the type of a packed weight does not say how large it is
         return sum(type.bytes for type in node.args[0].spec.inputs.values())
-    return sum(value.type.bytes for value in dict.fromkeys(node.operands))
+    sizes = {value: value.type.bytes for value in node.operands}
+    if node.op.name in PICKING:
+        table = node.operands[0]
+        sizes[table] = min(sizes[table], sum(value.type.bytes for value in node.results if value is not None))
+    return sum(sizes.values())
 
 
 def call_operations(node: Node) -> int | None:
