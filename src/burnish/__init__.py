@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .api import compile, disable, profile, report, reset, substitute_in_graph
+from .api import compile, disable, profile, report, reset, substitute_in_graph, trace
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .export.export_save_load import export, load, save
@@ -76,6 +76,7 @@ __all__ = [
     "set_stance",
     "settings",
     "substitute_in_graph",
+    "trace",
     "uninstall",
     "was_compiled",
 ]

@@ -215,6 +215,7 @@ class RunRecorder:
         failures = [dict(zip(("expected", "found"), values(f), strict=True), source=f.source) for f in nearest]
         record = {
             "at": time - self.started,
+            "thread": threading.get_ident(),
             "function": data["function"],
             "place": place_record(data["location"]),
             "failures": failures,

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 from .. import events
 from ..ir.alias_analysis import aliased_argument
 from ..ir.graph import Node, Value, map_values, values_in
-from ..ops.burnish_primitives import RUN
+from ..ops.burnish_primitives import CHECK, RUN
 from ..ops.scalar_ir import walk
 from .loops.build_kernel import Launch
 from .loops.loop_ir import Kernel, Loop, print_kernel
@@ -32,9 +32,7 @@ FREE = frozenset("const size load index reduced cast bitcast".split())
 """Of the operations of scalar expressions, those that compute nothing."""
 
 
-PICKING = frozenset(
-    f"aten.{name}" for name in "embedding.default gather.default index.Tensor index_select.default".split()
-)
+PICKING = frozenset("aten.embedding.default aten.gather.default aten.index.Tensor aten.index_select.default".split())
 """Calls that read no more of their first operand than they return."""
 
 
@@ -108,6 +106,8 @@ def bytes_read(node: Node) -> int:
     if node.op is RUN:  # the type of a packed weight does not say how large it is
         return sum(type.bytes for type in node.args[0].spec.inputs.values())
     sizes = {value: value.type.bytes for value in node.operands}
+    if node.op is CHECK:  # the others are for the message
+        return sizes[node.operands[0]]
     if node.op.name in PICKING:
         table = node.operands[0]
         sizes[table] = min(sizes[table], sum(value.type.bytes for value in node.results if value is not None))
