@@ -12,6 +12,7 @@ only: no tensor, module or graph of the program lives longer because of it.
 from __future__ import annotations
 
 import linecache
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -185,7 +186,7 @@ class RunRecorder:
             is_part = captured is not None and captured["segment"] is None and captured["plans"]
             found = captured if is_part else {"segment": None, "seconds": {}, "plans": [], "operations": []}
             if not is_part:
-                found["operations"] = list_operations(graph_module)
+                found |= {"operations": list_operations(graph_module), "weights": weights_of(graph_module)}
                 self.graphs.append(found)
             self.of_graph[graph_module] = found
         return found
@@ -276,7 +277,7 @@ def add_plan(plans: list[dict[str, Any]], made: dict[str, Any]) -> None:
 
 
 def plan_record(data: dict[str, Any]) -> dict[str, Any]:
-    record = {key: data[key] for key in ("arena", "weights", "inputs", "outputs", "buffers")}
+    record = {key: data[key] for key in ("arena", "inputs", "outputs", "peak", "buffers")}
     record["steps"] = [
         {
             **step,
@@ -291,6 +292,13 @@ def plan_record(data: dict[str, Any]) -> dict[str, Any]:
 
 def without_comments(text: str) -> str:
     return cut("\n".join(line for line in text.splitlines() if not line.startswith("#")), TEXT_SHOWN)
+
+
+def weights_of(graph_module: Any) -> int:
+    """Bytes of the parameters and buffers that a graph takes."""
+    facts = [node.meta.get("burnish_input") for node in graph_module.graph.nodes if node.op == "placeholder"]
+    sizes = [(each.dtype.itemsize, each.shape) for each in facts if each and each.is_module_state and each.dtype]
+    return sum(item * math.prod(shape) for item, shape in sizes)
 
 
 def line_text(line: Any) -> str:

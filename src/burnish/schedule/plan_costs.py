@@ -3,6 +3,7 @@
     announce_costs(plan)          the event "plan", with a function that returns them
 
     steps       kind, name, lines of the user's program, operations, bytes read and written, text
+    peak        bytes of inputs (weights among them), outputs and intermediate values together
     buffers     name, offset in the arena, bytes, the first and the last step that need it
 
 An operation is one addition, multiplication, comparison or function of one element; a fused multiply-add of a product
@@ -44,14 +45,19 @@ def announce_costs(plan: Plan) -> None:
 
 def costs_of_plan(plan: Plan) -> dict[str, Any]:
     graph = plan.graph
-    return {
-        "steps": [costs_of(step) for step in plan.steps],
-        "buffers": buffers_of(plan),
+    found = {
         "arena": plan.arena,
-        "weights": sum(value.type.bytes for value in graph.inputs if value.is_state),
-        "inputs": sum(value.type.bytes for value in graph.inputs if not value.is_state),
+        "inputs": sum(value.type.bytes for value in graph.inputs),
         "outputs": sum(value.type.bytes for value in dict.fromkeys(values_in(tuple(graph.outputs)))),
     }
+    found["peak"] = sum(found.values()) + largest_beside(plan)
+    return {**found, "steps": [costs_of(step) for step in plan.steps], "buffers": buffers_of(plan)}
+
+
+def largest_beside(plan: Plan) -> int:
+    """The most bytes at one time that calls have allocated themselves, without the graph's outputs."""
+    spans = [span for span in liveness_of(plan).beside if span.last < 2 * len(plan.steps)]
+    return max((sum(s.size for s in spans if s.first <= at.first <= s.last) for at in spans), default=0)
 
 
 def costs_of(step: Step) -> dict[str, Any]:

@@ -376,7 +376,7 @@
   // ---- graphs, with their memory
 
   function memory(plan) {
-    const inside = `weights ${bytes(plan.weights)}, inputs ${bytes(plan.inputs)}, outputs ${bytes(plan.outputs)}, intermediate values ${bytes(plan.arena)}`;
+    const inside = `inputs and weights ${bytes(plan.inputs)}, outputs ${bytes(plan.outputs)}, intermediate values ${bytes(plan.arena)}`;
     if (!plan.buffers.length) return el("p", {}, `Memory: ${inside}.`);
     const WIDTH = 1060, HEIGHT = 200, LEFT = 70;
     const count_ = plan.steps.length, x = (k) => LEFT + (k / count_) * (WIDTH - LEFT);
@@ -408,7 +408,7 @@
       const took = ["lower", "measure", "schedule", "codegen"].filter((k) => graph.seconds[k]).map((k) => `${k} ${time(graph.seconds[k])}`);
       return folded({ id: `graph-${g}`, class: "panel" }, [`Graph ${g}`, segment ? [" of ", place(segment.place)] : null, link(`graph-${g}`),
         el("span", { class: "right" }, `${count(listing ? listing.split("\n").length : 0, "operation")} → ${count(inner.length, "step")}`)], () => [
-        took.length ? el("p", {}, `Compiled in ${time(graph.seconds.compile)}: ${took.join(", ")}.`)
+        took.length ? el("p", {}, `Compiled in ${time(graph.seconds.compile)}: ${took.join(", ")}. It reads ${bytes(graph.weights)} of parameters and buffers.`)
           : el("p", {}, "It was not compiled while the report was on: another backend has it, it waits for a second call, or it runs eagerly."),
         segment ? el("p", {}, "Of ", el("a", { href: `#segment-${graph.segment}` }, `segment ${graph.segment}`), ".") : null,
         folded({}, "The captured operations", () => el("pre", {}, listing)),
