@@ -65,6 +65,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_SHOW": "breaks, guards,",
         "BURNISH_DUMP": str(tmp_path),
         "BURNISH_REPORT": str(tmp_path / "reports"),
+        "BURNISH_PROGRESS": "0",
     }
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
@@ -88,6 +89,7 @@ def test_environment_sets_every_setting(tmp_path):
         show=shown,
         dump=tmp_path,
         report=tmp_path / "reports",
+        progress=False,
     )
     assert from_environment(environment) == wanted
 

@@ -360,7 +360,7 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
     return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
 
 
-for _setting, _reader in (("show", "show_stages"), ("max_autotune", "autotune_progress"), ("dump", "dump_stages")):
+for _setting, _reader in (("show", "show_stages"), ("progress", "compile_progress"), ("dump", "dump_stages")):
     while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
 
 
