@@ -86,3 +86,17 @@ def test_paths_of_modules_are_cut_at_the_module_around():
     assert modules_of({"modules": ["L['self'].layers.0", "L['self'].layers.0.up"]}) == ["layers.0", "up"]
     assert modules_of({"modules": ["L['model']", "L['model'].up"]}) == ["up"] and modules_of({"modules": []}) == []
     assert (operations(12), operations(2_500), operations(3e6)) == ("12", "2.5 k", "3 M")
+
+
+def test_notebooks_show_tables_and_escape_their_text():
+    compiled, x = burnish.compile(torch.sin), torch.ones(3)
+    with burnish.profile() as profiled:
+        for _ in range(3):
+            compiled(x)
+    explained = burnish.explain(lambda x: x.sum().item() < 3)(x)
+    costs = burnish.cost(Net())(torch.ones(8, 16))
+    costs.whole.name = "<b>"
+    assert costs._repr_html_().startswith("<pre>&lt;b&gt;: ") and "<b>" not in costs._repr_html_()
+    assert profiled._repr_html_().startswith("<pre>") and "segment" in profiled._repr_html_()
+    frame = explained._repr_html_()
+    assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;') and frame.count("<") == 2

@@ -23,7 +23,7 @@ from typing import Any
 from .html_report import estimated, machine_limits, times_of_steps
 from .profile_segments import size
 from .record_run import RunRecorder, machine
-from .text_layout import count, duration
+from .text_layout import count, duration, preformatted
 
 
 @dataclass
@@ -86,6 +86,9 @@ class Cost:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         whole = self.whole

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import events
-from .text_layout import count, duration
+from .text_layout import count, duration, preformatted
 
 KERNELS = ("launch_",)
 LIBRARY = ("call_", "run_", "prepare_")
@@ -304,6 +304,9 @@ class Profile:
         return timed
 
     # ---- report
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         met = [record for record in self.segments if record.calls or record.misses]

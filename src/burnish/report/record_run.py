@@ -149,13 +149,13 @@ class RunRecorder:
                 self.span("trace", "trace", "", event.time - seconds, seconds)
             case "stage.begin":
                 if data["stage"] == "compile":
-                    self.here.compiling = self.graph_record(data["graph_module"])
+                    self.here.compiling = self.compiled_graph(data["graph_module"])
             case "stage.end":
                 self.end_stage(data["stage"], event.time, seconds)
             case "breaks":
-                self.here.broken = self.break_record(data["break_"])
+                self.break_record(data["break_"])["times"] += 1
             case "graph":
-                self.here.graph = self.graph_record(data["graph_module"])
+                self.here.graph = self.new_graph(data["graph_module"])
             case "plan":
                 record = getattr(self.here, "compiling", None) or getattr(self.here, "graph", None)
                 if record is not None:
@@ -178,17 +178,24 @@ class RunRecorder:
         if stage == "compile":
             self.here.compiling = None
 
-    def graph_record(self, graph_module: Any) -> dict[str, Any]:
-        """A graph that is compiled in parts is one record: its parts were not captured."""
+    def compiled_graph(self, graph_module: Any) -> dict[str, Any]:
+        """The record of a graph that is compiled now. A part of a graph, or a copy, was not captured itself: it belongs
+        to the graph that this thread has captured, if that is no segment yet."""
         found = self.of_graph.get(graph_module)
         if found is None:
             captured = getattr(self.here, "graph", None)
-            is_part = captured is not None and captured["segment"] is None and captured["plans"]
-            found = captured if is_part else {"segment": None, "seconds": {}, "plans": [], "operations": []}
-            if not is_part:
-                found |= {"operations": list_operations(graph_module), "weights": weights_of(graph_module)}
-                self.graphs.append(found)
-            self.of_graph[graph_module] = found
+            found = self.new_graph(graph_module) if captured is None else captured
+        return found
+
+    def new_graph(self, graph_module: Any) -> dict[str, Any]:
+        found = self.of_graph[graph_module] = {
+            "segment": None,
+            "seconds": {},
+            "plans": [],
+            "operations": list_operations(graph_module),
+            "weights": weights_of(graph_module),
+        }
+        self.graphs.append(found)
         return found
 
     def break_record(self, found: Any) -> dict[str, Any]:
@@ -196,7 +203,6 @@ class RunRecorder:
         key = (found.kind.code, found.what, str(found.stack[-1]) if found.stack else "")
         for record in self.breaks:
             if record["key"] == key:
-                record["times"] += 1
                 return record
         record = {
             "key": key,
@@ -206,7 +212,7 @@ class RunRecorder:
             "why": found.kind.why,
             "what_to_do": found.kind.what_to_do,
             "stack": stack,
-            "times": 1,
+            "times": 0,
         }
         self.breaks.append(record)
         return record
@@ -231,9 +237,9 @@ class RunRecorder:
         record = self.segment_record(segment, event.data["where"])
         record |= {"at": event.time - self.started, "function": place_record(event.data["function"])}
         record["seconds"] = {"trace": here.pop("trace", 0.0)}
-        broken, missed, graph = here.pop("broken", None), here.pop("missed", None), here.pop("graph", None)
-        if broken is not None and segment.break_ is not None:
-            record["break"] = self.breaks.index(broken)
+        missed, graph = here.pop("missed", None), here.pop("graph", None)
+        if segment.break_ is not None:
+            record["break"] = self.breaks.index(self.break_record(segment.break_))
         if missed is not None and missed["place"] == record["place"]:
             missed["segment"] = record["number"]
             record["because"] = self.misses.index(missed)

@@ -43,6 +43,9 @@
   const placeText = (place) => `${base(place.file)}:${place.line}`;
   const place = (p) => el("span", { class: "mono place", title: p.file }, el("b", {}, placeText(p)), ` in ${p.name}`);
 
+  /** Text whose parts between backticks are code. */
+  const prose = (text) => text.split("`").map((part, k) => k % 2 ? el("code", {}, part) : part);
+
   function excerpt(p) {
     if (!p.source.length) return null;
     return el("pre", {}, p.source.map((line, k) => {
@@ -301,7 +304,7 @@
           found.times > 1 ? el("span", { class: "soft" }, ` · met in ${found.times} traces`) : null),
         el("p", {}, found.what), found.stack.length ? [place(found.stack[0]), excerpt(found.stack[0])] : null,
         found.stack.length > 1 ? folded({}, "Called from", () => found.stack.slice(1).map((p) => [el("p", {}, place(p)), excerpt(p)])) : null,
-        el("p", {}, el("b", {}, "Why. "), found.why), el("p", {}, el("b", {}, "What to do. "), found.what_to_do),
+        el("p", {}, el("b", {}, "Why. "), prose(found.why)), el("p", {}, el("b", {}, "What to do. "), prose(found.what_to_do)),
         el("p", { class: "soft" }, "An example: ", el("code", {}, `burnish breaks ${found.code}`)));
       box.searched = JSON.stringify(found).toLowerCase();
       return box;
@@ -320,7 +323,7 @@
           : el("p", {}, "No guard is known to have failed."),
         also.length ? folded({}, `${count(also.length, "further guard")} of the nearest segment failed`, () =>
           el("pre", {}, also.map((f) => `${f.source}: expected ${f.expected}, found ${f.found}\n`))) : null,
-        miss.advice ? el("p", {}, el("b", {}, "What to do. "), miss.advice) : null,
+        miss.advice ? el("p", {}, el("b", {}, "What to do. "), prose(miss.advice)) : null,
         miss.segment !== null ? el("p", {}, "Made then: ", el("a", { href: `#segment-${miss.segment}` }, `segment ${miss.segment}`)) : null);
       box.searched = JSON.stringify(miss).toLowerCase();
       return box;
