@@ -107,3 +107,22 @@ def test_loaded_program_names_lines_of_this_file(tmp_path):
         burnish.reset()
     assert [len(some) for some in names] == [1, 1]
     assert names[0][0].endswith("moved.py:2 in f") and names[1][0].endswith("moved.py:5 in f")
+
+
+def test_profiler_that_ends_inside_a_trace_leaves_nothing_behind(tmp_path):
+    model, x = Scaled(), torch.ones(4, 16)
+    compiled = warmed(model, x)
+    (segment,) = [segment for segment, _ in burnish.api.live_segments()]
+    before = segment.check, segment.graph, segment.finish
+    profiler = profile(activities=[ProfilerActivity.CPU])
+    with torch.no_grad():
+        profiler.start()
+        trace = burnish.trace(tmp_path / "trace.json")
+        trace.__enter__()
+        compiled(x)
+        profiler.stop()
+        torch.testing.assert_close(compiled(x), model(x))
+        trace.__exit__(None, None, None)
+        assert (segment.check, segment.graph, segment.finish) == before
+    calls = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert sum(call["cat"] == "burnish.call" for call in calls) == 2

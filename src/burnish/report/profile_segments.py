@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -75,6 +76,11 @@ class SegmentProfile:
         return self.bytes / busy if busy > 0 and self.bytes and not self.backward else 0.0
 
 
+_installed: list[Profile] = []
+_installing = threading.RLock()
+"""The profiles that are on, in the order in which they began: each replaces the functions of those before."""
+
+
 class Part(NamedTuple):
     """A function of a segment that is observed."""
 
@@ -121,23 +127,40 @@ class Profile:
     _undo: list[Callable[[], None]] = field(default_factory=list)
     _watched: set[int] = field(default_factory=set)
     _keep: list[Any] = field(default_factory=list)
+    _records: weakref.WeakKeyDictionary[Any, SegmentProfile] = field(default_factory=weakref.WeakKeyDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _here: Here = field(default_factory=Here)
 
     # ---- start and end
 
     def __enter__(self) -> Profile:
-        self._undo.append(events.subscribe(self._on_event, ["segment"]))
-        for segment, place in self.programs():
-            self._watch(segment, place)
+        with _installing:
+            _installed.append(self)
+            self._install()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with _installing:
+            # Those that began later have replaced our functions, and would put them back at their end.
+            later = _installed[_installed.index(self) + 1 :]
+            for profile in reversed(later):
+                profile._uninstall()
+            self._uninstall()
+            _installed.remove(self)
+            for profile in later:
+                profile._install()
+        self.segments = [record for record in self.segments if record.calls or record.misses]
+
+    def _install(self) -> None:
+        self._undo.append(events.subscribe(self._on_event, ["segment"]))
+        for segment, place in self.programs():
+            self._watch(segment, place)
+
+    def _uninstall(self) -> None:
         while self._undo:
             self._undo.pop()()
         self._watched.clear()
         self._keep.clear()
-        self.segments = [record for record in self.segments if record.calls or record.misses]
 
     def _on_event(self, event: events.Event) -> None:
         self._watch(event.data["segment"], event.data["where"])
@@ -160,8 +183,10 @@ class Profile:
     def _watch(self, segment: Any, place: Any) -> None:
         if not self._is_new(segment):
             return
-        record = SegmentProfile(str(place))
-        self.segments.append(record)
+        record = self._records.get(segment)
+        if record is None:
+            record = self._records[segment] = SegmentProfile(str(place))
+            self.segments.append(record)
         part = Part(segment, place, "guards", str(place))
         self._replace(segment, "check", self._timed_check(record, segment.check, self._observed(segment.check, part)))
         self._replace(segment, "finish", self._timed_finish(record, segment.finish))
