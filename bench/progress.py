@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from burnish.report.autotune_progress import bar
+from burnish.report.compile_progress import bar
 
 from .job import Message
 

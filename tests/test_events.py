@@ -11,6 +11,7 @@ from burnish import events, settings
 from burnish.events import Event, emit, is_watched, subscribe
 from burnish.report import show_stages
 
+from .recorded_events import recorded
 from .runtime.concurrent_threads import at_once
 
 
@@ -150,3 +151,32 @@ def test_event_without_text_shows_its_data_short_and_tensors_by_shape():
     event = Event("graph", 0.0, {"nodes": 3, "x": torch.zeros(2, 3), "source": "y" * 500})
     text = show_stages.render(event)
     assert text.startswith("[graph] nodes=3  x=Tensor[2, 3]  source='yyy") and len(text) < 150
+
+
+def test_stage_announces_its_begin_and_its_end_and_passes_errors_on():
+    @events.stage("halve", "number")
+    def halve(number):
+        if number % 2:
+            raise ValueError("odd")
+        return number // 2
+
+    assert halve(4) == 2  # nobody listens
+    with recorded("stage.begin", "stage.end") as found:
+        assert halve(8) == 4
+        with pytest.raises(ValueError):
+            halve(3)
+    assert [(event.kind, event.data["stage"], event.data.get("number")) for event in found] == [
+        ("stage.begin", "halve", 8),
+        ("stage.end", "halve", None),
+        ("stage.begin", "halve", 3),
+        ("stage.end", "halve", None),
+    ]
+    assert all(event.data["seconds"] >= 0 for event in found[1::2])
+
+
+def test_kind_is_asked_for_by_those_who_name_it():
+    stop = events.subscribe(lambda event: None)
+    assert events.is_watched("plan") and not events.is_asked_for("plan")
+    events.subscribe(lambda event: None, ["plan"])
+    stop()
+    assert events.is_asked_for("plan") and not events.is_asked_for("graph")

@@ -64,6 +64,8 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_CACHE_DIR": str(tmp_path / "kept"),
         "BURNISH_SHOW": "breaks, guards,",
         "BURNISH_DUMP": str(tmp_path),
+        "BURNISH_REPORT": str(tmp_path / "reports"),
+        "BURNISH_PROGRESS": "0",
     }
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
@@ -86,6 +88,8 @@ def test_environment_sets_every_setting(tmp_path):
         cache_dir=tmp_path / "kept",
         show=shown,
         dump=tmp_path,
+        report=tmp_path / "reports",
+        progress=False,
     )
     assert from_environment(environment) == wanted
 

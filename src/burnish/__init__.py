@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .api import compile, disable, profile, reset, substitute_in_graph
+from .api import compile, disable, profile, report, reset, substitute_in_graph, trace
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError
 from .export.export_save_load import export, load, save
@@ -32,15 +32,18 @@ from .integrations.torch_compile import install, uninstall
 
 if TYPE_CHECKING:
     from .export.exported_program import Exported
+    from .frontend.cost_of_call import cost
     from .frontend.explain_call import explain
     from .frontend.quantize_linear_layers import QuantizedLinear, quantize_
     from .integrations.regional_compilation import compile_regions
+    from .report.cost_report import Cost
     from .report.explain_report import ExplainOutput
     from .report.profile_segments import Profile, SegmentProfile
 
 __all__ = [
     "BackendError",
     "BurnishError",
+    "Cost",
     "ExplainOutput",
     "Exported",
     "InternalError",
@@ -54,6 +57,7 @@ __all__ = [
     "compile",
     "compile_",
     "compile_regions",
+    "cost",
     "cudagraph_mark_step_begin",
     "disable",
     "explain",
@@ -70,23 +74,27 @@ __all__ = [
     "profile",
     "quantize_",
     "register_backend",
+    "report",
     "reset",
     "save",
     "set_stance",
     "settings",
     "substitute_in_graph",
+    "trace",
     "uninstall",
     "was_compiled",
 ]
 __version__ = "0.1.0"
 
 ON_FIRST_USE = {
+    "Cost": "burnish.report.cost_report",
     "ExplainOutput": "burnish.report.explain_report",
     "Exported": "burnish.export.exported_program",
     "Profile": "burnish.report.profile_segments",
     "QuantizedLinear": "burnish.frontend.quantize_linear_layers",
     "SegmentProfile": "burnish.report.profile_segments",
     "compile_regions": "burnish.integrations.regional_compilation",
+    "cost": "burnish.frontend.cost_of_call",
     "explain": "burnish.frontend.explain_call",
     "quantize_": "burnish.frontend.quantize_linear_layers",
 }

@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import operator
+import os
 import types
 import warnings
 from collections.abc import Callable
@@ -34,7 +35,10 @@ from .integrations import lightning_logging as lightning_logging
 from .report.subscribe_while_enabled import while_wanted
 
 if TYPE_CHECKING:
+    from .report.chrome_trace import Trace
+    from .report.html_report import Report
     from .report.profile_segments import Profile
+    from .report.record_run import RunRecorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -317,12 +321,72 @@ def profile() -> Profile:
     return Profile(live_segments)
 
 
+def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
+    """What is compiled, why again, and where the time goes: ``with burnish.report("report.html"):`` around calls.
+
+    Writes one HTML file, which needs no other and no network. Graphs that are captured meanwhile are compiled, and not
+    loaded from disk, so that their stages can be shown.
+    """
+    from .report.html_report import Report
+
+    return Report(path, _recorder())
+
+
+def trace(path: str | os.PathLike[str]) -> Trace:
+    """The timeline of what is compiled and of what runs, in the format of Chrome's tracing and Perfetto.
+
+    ``with burnish.trace("trace.json"):`` around calls.
+    """
+    from .report.chrome_trace import Trace
+
+    return Trace(path, _recorder())
+
+
+def _recorder() -> RunRecorder:
+    from .frontend.describe_guards import guard_text
+    from .report.record_run import RunRecorder
+
+    return RunRecorder(live_segments, guard_text)
+
+
+def _report_process() -> Callable[[], None]:
+    folder = settings.current().report
+    assert folder is not None
+    return importlib.import_module("burnish.report.process_report").start(folder, report)
+
+
 def _read_events(reader: str, setting: str) -> Callable[[], None]:
     """Start what prints or writes events, when a setting first asks for it."""
     return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
 
 
-for _setting, _reader in (("show", "show_stages"), ("max_autotune", "autotune_progress"), ("dump", "dump_stages")):
+for _setting, _reader in (("show", "show_stages"), ("progress", "compile_progress"), ("dump", "dump_stages")):
     while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
+
+
+def _name_ranges_in_profiler() -> None:
+    """Torch calls two functions where a profiler starts and ends; there is no public way to hear of it."""
+    begin, end = (getattr(torch.autograd.profiler, name, None) for name in PROFILER_CALLS)
+    if begin is None or end is None:
+        return
+    running: list[Callable[[], None]] = []
+
+    def start_with_ranges() -> None:
+        begin()
+        if not running:
+            running.append(importlib.import_module("burnish.report.profiler_ranges").start(live_segments))
+
+    def stop_with_ranges() -> None:
+        while running:
+            running.pop()()
+        end()
+
+    for name, made in zip(PROFILER_CALLS, (start_with_ranges, stop_with_ranges), strict=True):
+        setattr(torch.autograd.profiler, name, made)
+
+
+PROFILER_CALLS = ("_run_on_profiler_start", "_run_on_profiler_stop")
+_name_ranges_in_profiler()
+while_wanted(settings.on_change, lambda current: current.report is not None, _report_process)
 late_bound_api.compile = compile
 disable = marks.disable

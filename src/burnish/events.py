@@ -12,16 +12,23 @@ event costs one function call.
 An event's kind starts with its stage, one of `settings.STAGES`, as in "guards" or "guards.missed". The datum `text`,
 if there is one, describes the event in words. The datum `fallback` marks an event after which something runs slower
 than intended (see `report.collect_fallbacks`). Work needed only for an event is guarded by `is_watched(kind)`.
+
+    @stage("schedule")
+    def make_plan(graph): ...
+
+A stage emits "stage.begin" with its name, and "stage.end" with its name and its seconds, in the same thread; stages
+may be inside one another.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch._C import DisableTorchFunction
 
@@ -36,6 +43,7 @@ class Event:
 
 
 Subscriber = Callable[[Event], None]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +70,31 @@ def is_watched(kind: str | None = None) -> bool:
     """Whether a subscriber takes events of this kind; without a kind, of every kind. Checked before gathering data that
     costs more than a call."""
     return any(s.kinds is None or kind in s.kinds for s in _subscriptions)
+
+
+def is_asked_for(kind: str) -> bool:
+    """Whether a subscriber has named this kind. Those that take every event are content with the events there are."""
+    return any(s.kinds is not None and kind in s.kinds for s in _subscriptions)
+
+
+def stage(name: str, first: str | None = None) -> Callable[[F], F]:
+    """Make a function a stage. `first`: the datum of "stage.begin" that holds its first argument."""
+
+    def around(fn: F) -> F:
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not _subscriptions:
+                return fn(*args, **kwargs)
+            emit("stage.begin", stage=name, **({} if first is None else {first: args[0]}))
+            start = time.perf_counter()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                emit("stage.end", stage=name, seconds=time.perf_counter() - start)
+
+        return cast(F, run)
+
+    return around
 
 
 def subscribe(fn: Subscriber, kinds: Collection[str] | None = None) -> Callable[[], None]:

@@ -115,6 +115,13 @@ class Settings:
     """A directory into which each stage writes what it made, or None. It is created when it is first needed. From
     code a path or a string; the empty string is None."""
 
+    progress: bool = True
+    """On a terminal, show what is compiled and how far it is, once one compilation has taken two seconds."""
+
+    report: Path | None = None
+    """A directory into which each process writes a report of its whole run at its end, as `burnish.report` does, or
+    None. It is created. From code a path or a string; the empty string is None."""
+
     @property
     def compares(self) -> bool:
         """Whether compiled graphs have to be as fast as eager."""
@@ -372,6 +379,8 @@ _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "cache_dir": _accept_folder,
     "show": _accept_show,
     "dump": _accept_folder,
+    "progress": _accept_bool,
+    "report": _accept_folder,
 }
 
 # Settings whose text has to be converted to a value.
@@ -388,4 +397,5 @@ _FROM_TEXT: dict[str, Callable[[str], object]] = {
     "memory_budget": _text_to_float,
     "compile_workers": _text_to_int,
     "cache": _text_to_bool,
+    "progress": _text_to_bool,
 }

@@ -192,3 +192,21 @@ def test_a_profile_of_nothing_says_so():
 def test_bytes_of_one_tensor_are_counted_once():
     x = torch.zeros(10)
     assert profile_segments.bytes_of((x, [x, x[:5]], 3)) == 40 + 20
+
+
+def test_profiles_that_overlap_leave_nothing_behind():
+    x = torch.randn(8)
+    compiled = warmed(chain, x)
+    (segment,) = compiled.__burnish_program__.entry.segments
+    (program,) = [program for program, _ in profile_segments.programs_in(segment.graph)]
+    before = segment.check, segment.graph, segment.finish, program.run
+    first, second = burnish.profile(), burnish.profile()
+    first.__enter__()
+    compiled(x)
+    second.__enter__()
+    compiled(x)
+    first.__exit__(None, None, None)  # before the one that began after it
+    compiled(x)
+    second.__exit__(None, None, None)
+    assert [(len(p.segments), p.segments[0].calls) for p in (first, second)] == [(1, 2), (1, 2)]
+    assert (segment.check, segment.graph, segment.finish, program.run) == before

@@ -2,6 +2,7 @@
 
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
+    burnish report SCRIPT ...  run a script, and write what was compiled, why, and where the time went, as a page
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
     burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
@@ -15,7 +16,9 @@ import argparse
 import importlib
 import os
 import platform
+import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,6 +104,30 @@ def cache(options: argparse.Namespace) -> int:
     return 0
 
 
+def report(options: argparse.Namespace) -> int:
+    """Run a script as `python SCRIPT ...` does, under a report. The status is the script's."""
+    from ..api import report
+
+    if not options.script:
+        raise UserError("`burnish report` takes a script and its arguments: `burnish report train.py --epochs 1`.")
+    script, *arguments = options.script
+    if not Path(script).exists():
+        raise UserError(f"There is no file {script}.")
+    before = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
+    try:
+        with report(options.output):
+            runpy.run_path(script, run_name="__main__")
+    except Exception:  # an error of the script, shown as Python shows it, also if it is one of ours
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path[0] = before
+        if options.output.exists():
+            print(f"The report is in {options.output}", file=sys.stderr)
+    return 0
+
+
 def bisect(options: argparse.Namespace) -> int:
     """Run a command with more and less optimization, and print the first rewrite with which it fails."""
     from .bisect_rewrites import bisect
@@ -146,6 +173,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
+
+    command = commands.add_parser("report", help="run a script, and write a page about what was compiled and why")
+    command.add_argument(
+        "-o", "--output", type=Path, default=Path("burnish-report.html"), help="burnish-report.html if not given"
+    )
+    command.add_argument("script", nargs=argparse.REMAINDER, help="a script, and its arguments")
+    command.set_defaults(run=report)
 
     command = commands.add_parser("bisect", help="the rewrite of the compiler that makes a command fail")
     command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")

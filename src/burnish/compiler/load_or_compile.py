@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..ir.untraceable_graph import Untraceable
-from ..settings import current
+from ..settings import Settings, current
 from ..tensors.compile_request import request_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import background_imports
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from .program_recipe import NativeTools, Recipe, SymbolicRecipe
 
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
+
+
+def stages_are_watched(settings: Settings) -> bool:
+    """Whether someone wants to see the compiler's stages: then it has to run."""
+    return bool(settings.show & COMPILED_STAGES) or settings.dump is not None or events.is_asked_for("plan")
 
 
 def recipe_of(
@@ -60,19 +65,20 @@ def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -
     return found_or_made(gm, key, compiled)
 
 
+@events.stage("compile", "graph_module")
 def found_or_made(
     gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]
 ) -> tuple[Any, NativeTools]:
     background_imports.end()
     settings = current()
     key, programs = None, request_of(gm).programs
+    lines = [node.meta.get("stack_trace") for node in gm.graph.nodes]
     if settings.fuel is None and (settings.cache or programs is not None or settings.check):
         from . import program_serialization
 
         key = key_of()
-        # A user who wants to see the compiler's stages needs the compiler to run.
-        if key is not None and not settings.show & COMPILED_STAGES and settings.dump is None:
-            found = program_serialization.get(key, programs)
+        if key is not None and not stages_are_watched(settings):
+            found = program_serialization.get(key, lines, programs)
             if found is not None:
                 request_of(gm).digest = program_serialization.digest_of(key)
                 events.emit("cache.program", text=f"a graph of {len(gm.graph.nodes)} nodes was compiled before")
@@ -86,8 +92,8 @@ def found_or_made(
             program_serialization.put_refusal(key, why)
         raise
     if key is not None:
-        program_serialization.put(key, recipe, tools(), programs)
+        program_serialization.put(key, recipe, tools(), lines, programs)
         request_of(gm).digest = program_serialization.digest_of(key)
         if settings.check:  # a program from disk must behave the same, so run the reloaded one
-            return program_serialization.written_and_read(key, recipe, tools())
+            return program_serialization.written_and_read(key, recipe, tools(), lines)
     return recipe, tools()

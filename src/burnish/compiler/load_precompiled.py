@@ -17,7 +17,7 @@ from ..runtime.contest.training_contest import TrainingContest
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..settings import current
 from . import CompiledFn, program_serialization
-from .load_or_compile import COMPILED_STAGES
+from .load_or_compile import stages_are_watched
 
 
 def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn | None:
@@ -25,8 +25,7 @@ def ready(content: bytes, digest: str, eager: Callable[..., Any]) -> CompiledFn 
     if (
         settings.null_device is not None
         or settings.cuda_graphs
-        or settings.dump is not None
-        or settings.show & COMPILED_STAGES
+        or stages_are_watched(settings)
         or autograd_is_watched()
     ):
         return None

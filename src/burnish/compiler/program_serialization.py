@@ -18,7 +18,7 @@ import importlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
+from ..runtime.program.call_origins import CallOrigins
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.fit_size_formulas import NoFormula
@@ -83,14 +84,18 @@ Programs = dict[str, bytes]
 """Compiled graphs in an exported graph's own file, by the digests of their keys."""
 
 
-def put(key: str, recipe: AnyRecipe, tools: NativeTools, programs: Programs | None = None) -> None:
+Lines = Sequence[Any]
+"""The lines of the user's program, by node of the captured graph. An entry holds numbers of nodes in their place."""
+
+
+def put(key: str, recipe: AnyRecipe, tools: NativeTools, lines: Lines, programs: Programs | None = None) -> None:
     """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
     if is_off and programs is None:
         return
     try:
-        content = packed(recipe, tools, digest_of(key))
+        content = packed(recipe, tools, digest_of(key), lines)
     except NotSerializable as why:
         events.emit("cache.not_kept", text=f"a compiled graph is not kept on disk: it holds {why}")
         return
@@ -100,11 +105,11 @@ def put(key: str, recipe: AnyRecipe, tools: NativeTools, programs: Programs | No
         shelf.put(KIND, key, content)
 
 
-def written_and_read(key: str, recipe: AnyRecipe, tools: NativeTools) -> tuple[Any, NativeTools]:
+def written_and_read(key: str, recipe: AnyRecipe, tools: NativeTools, lines: Lines) -> tuple[Any, NativeTools]:
     """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
-        return unpacked(packed(recipe, tools, digest), digest)
+        return unpacked(packed(recipe, tools, digest, lines), digest, lines)
     except NotSerializable:
         return recipe, tools
 
@@ -121,7 +126,7 @@ def put_refusal(key: str, why: Exception) -> None:
         shelf.put(KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why)]}, []))
 
 
-def get(key: str, programs: Programs | None = None) -> tuple[Any, NativeTools] | None:
+def get(key: str, lines: Lines = (), programs: Programs | None = None) -> tuple[Any, NativeTools] | None:
     """From `programs`, or from disk. Raises one of REFUSALS if compiling did."""
     digest = digest_of(key)
     found = None if programs is None else programs.get(digest)
@@ -132,13 +137,13 @@ def get(key: str, programs: Programs | None = None) -> tuple[Any, NativeTools] |
             return None
         if programs is not None:
             programs[digest] = found
-    return read(found, digest)
+    return read(found, digest, lines)
 
 
-def read(content: bytes, digest: str) -> tuple[Any, NativeTools] | None:
+def read(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, NativeTools] | None:
     """None if it cannot be read, or was made for a key with another digest."""
     try:
-        return unpacked(content, digest)
+        return unpacked(content, digest, lines)
     except tuple(REFUSALS.values()):
         raise
     except Exception as error:
@@ -153,8 +158,8 @@ def read(content: bytes, digest: str) -> tuple[Any, NativeTools] | None:
 # ---- writing
 
 
-def packed(recipe: AnyRecipe, tools: NativeTools, digest: str) -> bytes:
-    writer = EntryWriter()
+def packed(recipe: AnyRecipe, tools: NativeTools, digest: str, lines: Lines = ()) -> bytes:
+    writer = EntryWriter(lines)
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.memory_comparer)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}
     return framed(document, writer.blobs)
@@ -170,7 +175,8 @@ def fields_of(x: Any) -> list[Any]:
 
 
 class EntryWriter:
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines) -> None:
+        self.nodes = {id(line): node for node, line in enumerate(lines)}
         self.shared: list[Any] = []
         self.at: dict[int, int] = {}
         """The indices of what has been written, by id."""
@@ -188,6 +194,8 @@ class EntryWriter:
             return [kind.__name__, *map(self.value, x)]
         if kind.__name__ in RECORDS and kind is record(kind.__name__):
             return [kind.__name__, *map(self.value, x if isinstance(x, tuple) else fields_of(x))]
+        if kind is CallOrigins:
+            return ["origins", self.value(x.steps), self.value(x.names), [self.nodes.get(id(k), -1) for k in x.lines]]
         if kind in (NativeFunction, NativeKernel, Words, FunctionOf):
             return ["at", self.place(x)]
         if kind is float:
@@ -271,7 +279,7 @@ class EntryWriter:
 # ---- reading
 
 
-def unpacked(content: bytes, digest: str) -> tuple[Any, NativeTools]:
+def unpacked(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, NativeTools]:
     size = int.from_bytes(content[:8], "little")
     written = json.loads(content[8 : 8 + size])
     if written["key"] != digest:
@@ -279,12 +287,12 @@ def unpacked(content: bytes, digest: str) -> tuple[Any, NativeTools]:
     if "refused" in written:
         kind, why = written["refused"]
         raise REFUSALS[kind](why)
-    return EntryReader(written, memoryview(content)[8 + size :]).root()
+    return EntryReader(written, memoryview(content)[8 + size :], lines).root()
 
 
 class EntryReader:
-    def __init__(self, written: Any, blobs: memoryview):
-        self.written = written
+    def __init__(self, written: Any, blobs: memoryview, lines: Lines):
+        self.written, self.lines = written, lines
         ends = [0]
         for length in written["bytes"]:
             ends.append(ends[-1] + length)
@@ -320,6 +328,10 @@ class EntryReader:
             return make([self.value(part) for part in parts])
         if what == "at":
             return self.shared[parts[0]]
+        if what == "origins":
+            steps, names, nodes = parts
+            lines = [self.lines[k] if 0 <= k < len(self.lines) else None for k in nodes]
+            return CallOrigins(self.value(steps), self.value(names), lines)
         if what == "tensor":
             dtype, shape, blob = parts
             content = bytearray(self.blobs[blob])

@@ -28,7 +28,7 @@ from ..capture.engine.engine import Program
 from ..capture.engine.tracer import Tracer
 from ..capture.numbers.live_scalars import Live
 from ..errors import InternalError, Unsupported, UserError
-from ..frontend.explain_call import guard_text
+from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
 from ..runtime.segments import Continuation
 

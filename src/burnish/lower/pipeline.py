@@ -54,6 +54,7 @@ class Lowered:
     """The graph before any pass."""
 
 
+@events.stage("lower")
 def lower(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool = False, live_scalar_types: tuple[type, ...] = ()
 ) -> Lowered:

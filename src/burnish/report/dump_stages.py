@@ -111,19 +111,19 @@ def function_text(function: Any) -> str | None:
 
 
 def _constant_text(value: Any) -> str:
-    return cut(_in_words(value), CONSTANT_SHOWN)
+    return cut(in_words(value), CONSTANT_SHOWN)
 
 
-def _in_words(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A repr that neither reads a tensor's data nor runs user code."""
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return f"a tensor, {tensor_type(value)}"
     if kind in (tuple, list, set, frozenset):
         return (
-            f"{kind.__name__}({', '.join(map(_in_words, value))})"
+            f"{kind.__name__}({', '.join(map(in_words, value))})"
             if kind is not tuple
-            else f"({', '.join(map(_in_words, value))})"
+            else f"({', '.join(map(in_words, value))})"
         )
     if kind.__module__ in ("builtins", "torch", "types") and kind is not dict:
         return repr(value)

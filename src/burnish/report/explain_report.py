@@ -159,6 +159,10 @@ class ExplainOutput:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.compile_times.items())
         return f"; compiled in {duration(sum(self.compile_times.values()))} ({stages})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks, in a frame: the page's styles stay inside."""
+        return f'<iframe srcdoc="{escape(page(self))}" style="width: 100%; height: 32rem; border: 0"></iframe>'
+
     def html(self) -> str:
         """The same as a page that needs no other file."""
         return page(self)

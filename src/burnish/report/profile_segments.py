@@ -23,16 +23,17 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import FunctionType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import events
-from .text_layout import count, duration
+from .text_layout import count, duration, preformatted
 
 KERNELS = ("launch_",)
 LIBRARY = ("call_", "run_", "prepare_")
@@ -75,6 +76,30 @@ class SegmentProfile:
         return self.bytes / busy if busy > 0 and self.bytes and not self.backward else 0.0
 
 
+_installed: list[Profile] = []
+_installing = threading.RLock()
+"""The profiles that are on, in the order in which they began: each replaces the functions of those before."""
+
+
+class Part(NamedTuple):
+    """A function of a segment that is observed."""
+
+    segment: Any
+    place: Any
+    kind: str
+    """guards, graph, backward, kernel or library."""
+    name: str
+    line: Any = None
+    """Of the user's program, for kernels and library calls; None if it is not known."""
+    program: Any = None
+    step: int = -1
+    """Of the program's plan."""
+
+
+Around = Callable[[Callable, Part], Callable]
+"""Returns a function that calls the given one."""
+
+
 @dataclass(slots=True)
 class Inside:
     """The running thread's time in native code since it entered a graph."""
@@ -94,32 +119,51 @@ class Profile:
     """``programs`` returns (segment, place) for everything compiled so far."""
 
     programs: Callable[[], Iterable[tuple[Any, Any]]]
+    around: Around | None = None
+    """Wraps each function that is replaced, for an observer that also wants to know each call. The native functions
+    that a driver calls together are then called one by one."""
     segments: list[SegmentProfile] = field(default_factory=list)
     """In the order in which they were found; those without calls or misses are dropped at the end."""
     _undo: list[Callable[[], None]] = field(default_factory=list)
     _watched: set[int] = field(default_factory=set)
     _keep: list[Any] = field(default_factory=list)
+    _records: weakref.WeakKeyDictionary[Any, SegmentProfile] = field(default_factory=weakref.WeakKeyDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _here: Here = field(default_factory=Here)
 
     # ---- start and end
 
     def __enter__(self) -> Profile:
-        self._undo.append(events.subscribe(self._on_event))
-        for segment, place in self.programs():
-            self._watch(segment, place)
+        with _installing:
+            _installed.append(self)
+            self._install()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with _installing:
+            # Those that began later have replaced our functions, and would put them back at their end.
+            later = _installed[_installed.index(self) + 1 :]
+            for profile in reversed(later):
+                profile._uninstall()
+            self._uninstall()
+            _installed.remove(self)
+            for profile in later:
+                profile._install()
+        self.segments = [record for record in self.segments if record.calls or record.misses]
+
+    def _install(self) -> None:
+        self._undo.append(events.subscribe(self._on_event, ["segment"]))
+        for segment, place in self.programs():
+            self._watch(segment, place)
+
+    def _uninstall(self) -> None:
         while self._undo:
             self._undo.pop()()
         self._watched.clear()
         self._keep.clear()
-        self.segments = [record for record in self.segments if record.calls or record.misses]
 
     def _on_event(self, event: events.Event) -> None:
-        if event.kind == "segment":
-            self._watch(event.data["segment"], event.data["where"])
+        self._watch(event.data["segment"], event.data["where"])
 
     def _is_new(self, thing: Any) -> bool:
         with self._lock:
@@ -139,24 +183,33 @@ class Profile:
     def _watch(self, segment: Any, place: Any) -> None:
         if not self._is_new(segment):
             return
-        record = SegmentProfile(str(place))
-        self.segments.append(record)
-        self._replace(segment, "check", self._timed_check(record, segment.check))
+        record = self._records.get(segment)
+        if record is None:
+            record = self._records[segment] = SegmentProfile(str(place))
+            self.segments.append(record)
+        part = Part(segment, place, "guards", str(place))
+        self._replace(segment, "check", self._timed_check(record, segment.check, self._observed(segment.check, part)))
         self._replace(segment, "finish", self._timed_finish(record, segment.finish))
         if segment.graph is not None:
-            self._watch_programs(record, segment.graph)
-            self._replace(segment, "graph", self._timed_graph(record, segment.graph))
+            part = part._replace(kind="graph")
+            self._watch_programs(record, segment.graph, part)
+            graph = self._observed(segment.graph, part)
+            self._replace(segment, "graph", self._timed_graph(record, segment.graph, graph, part))
 
-    def _watch_programs(self, record: SegmentProfile, graph: Any) -> None:
+    def _watch_programs(self, record: SegmentProfile, graph: Any, part: Part) -> None:
         for program, is_backward in programs_in(graph):
             if self._is_new(program):
-                self._replace(program, "run", self._timed_driver(record, program.run, is_backward))
+                made = self._timed_driver(record, program, is_backward, part._replace(program=program))
+                self._replace(program, "run", made)
 
-    def _timed_check(self, record: SegmentProfile, check: Callable) -> Callable:
+    def _observed(self, function: Callable, part: Part) -> Callable:
+        return function if self.around is None else self.around(function, part)
+
+    def _timed_check(self, record: SegmentProfile, check: Callable, observed: Callable) -> Callable:
         @functools.wraps(check)
         def timed(slots: list) -> Any:
             start = perf_counter()
-            found = check(slots)
+            found = observed(slots)
             seconds = perf_counter() - start
             with self._lock:
                 record.guards += seconds
@@ -181,19 +234,19 @@ class Profile:
 
         return timed
 
-    def _timed_graph(self, record: SegmentProfile, graph: Callable) -> Callable:
+    def _timed_graph(self, record: SegmentProfile, graph: Callable, observed: Callable, part: Part) -> Callable:
         def timed(*inputs: Any) -> Any:
             outer, inside = self._here.inside, Inside()
             self._here.inside = inside
             start = perf_counter()
             try:
-                outputs = graph(*inputs)
+                outputs = observed(*inputs)
             finally:
                 seconds = perf_counter() - start
                 self._here.inside = outer
                 if not inside.programs:
                     inside.library = seconds  # a graph that runs uncompiled, with torch's operators
-                    self._watch_programs(record, graph)  # it may have been compiled during this call
+                    self._watch_programs(record, graph, part)  # it may have been compiled during this call
                 with self._lock:
                     record.kernels += inside.kernels
                     record.library += inside.library
@@ -205,14 +258,20 @@ class Profile:
 
         return timed
 
-    def _timed_driver(self, record: SegmentProfile, run: FunctionType, is_backward: bool) -> Callable:
+    def _timed_driver(self, record: SegmentProfile, program: Any, is_backward: bool, part: Part) -> Callable:
+        run: FunctionType = program.run
         names = dict(run.__globals__)
         for name, thing in names.items():
             if callable(thing) and name.startswith(KERNELS):
-                names[name] = self._timed_call(thing, "kernels")
+                names[name] = self._timed_call(
+                    self._observed_calls(name, thing, part._replace(kind="kernel")), "kernels"
+                )
             elif callable(thing) and name.startswith(LIBRARY):
-                names[name] = self._timed_call(thing, "library")
-        driver = FunctionType(run.__code__, names, run.__name__, run.__defaults__, run.__closure__)
+                calls = self._observed_calls(name, thing, part._replace(kind="library"))
+                names[name] = self._timed_call(calls, "library")
+        driver: Callable = FunctionType(run.__code__, names, run.__name__, run.__defaults__, run.__closure__)
+        if is_backward:
+            driver = self._observed(driver, part._replace(kind="backward"))
         if not is_backward:
 
             def timed(*args: Any) -> Any:
@@ -238,6 +297,26 @@ class Profile:
 
         return timed_backward
 
+    def _observed_calls(self, name: str, function: Callable, part: Part) -> Callable:
+        """A function that a driver calls; if it is a sequence of native functions, each of these is observed."""
+        origins = part.program.run.__globals__.get("_origins")
+        if self.around is None or origins is None or name not in origins.steps:
+            return function
+        apart = origins.separate(function) if part.kind == "kernel" else [function]
+        steps = origins.steps[name]
+        calls = [
+            self.around(call, part._replace(name=origins.names[step], line=origins.lines[step], step=step))
+            for call, step in zip(apart, steps, strict=True)
+        ]
+        if len(calls) == 1:
+            return calls[0]
+
+        def one_by_one(table: Any) -> None:
+            for call in calls:
+                call(table)
+
+        return one_by_one
+
     def _timed_call(self, function: Callable, kind: str) -> Callable:
         def timed(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter()
@@ -250,6 +329,9 @@ class Profile:
         return timed
 
     # ---- report
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         met = [record for record in self.segments if record.calls or record.misses]
@@ -345,11 +427,11 @@ def copy_bandwidth() -> float:
     """Bytes per second, read and written, when this machine copies memory: the best of a few measurements."""
     source = torch.zeros(COPIED, dtype=torch.uint8)
     target = torch.zeros_like(source)
-    best = min(_seconds(lambda: target.copy_(source)) for _ in range(5))
+    best = min(seconds_of(lambda: target.copy_(source)) for _ in range(5))
     return 2 * COPIED / best
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def seconds_of(work: Callable[[], Any]) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start

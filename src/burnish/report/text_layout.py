@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from html import escape
 
 WIDTH = 100
 
@@ -44,3 +45,8 @@ def duration(seconds: float) -> str:
     if seconds >= 0.9995:
         return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
     return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1e3:.1f} ms"
+
+
+def preformatted(text: str) -> str:
+    """A table for a notebook."""
+    return f"<pre>{escape(text)}</pre>"

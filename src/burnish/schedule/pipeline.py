@@ -34,6 +34,7 @@ from .memory.store_inputs_in_place import store_in_place
 from .partition.hoist_error_checks import hoist_error_checks, last_that_may_fail
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.rematerialize_whole_step import memory_peak
+from .plan_costs import announce_costs
 from .plan_steps import Call, MakeView, Plan, Step
 
 STEPS = (
@@ -46,6 +47,7 @@ STEPS = (
 """Graph rewrites that run before the graph is turned into loops, in this order."""
 
 
+@events.stage("schedule")
 def make_plan(
     graph: Graph,
     is_symbolic: bool = False,
@@ -82,6 +84,7 @@ def make_plan(
     if events.is_watched("loops"):
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
+    announce_costs(plan)
     return plan
 
 

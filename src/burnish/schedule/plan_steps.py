@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.graph import Graph, Node, Value
+from ..ops.burnish_primitives import RUN
 from ..tensors.tensor_types import TensorType
 from .loops.build_kernel import Launch
 from .loops.loop_ir import print_kernel
@@ -69,6 +70,28 @@ class Plan:
             ]
             parts.append(f"in {host} before it is written: {', '.join(inside)}")
         return "\n".join(parts)
+
+
+def name_of(step: Step) -> str:
+    """What people call it: a kernel's name, the library that computes a product, an operator."""
+    match step:
+        case Launch(kernel, _):
+            return kernel.name
+        case Call(node):
+            return node.args[0].name if node.op is RUN else node.op.name
+        case MakeView(value):
+            return f"view {value}"
+
+
+def line_of(step: Step) -> str | None:
+    """The line of the user's program that it comes from; the first of several."""
+    match step:
+        case Launch(kernel, _):
+            return next(iter(kernel.origin), None)
+        case Call(node):
+            return node.line
+        case MakeView(value):
+            return None if value.node is None else value.node.line
 
 
 def plan_of_calls(graph: Graph) -> Plan:

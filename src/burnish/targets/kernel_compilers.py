@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from .. import events
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..schedule.device_facts import CPU, target_of
@@ -26,6 +27,7 @@ SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {}
 """By the name of the target, without the CPU."""
 
 
+@events.stage("codegen")
 def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> list[NativeKernel | CudaKernel]:
     """In the order given."""
     found: dict[int, NativeKernel | CudaKernel] = {}

@@ -19,6 +19,8 @@ import typing
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from ...errors import OURS
 from ..interpreter.reads_past_overrides import table_of_class
 
@@ -202,3 +204,4 @@ def find_on_type(kind: type, name: str) -> Any:
 
 
 OUR_PATH = OURS
+TORCH_PATH = os.path.join(os.path.dirname(torch.__file__), "")

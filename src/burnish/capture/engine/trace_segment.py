@@ -343,6 +343,7 @@ def finish_trace(
         "segment",
         segment=segment,
         where=continuation.location,
+        function=program.entry.location,
         text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls",
     )
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ... import settings
+from ... import events, settings
 from ...frontend.size_requests import SizeRequests
 from .. import breaks
 from ..interpreter import frames as fr
@@ -56,7 +56,7 @@ from . import adopt_outside_generators, globals_and_cells, run_native_call
 from .break_signals import BreakAfterOperation, Stop
 from .graph_recorder import Recorder
 from .heap import Heap
-from .interpreted_or_native import OUR_PATH
+from .interpreted_or_native import OUR_PATH, TORCH_PATH
 from .torch_call_records import Handle
 
 # Errors that end a frame without being raised in its caller.
@@ -165,8 +165,8 @@ class Tracer(Machine):
         self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
-        self.line_cache: dict[tuple[int, int], str] = {}
-        if not options.runs_python:
+        self.line_cache: dict[tuple[int, int], tuple[str | None, bool]] = {}
+        if not options.runs_python or events.is_asked_for("plan"):
             self.user_line = self.described_line  # type: ignore[method-assign]
         self.global_hooks_guarded = False
         self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
@@ -253,22 +253,22 @@ class Tracer(Machine):
         return False
 
     def user_line(self) -> str | None:
-        """The innermost line of the user's code, for graph nodes."""
-        frame = self.frame
-        if frame is not None:
-            line = self.line_cache.get((id(frame.code), frame.pc))
-            if line is not None:
-                return line
-        while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
+        """The innermost line of the user's code, for graph nodes. Torch's own lines only if there are no others."""
+        frame, line = self.frame, None
+        while frame is not None:
+            key = (id(frame.code), frame.pc)
+            found = self.line_cache.get(key)
+            if found is None:
+                co = frame.code.co
+                text = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
+                is_ours = co.co_filename.startswith(OUR_PATH)
+                found = self.line_cache[key] = (None if is_ours else text, co.co_filename.startswith(TORCH_PATH))
+            if found[0] is not None:
+                if not found[1]:
+                    return found[0]
+                line = line or found[0]
             frame = frame.caller
-        if frame is None:
-            return None
-        key = (id(frame.code), frame.pc)
-        text = self.line_cache.get(key)
-        if text is None:
-            co = frame.code.co
-            text = self.line_cache[key] = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
-        return text
+        return line
 
     def described_line(self) -> str | None:
         """The line for a graph of another compiler, which may ask for more."""

@@ -36,6 +36,7 @@ from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
 from ...runtime.eager.eager_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
+from ...runtime.program.call_origins import CallOrigins
 from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls
 from ...runtime.program.native_kernels import NativeKernel
 from ...runtime.program.unbound_driver import FunctionOf, UnboundDriver, View
@@ -43,7 +44,7 @@ from ...schedule.library.candidate import OUT, SCRATCH
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
-from ...schedule.plan_steps import Call, MakeView, Plan
+from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
@@ -67,6 +68,10 @@ def write_driver(
     return draft
 
 
+PYTHON_CALLS = ("call", "prepare", "run", "run_into")
+"""Names under which functions are bound that do the work of a step."""
+
+
 class DriverWriter(ValueStorage):
     def __init__(
         self,
@@ -86,6 +91,9 @@ class DriverWriter(ValueStorage):
         self.launched = 0
         self.launches: dict[str, NativeCalls] = {}
         self.returned: set[Value] = set()
+        self.step, self.open_steps = 0, []
+        self.steps: dict[str, list[int]] = {}
+        """Of each called function, the steps that it runs."""
         self.devices = sorted(
             {kernel.device for kernel in kernels if isinstance(kernel, CudaKernel)}
             | {stream.device for stream in streams_of(plan)}
@@ -99,8 +107,29 @@ class DriverWriter(ValueStorage):
             name: View(type.dtype, type.shape, type.stride, offset) for name, (type, offset) in self.arena_views.items()
         }
         return UnboundDriver(
-            source, self.things, self.launches, self.plan.arena, views, self.number_slots, self.takes, self.binds
+            source,
+            self.things,
+            self.launches,
+            self.plan.arena,
+            views,
+            self.number_slots,
+            self.takes,
+            self.binds,
+            self.origins(),
         )
+
+    def origins(self) -> CallOrigins:
+        return CallOrigins(self.steps, list(map(name_of, self.plan.steps)), list(map(line_of, self.plan.steps)))
+
+    def bind(self, name: str, thing: Any) -> str:
+        made = super().bind(name, thing)
+        if name in PYTHON_CALLS:
+            self.steps[made] = [self.step]
+        return made
+
+    def add_native(self, kernel: NativeKernel, entries: list[Entry]) -> None:
+        self.open.add(kernel, entries)
+        self.open_steps.append(self.step)
 
     def text(self) -> str:
         graph = self.plan.graph
@@ -112,6 +141,7 @@ class DriverWriter(ValueStorage):
         last = last_uses(self.plan, parameters if self.takes_list else (), self.bases)
         written, commits = first_write(self.plan), 0
         for number, step in enumerate(self.plan.steps):
+            self.step = number
             if number == written:
                 commits = len(self.lines)
             match step:
@@ -164,9 +194,9 @@ class DriverWriter(ValueStorage):
         entries = [self.entry(value) for value in step.buffers]
         if isinstance(kernel, CudaKernel):
             # The launcher takes the kernel and the stream.
-            self.open.add(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
+            self.add_native(kernel.launcher, [Fixed(kernel.words), Moving(f"stream_{kernel.device}"), *entries])
         else:
-            self.open.add(kernel, entries)
+            self.add_native(kernel, entries)
 
     def begin_on(self, device: int) -> None:
         """Further launches are for this GPU."""
@@ -197,6 +227,7 @@ class DriverWriter(ValueStorage):
             table, number = calls.table(), len(self.launches)
             name = self.bind_name("launch_0")
             self.launches[name] = calls
+            self.steps[name], self.open_steps = self.open_steps, []
             moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
             self.binding += [
                 f"frame.table_{number}[{at}] = {text}" for at, text in moving if text in self.bound_pointers
@@ -289,7 +320,7 @@ class DriverWriter(ValueStorage):
             stream = next((spot for spot in step.table if isinstance(spot, Stream)), None)
             if stream is not None:
                 self.begin_on(stream.device)
-            self.open.add(step.kernel, [entry(spot) for spot in step.table])
+            self.add_native(step.kernel, [entry(spot) for spot in step.table])
 
     def run_library(self, node: Node) -> None:
         """A chosen library call, with an output of ours if it accepts one."""

@@ -20,6 +20,7 @@ import torch
 from ... import events
 from ...ir.graph import Node, Value
 from ...runtime.linking.cuda_module_loader import SymbolicWords
+from ...runtime.program.call_origins import CallOrigins
 from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
 from ...runtime.program.native_kernels import Words
 from ...runtime.program.unbound_symbolic_driver import (
@@ -63,6 +64,7 @@ class SymbolicDriverWriter(DriverWriter):
             self.line(f"t = frame.table_{len(self.launches)}")
             name = self.bind_name("launch_0")
             self.launches[name] = calls
+            self.steps[name], self.open_steps = self.open_steps, []
             for at, entry in enumerate(table_of(calls)):
                 if isinstance(entry, Moving):
                     self.line(f"t[{at}] = {entry.text}" + (f" + {entry.offset}" if entry.offset else ""))
@@ -79,7 +81,7 @@ class SymbolicDriverWriter(DriverWriter):
 
     def example(self) -> Example:
         source = self.text()
-        return Example(source, self.things, self.arena_views, self.launches, self.number_slots)
+        return Example(source, self.things, self.arena_views, self.launches, self.number_slots, self.origins())
 
 
 def table_of(calls: NativeCalls) -> list[Entry]:
@@ -96,6 +98,7 @@ class Example:
     views: dict[str, tuple[TensorType, int]]
     launches: dict[str, NativeCalls]
     numbers: dict[str, torch.dtype]
+    origins: CallOrigins
 
 
 def symbolic_draft(
@@ -142,6 +145,7 @@ class Joiner:
             first.numbers,
             self.space.names,
             list(self.space.points),
+            first.origins,
         )
 
     def source(self) -> str:

@@ -110,6 +110,22 @@ class NativeSequence:
         self.launch(table)
 
 
+def separate_launches(launch: Callable[[Any], None]) -> list[Callable[[Any], None]]:
+    """For each kernel of a sequence a launch of its own, which takes the same table. A single kernel's is itself."""
+    if not isinstance(launch, functools.partial):
+        return [launch]
+    words, runner = launch.func.kept
+    numbers, at, found = words.numbers, 1, []
+    while numbers[at] != 0:
+        end = at + 2 + 2 * numbers[at + 1]
+        program = Words([numbers[0], *numbers[at:end], 0])
+        run: Any = type(launch.func)(runner.address)
+        run.kept = (program, runner)
+        found.append(functools.partial(run, program.address))
+        at = end
+    return found
+
+
 def _prototype(cycles: float, arguments: int) -> Any:
     """A foreign function without a result. Short ones keep the GIL."""
     return (ctypes.CFUNCTYPE if cycles >= LONG else ctypes.PYFUNCTYPE)(None, *[ctypes.c_void_p] * arguments)

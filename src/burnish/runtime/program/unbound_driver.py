@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import arena_memory
+from .call_origins import CallOrigins
 from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls
 from .native_kernels import word
 from .program import LinkedProgram, PairedProgram
@@ -79,12 +80,14 @@ class UnboundDriver(NamedTuple):
     """The inputs that the driver takes, where it does not take all; the others it needs are bound."""
     binds: tuple[int, ...] = ()
     """The inputs that `bind` takes."""
+    origins: CallOrigins | None = None
 
     def program(self, join: Join) -> LinkedProgram:
         """`join` makes one native function of several."""
         namespace = called(self.things)
         namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
         namespace["_launches"] = self.launches  # keeps code alive that is called by address
+        namespace["_origins"] = self.origins
         made = LinkedProgram(self.source, namespace, self.frame_maker(), self.takes, self.binds)
         if self.arena >= arena_memory.LARGE:
             arena_memory.watch(made)

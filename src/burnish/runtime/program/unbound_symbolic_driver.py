@@ -18,6 +18,7 @@ import torch
 
 from ...tensors.fit_size_formulas import Point, slot_starts
 from ..linking.cuda_module_loader import SymbolicWords
+from .call_origins import CallOrigins
 from .native_call_sequence import Join
 from .native_kernels import NativeKernel, Words
 from .symbolic_size_program import Room, SizeCheck, SymbolicProgram
@@ -72,6 +73,7 @@ class UnboundSymbolicDriver:
     names: tuple[str, ...]
     points: list[Point]
     """The sizes of the examples that it was made from."""
+    origins: CallOrigins | None = None
 
     def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> SymbolicProgram:
         """`check` returns whether the program is valid for other sizes; `otherwise` runs where it is not."""
@@ -86,6 +88,7 @@ class UnboundSymbolicDriver:
         namespace = called(self.things)
         namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
         namespace["_launches"] = self.launches  # keeps code alive that is called by address
+        namespace["_origins"] = self.origins
         return SymbolicProgram(
             self.source,
             namespace,

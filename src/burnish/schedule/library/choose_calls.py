@@ -85,6 +85,7 @@ def is_measured(node: Node) -> bool:
     return node.op in (LINEAR, QUANTIZED_LINEAR, CONV) or node.op.name in (BATCHED, ATTENTION, LAYER)
 
 
+@events.stage("measure")
 def choose_calls(graph: Graph) -> Graph:
     if current().shape_padding:
         before, graph = graph, pad_matmul_operands(graph)

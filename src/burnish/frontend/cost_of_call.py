@@ -1,0 +1,52 @@
+"""``cost``: what a call of a function costs, by module: operations, bytes, memory, estimated and measured time.
+
+    print(burnish.cost(model)(x))
+
+The function really runs, `runs` times, in a separate program that is compiled for it; nothing of it is kept. The table
+itself is in ``report/cost_report.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import settings
+from ..api import original_of, runner, why_not_compile
+from ..backends.registry import lookup
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
+from ..errors import UserError
+from ..report.cost_report import Cost, cost_of_run
+from ..report.record_run import RunRecorder
+from .describe_guards import guard_text
+
+
+def cost(fn: Any, *, runs: int = 5) -> Callable[..., Cost]:
+    """``cost(fn)(*args, **kwargs)`` really runs ``fn`` and returns what a call of it costs.
+
+    fn: what ``compile`` takes; of something compiled, its original is measured.
+    runs: how often it runs. The first two compile; the fastest of the others counts. At least 3.
+    """
+    why = why_not_compile(fn)
+    if why is not None:
+        raise UserError(why.replace("burnish.compile", "burnish.cost"))
+    if runs < 3:
+        raise UserError(f"burnish.cost(runs={runs}): at least 3, of which the first two compile.")
+    original = original_of(fn)
+
+    def costed(*args: Any, **kwargs: Any) -> Cost:
+        program, run = runner(original, Options(lookup("burnish")))
+        with RunRecorder(lambda: segments_of(program), guard_text) as recorded, settings.patch(never_slower=False):
+            for _ in range(runs):
+                run(*args, **kwargs)
+        name = getattr(original, "__qualname__", None) or type(original).__qualname__
+        return cost_of_run(recorded, name)
+
+    return costed
+
+
+def segments_of(program: Program) -> Iterator[tuple[Any, Any]]:
+    for point in (program.entry, *program.continuations.values()):
+        for segment in point.segments:
+            yield segment, point.location

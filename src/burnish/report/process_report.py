@@ -1,0 +1,34 @@
+"""BURNISH_REPORT: a report of the whole run of each process, written when it ends.
+
+stop = start(lambda: settings.current().report)
+
+some/directory/train-4711.html
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+
+def start(folder: Path, report: Callable[[Path], AbstractContextManager[Any]]) -> Callable[[], None]:
+    """Record from now until the process ends, or until the result is called. A forked process writes nothing: the run
+    is that of its parent."""
+    process = os.getpid()
+    folder.mkdir(parents=True, exist_ok=True)
+    name = Path(sys.argv[0] if sys.argv else "").stem or "python"
+    running = report(folder / f"{name}-{process}.html")
+    running.__enter__()
+
+    def stop() -> None:
+        atexit.unregister(stop)
+        if os.getpid() == process:
+            running.__exit__(None, None, None)
+
+    atexit.register(stop)
+    return stop

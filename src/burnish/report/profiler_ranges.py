@@ -1,0 +1,65 @@
+"""Ranges in `torch.profiler`: while it runs, segments, kernels and library calls are named, with the user's lines.
+
+    with torch.profiler.profile() as p:
+        compiled(x)                               burnish segment model.py:12 in forward
+                                                    burnish kernel softmax  model.py:14 in forward
+
+Functions are replaced only between the profiler's start and its end; otherwise nothing is different.
+"""
+
+from __future__ import annotations
+
+import os.path
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..events import Event, subscribe
+from .profile_segments import Part, Profile
+from .record_run import line_text
+
+Range = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
+"""A context manager that the dispatcher does not see."""
+
+WORDS = {"graph": "segment", "library": "call"}
+
+
+def start(programs: Callable[[], Iterable[tuple[Any, Any]]]) -> Callable[[], None]:
+    """Name what runs from now on, until the result is called."""
+    profile, here = Profile(programs, around), threading.local()
+
+    def name_stage(event: Event) -> None:
+        stages = here.__dict__.setdefault("stages", [])
+        if event.kind == "stage.begin":
+            stages.append(Range(f"burnish {event.data['stage']}"))
+            stages[-1].__enter__()
+        elif stages:
+            stages.pop().__exit__(None, None, None)
+
+    stop_stages = subscribe(name_stage, ["stage.begin", "stage.end"])
+    profile.__enter__()
+
+    def stop() -> None:
+        profile.__exit__(None, None, None)
+        stop_stages()
+
+    return stop
+
+
+def around(function: Callable, part: Part) -> Callable:
+    where = short_line(line_text(part.line)) if part.line else ""
+    name = short_line(part.name) if part.step < 0 else part.name
+    label = f"burnish {WORDS.get(part.kind, part.kind)} {name}" + (f"  {where}" if where else "")
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with Range(label):
+            return function(*args, **kwargs)
+
+    return named
+
+
+def short_line(line: str) -> str:
+    """Without the folder of the file."""
+    return os.path.basename(line)

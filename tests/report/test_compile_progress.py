@@ -1,0 +1,94 @@
+"""The line of progress: when it is drawn, what it says, and that it is erased."""
+
+import io
+import time
+
+import pytest
+import torch
+
+import burnish
+from burnish import events
+from burnish.report import compile_progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr(compile_progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(compile_progress, "INTERVAL", 0.01)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Terminal()
+
+
+def fn(x):
+    return torch.sin(x) + 1
+
+
+def compile_slowly(monkeypatch):
+    """A graph whose plan takes long to make."""
+    from burnish.compiler import compile_graph
+
+    made = compile_graph.make_plan
+
+    def slow(*args, **kwargs):
+        events.emit("stage.begin", stage="schedule")
+        time.sleep(0.3)
+        return made(*args, **kwargs)
+
+    monkeypatch.setattr(compile_graph, "make_plan", slow)
+    compiled = burnish.compile(fn)
+    for _ in range(2):
+        compiled(torch.ones(3))
+
+
+def test_line_says_what_is_compiled_and_how_far_and_is_erased(terminal, monkeypatch):
+    compile_progress.start(lambda: True, terminal)
+    compile_slowly(monkeypatch)
+    deadline = time.monotonic() + 10
+    while not terminal.getvalue().endswith("\r\x1b[K") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first, *lines, last = terminal.getvalue().split("\r\x1b[K")
+    assert first == last == "" and lines
+    assert lines[-1].startswith("█████") and "compiling 2 operations from test_compile_progress.py:" in lines[-1]
+    assert any("in fn: fuse and plan memory (0 s)" in line for line in lines)
+
+
+def test_short_compilation_draws_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(compile_progress, "PATIENCE", 60.0)
+    compile_progress.start(lambda: True, terminal)
+    compile_slowly(monkeypatch)
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_drawn_if_unwanted_or_without_a_terminal(terminal, monkeypatch):
+    compile_progress.start(lambda: False, terminal)
+    plain = io.StringIO()
+    compile_progress.start(lambda: True, plain)
+    compile_slowly(monkeypatch)
+    assert terminal.getvalue() == plain.getvalue() == ""
+
+
+def test_failed_compilation_ends_the_line(terminal):
+    progress = compile_progress.Progress(lambda: True, terminal)
+    events.subscribe(progress.on_event, ["stage.begin", "stage.end"])
+
+    @events.stage("compile", "graph_module")
+    def compile_graph(graph_module):
+        time.sleep(0.2)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        compile_graph(torch.fx.symbolic_trace(fn))
+    assert not progress.running and progress.ended.is_set()
+
+
+def test_measuring_advances_the_bar():
+    compilation = compile_progress.Compilation("a graph", time.monotonic())
+    compilation.enter("measure")
+    before = compilation.line().count("█")
+    compilation.part, compilation.detail = 0.5, " 20/40"
+    assert compilation.line().count("█") > before and "measure library calls 20/40" in compilation.line()

@@ -1,0 +1,232 @@
+"""The HTML report: what it says of a run, that it changes nothing in it, and that it works in a browser."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import burnish
+from burnish import events
+from burnish.errors import UserError
+from burnish.report import html_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HAS_BROWSER = CHROMIUM is not None and importlib.util.find_spec("playwright") is not None
+needs_browser = pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium and Playwright")
+HOSTILE = "</script><script>window.ran = true</script><img src=x onerror='window.ran = true'>"
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Linear(16, 16), 1.0
+
+    def forward(self, x):
+        y = self.inner(x) * self.scale
+        if y.sum() > 1e9:
+            y = y + 1
+        return torch.tanh(y)
+
+
+def data_of(path):
+    text = path.read_text("utf-8")
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """The page of a run with a break, a recompile, and calls."""
+    model, path = Scaled(), tmp_path / "report.html"
+    compiled = burnish.compile(model)
+    with burnish.report(path), torch.no_grad():
+        for scale in (1.0, 1.0, 1.0, 2.0, 2.0):
+            model.scale = scale
+            torch.testing.assert_close(compiled(torch.ones(4, 16)), model(torch.ones(4, 16)))
+    return path
+
+
+def test_report_names_the_break_and_the_cause_of_the_recompile(reported):
+    data = data_of(reported)
+    (found,) = data["breaks"]
+    assert found["code"] == "B101" and found["stack"][0]["source"][3].strip() == "if y.sum() > 1e9:"
+    (miss,) = data["misses"]
+    assert {"source": "self.scale", "expected": "1.0", "found": "2.0"} in miss["failures"]
+    made = data["segments"][miss["segment"]]
+    assert made["because"] == 0 and made["place"]["name"] == "Scaled.forward"
+
+
+def test_report_counts_calls_operations_and_bytes(reported):
+    data = data_of(reported)
+    first = data["segments"][0]
+    assert first["calls"] == 2 and first["break"] == 0 and first["guard_count"] >= len(first["guards"]) > 3
+    steps = [step for plan in data["graphs"][first["graph"]]["plans"] for step in plan["steps"]]
+    product = next(step for step in steps if step["operations"] == 2 * 4 * 16 * 16)
+    assert product["written"] == 4 * 16 * 4 and product["read"] >= (4 * 16 + 16 * 16 + 16) * 4
+    assert product["calls"] == 1 and product["best"] > 0  # the other one compiled it
+    assert product["total"] == product["best"] and product["estimate"] > 0
+    assert any("test_html_report.py" in line and "in forward" in line for line in product["lines"])
+    assert {"trace", "lower", "schedule", "codegen", "graph", "kernel"} <= {span[0] for span in data["spans"]}
+
+
+def test_segments_of_before_are_observed_and_left_as_they_were(tmp_path):
+    compiled, x = burnish.compile(lambda x: torch.sin(x) * 2), torch.ones(8)
+    for _ in range(3):
+        compiled(x)
+    (segment,) = compiled.__burnish_program__.entry.segments
+    before = segment.check, segment.graph, segment.finish
+    with burnish.report(tmp_path / "report.html"):
+        compiled(x)
+    assert (segment.check, segment.graph, segment.finish) == before and not events._subscriptions[1:]
+    (found,) = data_of(tmp_path / "report.html")["segments"]
+    assert found["calls"] == 1 and found["at"] is None
+
+
+def test_report_is_written_if_the_block_raises(tmp_path):
+    with pytest.raises(KeyError), burnish.report(tmp_path / "report.html"):
+        raise KeyError
+    assert data_of(tmp_path / "report.html")["segments"] == []
+
+
+def test_report_refuses_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match="there is no folder"):
+        burnish.report(tmp_path / "absent" / "report.html")
+
+
+def hostile_page(tmp_path):
+    text = f"def f(x):\n    # {HOSTILE}\n    if x.sum() > 0:\n        return x * 2\n    return x\n"
+    source = tmp_path / f"{HOSTILE.replace('/', '∕')}.py"
+    source.write_text(text)
+    namespace = {}
+    exec(compile(text, str(source), "exec"), namespace)
+    f = namespace["f"]
+    f.__code__ = f.__code__.replace(co_name=HOSTILE, co_qualname=HOSTILE)
+    f.__name__ = f.__qualname__ = HOSTILE
+    compiled, path = burnish.compile(f), tmp_path / "report.html"
+    with burnish.report(path):
+        for n in (3, 3, 5):
+            compiled(torch.ones(n))
+    return path
+
+
+def test_text_of_the_program_cannot_end_the_script(tmp_path):
+    path = hostile_page(tmp_path)
+    assert HOSTILE in json.dumps(data_of(path), ensure_ascii=False)
+    assert len(re.findall(r"<script", path.read_text())) == 2 and "<img" not in path.read_text()
+
+
+def test_page_refers_to_nothing_outside(reported):
+    text = re.sub(r'<script type="application/json".*?</script>', "", reported.read_text(), flags=re.DOTALL)
+    assert not re.findall(r'(?:src|href)="(?!#)|@import|url\(|fetch\(|https?://(?!www\.w3\.org/2000/svg)', text)
+    assert "innerHTML" not in text and "document.write" not in text and "eval(" not in text
+
+
+@pytest.fixture
+def open_page():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+        def opened(path, link=""):
+            page, errors = browser.new_page(color_scheme="light"), []
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on("console", lambda told: errors.append(told.text) if told.type == "error" else None)
+            page.goto(f"{path.as_uri()}{link}")
+            page.wait_for_selector("body[data-ready=yes]")
+            return page, errors
+
+        yield opened
+        browser.close()
+
+
+@needs_browser
+def test_browser_draws_searches_and_follows_links(reported, open_page):
+    page, errors = open_page(reported, "#segment-0")
+    assert page.locator("#segment-0[open] pre").first.inner_text().count("\n") >= 5
+    assert "Graph break B101" in page.locator("#summary").inner_text()
+    assert page.locator("#timeline svg rect").count() > 5 and page.locator("#kernels tbody tr").count() > 0
+    page.fill("#search", "no such text")
+    assert not page.locator("#break-0").is_visible() and page.locator("#kernels tbody tr:not(.hidden)").count() == 0
+    page.fill("#search", "B101")
+    assert page.locator("#break-0").is_visible()
+    page.fill("#search", "")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    for box in page.locator("main details").all():
+        box.evaluate("(box) => { box.open = true; }")
+    page.wait_for_timeout(100)
+    for box in page.locator("main details details").all():
+        box.evaluate("(box) => { box.open = true; }")
+    page.wait_for_timeout(100)
+    assert "loop" in page.locator("#graphs").inner_text()
+    page.locator("#kernels th").nth(3).click()
+    page.mouse.move(300, 300)
+    page.focus("#timeline-box")
+    for key in ("+", "ArrowRight", "ArrowLeft", "-", "0"):
+        page.keyboard.press(key)
+    assert errors == []
+
+
+@needs_browser
+def test_hostile_text_does_not_run_in_a_browser(tmp_path, open_page):
+    page, errors = open_page(hostile_page(tmp_path))
+    for box in page.locator("main details").all():
+        box.evaluate("(box) => { box.open = true; }")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.ran") is None and errors == [] and page.locator("main img").count() == 0
+    assert HOSTILE in page.locator("main").inner_text()
+
+
+def test_command_runs_a_script_with_its_arguments_and_status(tmp_path):
+    (tmp_path / "beside.py").write_text("factor = 2\n")
+    (tmp_path / "script.py").write_text(
+        "import sys, torch, burnish, beside\n"
+        "compiled = burnish.compile(lambda x: torch.sin(x) * beside.factor)\n"
+        "compiled(torch.ones(3)); compiled(torch.ones(3))\n"
+        "print(__name__, *sys.argv[1:])\n"
+        "sys.exit(3)\n"
+    )
+    words = ["-m", "burnish.cli.command_line", "report", "-o", "out.html", "script.py", "--epochs", "1"]
+    run = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 3 and run.stdout == "__main__ --epochs 1\n" and "out.html" in run.stderr
+    assert len(data_of(tmp_path / "out.html")["segments"]) == 1
+
+
+def test_setting_writes_a_report_of_each_process(tmp_path):
+    program = "import torch, burnish; f = burnish.compile(torch.sin); f(torch.ones(3)); f(torch.ones(3))"
+    environment = os.environ | {"BURNISH_REPORT": str(tmp_path / "reports")}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    (path,) = (tmp_path / "reports").iterdir()
+    assert len(data_of(path)["segments"]) == 1
+
+
+@pytest.mark.slow
+def test_page_of_a_deep_model_stays_small(tmp_path):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 128), nn.Linear(128, 32)
+
+        def forward(self, x):
+            return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+    model, path = nn.Sequential(*[Block() for _ in range(48)]), tmp_path / "report.html"
+    compiled = burnish.compile(model)
+    with burnish.report(path):
+        for _ in range(3):
+            compiled(torch.randn(8, 32)).sum().backward()
+        with torch.no_grad():
+            for _ in range(200):
+                compiled(torch.randn(8, 32))
+    data = data_of(path)
+    assert path.stat().st_size < 5_000_000 and len(data["spans"]) == html_report.MOST_SPANS
+    assert data["spans_left_out"] > 0
