@@ -366,6 +366,12 @@ def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.made(m.plainly(cls, *args, **kwargs))
 
 
+def _mapping_proxy(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    for mapping in (*args, *kwargs.values()):
+        m.heap.expose(mapping)  # native code reads through the view, out of the tracer's sight
+    return _plain_container(m, cls, args, kwargs)
+
+
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1:
         m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
@@ -433,7 +439,7 @@ CONSTRUCTORS: dict[type, Any] = {
     weakref.ref: _weak_reference,
     weakref.finalize: _weak_reference,
     torch._C._InferenceMode: _inference_mode_guard,
-    types.MappingProxyType: _plain_container,
+    types.MappingProxyType: _mapping_proxy,
     types.CellType: _plain_container,
     **dict.fromkeys(text_streams.KINDS, text_streams.make),
     **dict.fromkeys(locks.KINDS, locks.make),
