@@ -15,6 +15,7 @@ from typing import Any
 
 from ..interpreter.frames import MISSING
 from .attributes.class_lookup import lookup
+from .operators.value_kinds import python_method
 
 OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 HEAP_TYPE = 1 << 9
@@ -33,6 +34,11 @@ def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Ca
     if any(lookup(m, kind, hook)[0] is not MISSING for hook in OWN_ARGUMENTS):
         return None
     return reduced if lookup(m, kind, "__reduce__")[1] is object else reduced_by_the_class
+
+
+def asks_the_container(m: Any, owner: Any) -> bool:
+    """Whether the C code calls the user's methods for what a subclass of a container holds."""
+    return any(python_method(m, owner, name) for name in ("items", "__iter__", "__getstate__", *OWN_ARGUMENTS))
 
 
 def is_of_python_classes(kind: type) -> bool:
