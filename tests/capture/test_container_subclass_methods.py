@@ -9,6 +9,8 @@ import torch
 
 import burnish
 
+from .harness import program
+
 CONTENT = {list: [1, 2], tuple: (1, 2), collections.deque: [1, 2], set: {1, 2}, frozenset: {1, 2}}
 DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 NAMES = {"collections": collections, "copy": copy, "types": types, "torch": torch}
@@ -136,6 +138,18 @@ def test_elements_are_read_by_the_iterator_that_python_asks_for(base, statements
     if base is collections.deque:
         is_as_in_python(base, ("__init__",), statements)
         is_as_in_python(base, ("__new__",), statements)
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+@program(breaks=0)
+def test_copies_of_named_tuples_and_of_builtin_containers_stay_in_the_graph():
+    def fn(x, *values):
+        return x * 2, [copy.copy(value) for value in values]
+
+    containers = Point(1, 2), [1], {1}, collections.OrderedDict(a=1), collections.deque([1]), collections.Counter("ab")
+    return fn, lambda i: (torch.ones(2), *containers)
 
 
 def test_keys_of_a_generator_are_all_made_before_an_item_is_read():

@@ -13,9 +13,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..engine.interpreted_or_native import is_trusted_function
 from ..interpreter.frames import MISSING
 from .attributes.class_lookup import lookup
-from .operators.value_kinds import python_method
 
 OWN_ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 HEAP_TYPE = 1 << 9
@@ -38,7 +38,8 @@ def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Ca
 
 def asks_the_container(m: Any, owner: Any) -> bool:
     """Whether the C code calls the user's methods for what a subclass of a container holds."""
-    return any(python_method(m, owner, name) for name in ("items", "__iter__", "__getstate__", *OWN_ARGUMENTS))
+    found = [lookup(m, type(owner), name)[0] for name in ("items", "__iter__", "__getstate__", *OWN_ARGUMENTS)]
+    return any(isinstance(method, types.FunctionType) and not is_trusted_function(method) for method in found)
 
 
 def is_of_python_classes(kind: type) -> bool:

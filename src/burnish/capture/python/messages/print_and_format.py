@@ -235,7 +235,9 @@ READ_FOR_TEXT = (
     (collections.deque, "__iter__"),
     (set, "__iter__"),
     (frozenset, "__iter__"),
-    (collections.OrderedDict, "items"),
+    (collections.OrderedDict, "items"),  # up to 3.11
+    (collections.OrderedDict, "keys"),
+    (collections.OrderedDict, "__getitem__"),
 )
 """Containers whose text C code makes of what a subclass's own method returns."""
 
