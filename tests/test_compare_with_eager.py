@@ -51,6 +51,15 @@ def test_wrong_result_is_found(wrong_products):
     assert "test_compare_with_eager.py" in message and "burnish bisect" in message
 
 
+def test_number_that_is_read_from_a_tensor_may_be_rounded_otherwise():
+    third = torch.tensor(1 / 3)
+    got, want = third.item(), torch.nextafter(third, torch.tensor(1.0)).item()
+    compare_with_eager.look([got], [want], ["output 0"], "a graph")
+    for got, want in ((0.25, 0.75), (1 / 3, 1 / 3 + 1e-8)):
+        with pytest.raises(InternalError, match="output 0 differs"):
+            compare_with_eager.look([got], [want], ["output 0"], "a graph")
+
+
 def test_wrong_kernel_is_found(monkeypatch):
     right = pipeline.build_kernel
 

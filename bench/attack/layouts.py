@@ -33,6 +33,7 @@ from burnish.settings import patch
 from burnish.tensors.tensor_types import TensorType, has_stride
 
 from ..operators import Watched
+from . import trial
 from .consumers import COMPUTED, CONSUMERS, Consumer
 from .memory import PRODUCERS, laid_out
 
@@ -171,7 +172,7 @@ def forced(draw: Random, counts: Counter[str]) -> Iterator[set[Spec]]:
         yield asked
 
 
-def run_program(program: Program, draw: Random, counts: Counter[str]) -> str:
+def run_program(program: Program, draw: Random, counts: Counter[str], ratios: list[tuple[float, str]]) -> str:
     """How it ran. Raises `Wrong`."""
     burnish.reset()
     eager = results(program.net, program)
@@ -186,6 +187,9 @@ def run_program(program: Program, draw: Random, counts: Counter[str]) -> str:
                 why = why_wrong(*parts)
                 if why is not None:
                     raise Wrong(f"call {call}, result {number}: {why}")
+                found: list[float] = []
+                trial.why_wrong(parts[1], parts[0], parts[2], found)
+                ratios += [(ratio, f"{program.name}, result {number}") for ratio in found]
     for spec in asked:
         run_candidates(spec, counts)
     return watched.way
@@ -274,16 +278,18 @@ def run(seed: int, count: int, only: int | None = None, say: Any = print) -> lis
     """What is wrong. A program's numbers depend on the seed and its own number alone."""
     ways: Counter[str] = Counter()
     counts: Counter[str] = Counter()
-    wrong = []
+    wrong, ratios = [], []
     for number in range(count) if only is None else [only]:
         draw = Random(f"{seed} {number}")
         torch.manual_seed(draw.getrandbits(32))
         program = drawn(draw)
         try:
-            ways[run_program(program, draw, counts)] += 1
+            ways[run_program(program, draw, counts, ratios)] += 1
         except Exception as error:
             wrong.append(f"{number}: {program.name}\n    {type(error).__name__}: {error}")
             say(wrong[-1])
+    for line in trial.distribution(ratios):
+        say(line)
     compiled = ways["native"] + ways["library"]
     say(
         f"seed {seed}: {sum(ways.values()) + len(wrong)} programs, {compiled} ran compiled, {len(wrong)} wrong; "

@@ -34,7 +34,8 @@ CALLS = 150
 """Of each thread in a round: contests are decided, and guards are watched natively."""
 
 STUCK = 120
-"""Seconds after which a process prints where its threads are, and ends."""
+"""Seconds without a call that ends, after which a process prints where its threads are, and ends. All of a round may
+take longer where others use the machine."""
 
 
 def breaking(x: torch.Tensor) -> torch.Tensor:
@@ -104,6 +105,8 @@ def run_round(seed: int, threads: int) -> list[str]:
         try:
             for k in range(CALLS):
                 choose.choice(kinds)(choose)
+                if k % 10 == 0:
+                    faulthandler.dump_traceback_later(STUCK, exit=True)
                 if number == 0 and resets and k % (CALLS // resets) == CALLS // resets - 1:
                     burnish.reset()
                 if number == 1 and k % 10 == 0:
@@ -116,6 +119,7 @@ def run_round(seed: int, threads: int) -> list[str]:
         each.start()
     for each in running:
         each.join()
+    faulthandler.dump_traceback_later(STUCK, exit=True)
     return wrong
 
 

@@ -297,6 +297,8 @@ def look(
     """Raise InternalError for the first value that differs."""
     reference: list[Any] | None = None
     for k, (got, expected) in enumerate(zip(made, want, strict=True)):
+        if type(got) is type(expected) is float:
+            got, expected = as_tensors(got, expected)
         why = why_different(got, expected)
         if why is not None and in_float64 is not None:
             reference, in_float64 = in_float64(), None
@@ -309,6 +311,14 @@ def look(
         )
         half_done(error)  # else the caller would run plain Python in place of the graph, and go on
         raise error
+
+
+def as_tensors(*numbers: float) -> list[torch.Tensor]:
+    """Numbers that a graph reads from its tensors, which are rounded as these are. Their dtype is not known; of float64
+    they are if they are no numbers of float32."""
+    kept = torch.tensor(numbers, dtype=torch.float64)
+    is_single = torch.equal(kept.float().double().nan_to_num(), kept.nan_to_num())
+    return list(kept.float() if is_single else kept)
 
 
 def why_different(got: Any, want: Any) -> str | None:
@@ -329,8 +339,10 @@ def why_different(got: Any, want: Any) -> str | None:
     return f"differs in {share:.1%} of its elements" if share > 0 else None
 
 
-def is_as_near(got: torch.Tensor, want: torch.Tensor, exact: Any) -> bool:
+def is_as_near(got: Any, want: Any, exact: Any) -> bool:
     """Whether a tensor is not much further from float64 than eager's. Where roundings decide, either may be right."""
+    if type(exact) is float:
+        exact = torch.tensor(exact, dtype=torch.float64)
     if (
         not isinstance(exact, torch.Tensor)
         or got.shape != exact.shape

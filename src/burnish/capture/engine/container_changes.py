@@ -131,6 +131,14 @@ def is_constant_key(key: Any) -> bool:
     )
 
 
+def refuse_view_of_methods(heap: Heap, value: Any) -> None:
+    """A mapping proxy reads by the methods of what it shows."""
+    while type(value) is types.MappingProxyType:
+        value = gc.get_referents(value)[0]
+        if type(value) not in PLAIN_TABLES:
+            heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
+
+
 def expose(
     heap: Heap, value: Any, depth: int = 0, reads_order: bool = True, walked: dict[int, int] | None = None
 ) -> None:
@@ -141,8 +149,7 @@ def expose(
         return
     if issubclass(kind, (set, frozenset)) and reads_order:
         read_order(heap, value)
-    if kind is types.MappingProxyType and type(gc.get_referents(value)[0]) not in PLAIN_TABLES:
-        heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
+    refuse_view_of_methods(heap, value)
     walked = {} if walked is None else walked
     if walked.get(id(value), depth + 1) <= depth:
         return

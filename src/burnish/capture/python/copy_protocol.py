@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..engine.interpreted_or_native import is_trusted_function
 from ..interpreter.frames import MISSING
 from .attributes.class_lookup import lookup
 
@@ -33,6 +34,12 @@ def reduction_of(m: Any, owner: Any, name: str, args: tuple, kwargs: dict) -> Ca
     if any(lookup(m, kind, hook)[0] is not MISSING for hook in OWN_ARGUMENTS):
         return None
     return reduced if lookup(m, kind, "__reduce__")[1] is object else reduced_by_the_class
+
+
+def asks_the_container(m: Any, owner: Any) -> bool:
+    """Whether the C code calls the user's methods for what a subclass of a container holds."""
+    found = [lookup(m, type(owner), name)[0] for name in ("items", "__iter__", "__getstate__", *OWN_ARGUMENTS)]
+    return any(isinstance(method, types.FunctionType) and not is_trusted_function(method) for method in found)
 
 
 def is_of_python_classes(kind: type) -> bool:

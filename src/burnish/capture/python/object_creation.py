@@ -123,14 +123,20 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if (
         issubclass(cls, dict)
         and is_user_type(cls)
-        and (value_kinds.has_own_rules(m, cls) or any(iteration.needs_interpreting(m, a) for a in args))
+        and (value_kinds.has_own_rules(m, cls) or any(iteration.merges_in_python(m, a, cls) for a in args))
     ):
         m.made(obj := m.plainly(cls.__new__, cls))
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {})
-    if issubclass(cls, ELEMENT_KINDS) and is_user_type(cls) and args and iteration.needs_interpreting(m, args[0]):
+    of_set = issubclass(cls, (set, frozenset))
+    if (
+        issubclass(cls, ELEMENT_KINDS)
+        and is_user_type(cls)
+        and args
+        and iteration.needs_interpreting(m, args[0])
+        and not (of_set and issubclass(type(args[0]), (set, frozenset)))  # read without its iterator
+    ):
         if len(args) > 1 or kwargs:
             return m.plainly(cls, *args, **kwargs)  # which refuses
-        of_set = issubclass(cls, (set, frozenset))
         from .polyfills import set_polyfills
 
         return m.call((set_polyfills if of_set else container_polyfills).made_of, (cls, *args), {})
@@ -348,7 +354,7 @@ def _deque(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _dict_like(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if cls is collections.defaultdict and args and args[0] is not None and not callable(args[0]):
         return m.plainly(cls, 0)  # which refuses
-    if any(iteration.needs_interpreting(m, a) for a in args if not callable(a)):
+    if any(iteration.merges_in_python(m, a, cls) for a in args if not callable(a)):
         return m.call(container_polyfills.to_dict_like, (cls, args, kwargs), {})
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
@@ -364,6 +370,12 @@ def _partial(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.made(m.plainly(cls, *args, **kwargs))
+
+
+def _mapping_proxy(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    for mapping in (*args, *kwargs.values()):
+        m.heap.expose(mapping)  # native code reads through the view, out of the tracer's sight
+    return _plain_container(m, cls, args, kwargs)
 
 
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -433,7 +445,7 @@ CONSTRUCTORS: dict[type, Any] = {
     weakref.ref: _weak_reference,
     weakref.finalize: _weak_reference,
     torch._C._InferenceMode: _inference_mode_guard,
-    types.MappingProxyType: _plain_container,
+    types.MappingProxyType: _mapping_proxy,
     types.CellType: _plain_container,
     **dict.fromkeys(text_streams.KINDS, text_streams.make),
     **dict.fromkeys(locks.KINDS, locks.make),

@@ -202,7 +202,7 @@ def is_object(value: Any) -> bool:
     if type(value) in value_kinds.SIMPLE or issubclass(type(value), Live):
         return False
     if issubclass(type(value), (tuple, list)):
-        return any(map(is_object, value))
+        return any(map(is_object, elements_of(value)))
     return not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import operator
 import sys
 import types
-from collections import OrderedDict
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 from ... import breaks
 from ...guards import value_bases
+from ...guards.bypass_subclass_methods import elements_of
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
 from ...numbers import live_scalars, numpy_tables, object_addresses
@@ -70,6 +71,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         return m.plainly(convert, value)
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
+        refuse_text_by_methods(m, convert.__name__, value)
         if not _holds_printable_objects(value):
             guard_before_native_read.settle_all(m, value)
             return m.plainly(convert, value)
@@ -144,7 +146,7 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
     return m.plainly(convert, value)
 
 
-VIEWS = [getattr(table(), name)() for table in (dict, OrderedDict) for name in ("keys", "values", "items")]
+VIEWS = [getattr(table(), name)() for table in (dict, collections.OrderedDict) for name in ("keys", "values", "items")]
 SHOW_OTHERS = frozenset(
     (types.MethodType, types.MappingProxyType, types.SimpleNamespace, functools.partial, super, *map(type, VIEWS))
 )
@@ -229,10 +231,30 @@ def _is_being_shown(m: Any, value: Any) -> bool:
     return False
 
 
+READ_FOR_TEXT = (
+    (collections.deque, "__iter__"),
+    (set, "__iter__"),
+    (frozenset, "__iter__"),
+    (collections.OrderedDict, "items"),  # up to 3.11
+    (collections.OrderedDict, "keys"),
+    (collections.OrderedDict, "__getitem__"),
+)
+"""Containers whose text C code makes of what a subclass's own method returns."""
+
+
+def refuse_text_by_methods(m: Any, name: str, value: Any) -> None:
+    for base, method in READ_FOR_TEXT:
+        if issubclass(type(value), base) and value_kinds.python_method(m, value, method):
+            m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(value).__qualname__} with its own {method}")
+
+
+def _parts_of(value: Any) -> list:
+    return [*dict.keys(value), *dict.values(value)] if issubclass(type(value), dict) else list(elements_of(value))
+
+
 def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
     """``around``: the enclosing containers, one of which it may contain again."""
-    parts = [*value.keys(), *value.values()] if issubclass(type(value), dict) else value
-    for part in parts:
+    for part in _parts_of(value):
         if issubclass(type(part), value_kinds.BUILTIN_CONTAINERS):
             if (
                 len(around) < 100
@@ -300,8 +322,10 @@ def needs_python_text(m: Any, value: Any) -> bool:
         return False
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
-        parts = [*value.keys(), *value.values()] if issubclass(type(value), dict) else value
-        return any(needs_python_text(m, p) for p in parts)
+        refuse_text_by_methods(m, "text", value)
+        if any(value_kinds.python_method(m, value, name) for name in ("__repr__", "__str__", "__format__")):
+            return True
+        return any(needs_python_text(m, part) for part in _parts_of(value))
     return True
 
 

@@ -95,16 +95,18 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         and value_kinds.has_own_rules(m, type(table))
     ):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(table).__qualname__} with its own items")
-    if (
-        name == "copy"
-        and not isinstance(table, (collections.OrderedDict, collections.defaultdict))
-        and iteration.needs_interpreting(m, table)
-    ):
-        return m.call(dict, (table,), {})  # by the ``keys`` and ``__getitem__`` of a class with its own ``__iter__``
-    if name == "__init__" and any(iteration.needs_interpreting(m, items) for items in args):
+    if name in ("copy", "__copy__") and type(table) is not dict:
+        asks = iteration.needs_interpreting(m, table)
+        if iteration.is_made_by_calls(m, table) or asks and issubclass(type(table), iteration.MADE_BY_CALLS):
+            m.stop(breaks.OPAQUE_CALL, f"copy of a {type(table).__qualname__}")
+        if asks:
+            return m.call(container_polyfills.dict_copy, (table,), {})
+    if name in ("__or__", "__ror__") and args and issubclass(type(args[0]), dict):
+        iteration.refuse_union(m, table, args[0])
+    if name == "__init__" and any(iteration.merges_in_python(m, items, type(table)) for items in args):
         if issubclass(type(table), collections.defaultdict):
             m.stop(breaks.OPAQUE_CALL, "a defaultdict made of what is iterated in Python")
-        return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
+        return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         guard_before_native_read.check_key(m, args[0])
@@ -123,8 +125,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     if (
         name in ("update", "__ior__")
         and args
-        and not issubclass(type(args[0]), dict)
-        and (iteration.needs_interpreting(m, args[0]) or not issubclass(type(args[0]), (list, tuple)))
+        and (iteration.merges_in_python(m, args[0], type(table)) or not issubclass(type(args[0]), (list, tuple, dict)))
     ):
         polyfill = container_polyfills.dict_update if name == "update" else container_polyfills.dict_updated
         return m.call(polyfill, (table, *args), kwargs)
@@ -167,8 +168,13 @@ def _guard_key(m: Any, origin: Any, key: Any, name: str) -> Any:
 # ---- lists and deques
 
 
+DEQUE_COPIES = ("copy", "__copy__", "__add__", "__mul__", "__rmul__")
+
+
 def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     origin = m.heap.origin_of(items)
+    if name in DEQUE_COPIES and issubclass(type(items), collections.deque):
+        iteration.refuse_copied_deque(m, items, *args)
     if name == "append":
         if issubclass(type(items), list):
             with m.heap.appending(origin):
@@ -178,6 +184,8 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
         if iteration.needs_interpreting(m, other):
+            if other is items:
+                m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(items).__qualname__} by itself")
             polyfill = {
                 "extendleft": container_polyfills.deque_extendleft,
                 "extend": container_polyfills.list_extend,
@@ -290,7 +298,8 @@ def without_live_numbers(other: Any) -> Any:
 def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if name in SET_OPERATORS and not all(issubclass(type(other), (set, frozenset)) for other in args):
         return m.plainly(method, *args, **kwargs)  # which leaves it to the other operand
-    steps = () if name in KEYED_SET_METHODS else tuple(runs_python(m, a) for a in args)
+    reads = iteration.needs_interpreting if name == "isdisjoint" else runs_python  # which asks sets for an iterator
+    steps = () if name in KEYED_SET_METHODS else tuple(reads(m, a) for a in args)
     if any(steps):
         if kwargs or len(args) != 1 and name in OF_ONE_SET:
             return m.plainly(method, *args, **kwargs)  # which refuses
@@ -358,6 +367,8 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         for value in (*args, *kwargs.values()):
             if not issubclass(type(value), torch.Tensor) and print_and_format.needs_python_text(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
+            if name != "format" and value_kinds.finds_items_by_methods(m, value):
+                return m.stop(breaks.OPAQUE_CALL, f"str.{name} by the items of a {type(value).__qualname__}")
     if name in ("encode", "decode") and not is_plain_codec(*args, **kwargs):
         return m.stop(breaks.OPAQUE_CALL, f"{name} by a codec or an error handler that may be registered")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from ... import breaks
 from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
-from .. import locks, text_streams
+from .. import copy_protocol, locks, text_streams
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly
 from ..operators import iteration, value_kinds
@@ -66,9 +67,17 @@ def _rule_for(kind: type) -> Callable:
     """How methods of this type's objects are called."""
     for classes, rule in CONTAINER_RULES:
         if issubclass(kind, classes):
-            return rule
+            return rule if kind in value_kinds.BUILTIN_CONTAINERS else functools.partial(_call_unless_copied, rule)
     rule = next((rule for applies, rule in KIND_RULES if applies(kind)), call_object)
     return functools.partial(_call_unless_of_attributes, rule)
+
+
+def _call_unless_copied(
+    rule: Callable, m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable
+) -> Any:
+    if name in ("__reduce_ex__", "__reduce__") and copy_protocol.asks_the_container(m, owner):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(owner).__qualname__} with its own methods")
+    return rule(m, owner, name, args, kwargs, method)
 
 
 def _call_unless_of_attributes(

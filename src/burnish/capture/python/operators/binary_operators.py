@@ -7,6 +7,7 @@ CPython's protocol has several steps.
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from collections.abc import Callable, ItemsView, KeysView
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...guards.bypass_subclass_methods import elements_of
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, SAMPLE, Generator
 from ...numbers import live_scalars
@@ -26,7 +28,7 @@ from ..calls import torch_function_of_non_tensors
 from ..messages import print_and_format
 from ..polyfills import container_polyfills, object_polyfills, protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
-from . import subscripts
+from . import iteration, subscripts
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
@@ -35,7 +37,7 @@ from .value_kinds import (
     NUMBERS_OF_PYTHON,
     NUMPY,
     SIMPLE,
-    has_own_rules,
+    finds_items_by_methods,
     holds_user_equality,
     is_known,
     python_method,
@@ -177,10 +179,20 @@ DICT_VIEWS = (KeysView, ItemsView)
 def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
-    if operation in (operator.or_, operator.ior) and (has_own_rules(m, type(left)) or has_own_rules(m, type(right))):
-        m.stop(breaks.OPAQUE_CALL, f"{operation.__name__} of a dictionary with its own __setitem__")
-    if operation is operator.iadd and issubclass(type(left), list) and not issubclass(type(right), (list, tuple)):
+    if (
+        operation in (operator.or_, operator.ior)
+        and issubclass(type(left), dict)
+        and issubclass(type(right), dict)
+        and not (type(left) is dict is type(right))
+    ):
+        iteration.refuse_union(m, left, right)
+    if (
+        operation is operator.iadd
+        and issubclass(type(left), (list, collections.deque))
+        and (not issubclass(type(right), (list, tuple)) or iteration.needs_interpreting(m, right))
+    ):
         return m.call(left.__iadd__, (right,), {})
+    iteration.refuse_copied_deque(m, left, right)
     if operation is operator.ior and issubclass(type(left), dict) and type(right) is Generator:
         return m.call(left.__ior__, (right,), {})
     converts = operation not in COMPARISONS  # to numbers
@@ -240,11 +252,13 @@ def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 def holds_numbers_alone(value: Any) -> bool:
     """Whether it is a shape, say: what is compared are its numbers, and live ones see that."""
-    return issubclass(type(value), tuple) and all(type(part) in (int, live_scalars.LiveInt) for part in value)
+    return issubclass(type(value), tuple) and all(
+        type(part) in (int, live_scalars.LiveInt) for part in elements_of(value)
+    )
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:
-    if print_and_format.needs_python_text(m, values):
+    if print_and_format.needs_python_text(m, values) or finds_items_by_methods(m, values):
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
     settle_all(m, values)
     return m.perform(operator.mod, text, values)

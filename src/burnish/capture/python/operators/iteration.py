@@ -86,6 +86,44 @@ def needs_interpreting(m: Any, value: Any) -> bool:
     return False
 
 
+def merges_in_python(m: Any, mapping: Any, into: type) -> bool:
+    """Whether C code that stores a mapping's items in a dictionary calls the user's methods. An ordered dictionary
+    reads all but plain dictionaries by their own ``keys`` and ``__getitem__``."""
+    if issubclass(into, collections.OrderedDict) and issubclass(type(mapping), dict):
+        return python_method(m, mapping, "keys") or python_method(m, mapping, "__getitem__")
+    return needs_interpreting(m, mapping)
+
+
+def refuse_union(m: Any, left: dict, right: dict) -> None:
+    """Stop where C code would call the user's methods for ``left | right`` or ``left |= right``."""
+    for side in (left, right):
+        kind = type(side)
+        if (
+            is_made_by_calls(m, side)
+            or merges_in_python(m, side, type(left))
+            or issubclass(type(right), collections.OrderedDict)
+            and merges_in_python(m, side, type(right))
+        ):
+            m.stop(breaks.OPAQUE_CALL, f"union of a {kind.__qualname__}")
+
+
+def refuse_copied_deque(m: Any, *sides: Any) -> None:
+    for side in sides:
+        if is_made_by_calls(m, side) or issubclass(type(side), collections.deque) and needs_interpreting(m, side):
+            m.stop(breaks.OPAQUE_CALL, f"copy of a {type(side).__qualname__}")
+
+
+MADE_BY_CALLS = (collections.OrderedDict, collections.defaultdict, collections.deque)
+
+
+def is_made_by_calls(m: Any, value: Any) -> bool:
+    """Whether C code that copies a container calls methods of the user: of these, it calls the class."""
+    return issubclass(type(value), MADE_BY_CALLS) and any(
+        isinstance(lookup(m, type(value), name)[0], (FunctionType, staticmethod))
+        for name in ("__new__", "__init__", "copy", "__setitem__", "__getitem__")
+    )
+
+
 def refuse_outside(m: Any, value: Any, what: str = "elements") -> None:
     """Stop where C code would advance an iterator from outside that cannot be read ahead."""
     kind = type(value)

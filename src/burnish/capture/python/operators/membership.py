@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine import container_changes
 from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
@@ -47,6 +48,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         return live_scalars.apply(operator.contains, frozenset(container), item) != invert
     item = settled(item)
     settle_all(m, item, converts=issubclass(type(container), (bytes, bytearray)))  # which ask for a number
+    container_changes.refuse_view_of_methods(m.heap, container)
     origin = m.heap.origin_of(container)
     if (
         origin is not None

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine import container_changes
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import has_key, length_of
 from ...guards.tensor_metadata import is_tensor
@@ -86,6 +87,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         guard_before_native_read.settle_all(m, key)
     origin = m.heap.origin_of(container)
     if issubclass(type(container), (dict, types.MappingProxyType)):
+        container_changes.refuse_view_of_methods(m.heap, container)
         return subscript_dict(m, container, key, origin)
     if issubclass(type(container), Live):
         return m.plainly(operator.getitem, container.settle(), key)
@@ -180,8 +182,6 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):
         return m.plainly(operator.getitem, table, key)
-    if isinstance(table, collections.Counter):
-        return m.plainly(operator.getitem, table, key)
     return m.plainly(dict.__getitem__, table, key)
 
 
@@ -217,7 +217,8 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         guard_before_native_read.expose(m, value)
         if (
             issubclass(type(container), list)
-            and not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS)
+            and value is not container
+            and (iteration.needs_interpreting(m, value) or not issubclass(type(value), value_kinds.BUILTIN_CONTAINERS))
             and iteration.can_iterate(m, value)
         ):
             return discard(m, m.call(container_polyfills.store_slice, (container, key, value), {}))

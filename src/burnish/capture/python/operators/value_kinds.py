@@ -23,7 +23,7 @@ from ...engine.interpreted_or_native import is_trusted_type, is_user_type
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
-from ...interpreter.frames import Generator
+from ...interpreter.frames import MISSING, Generator
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live, LiveFloat, LiveInt
 from ..attributes.class_lookup import lookup
@@ -101,6 +101,11 @@ def python_method(m: Any, obj: Any, name: str) -> bool:
         return False
     value, owner = lookup(m, kind, name)
     return isinstance(value, FunctionType) and owner is not None
+
+
+def finds_items_by_methods(m: Any, value: Any) -> bool:
+    """Whether C code that looks a key up may call the user's method, or store an entry that was missing."""
+    return python_method(m, value, "__getitem__") or lookup(m, type(value), "__missing__")[0] is not MISSING
 
 
 OF_VALUES = """

@@ -186,9 +186,11 @@ def deque_extendleft(target, items):
 
 
 def dict_update(target, items=(), /, **kwargs):
-    store = setitem if isinstance(target, OrderedDict) else dict.__setitem__
+    is_ordered = isinstance(target, OrderedDict)
+    store = setitem if is_ordered else dict.__setitem__
     if hasattr(items, "keys"):
-        for key in items.keys():  # noqa: SIM118
+        keys = items.keys()
+        for key in keys if is_ordered else [*keys]:  # an ordered dictionary asks for each item once it has its key
             store(target, key, items[key])
     else:
         for at, item in enumerate(items):
@@ -204,8 +206,9 @@ def dict_updated(target, items):
     return target
 
 
-def dict_init(update, target, items, /, **kwargs):
-    update(target, to_dict(items), **kwargs)
+def dict_copy(table):
+    """``table.copy()`` of a class with its own ``__iter__``: C code asks for the keys if there are any."""
+    return to_dict(table) if dict.__len__(table) else {}
 
 
 def store_slice(target, at, items):
@@ -266,5 +269,9 @@ def remove(target, item):
 
 def to_dict_like(cls, args, kwargs):
     """OrderedDict(items), defaultdict(factory, items) of user iterables."""
+    if cls is OrderedDict and len(args) == 1:
+        made = cls()
+        dict_update(made, *args, **kwargs)
+        return made
     plain = [to_dict(a) if hasattr(a, "__iter__") or hasattr(a, "keys") else a for a in args]
     return cls(*plain, **kwargs)
