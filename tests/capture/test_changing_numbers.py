@@ -303,7 +303,15 @@ def sets_items(x, numbers):
     return x
 
 
-@pytest.mark.parametrize("fn", [in_a_loop, in_a_comprehension, sets_items])
+def side_by_side(x, numbers):
+    for at, number in enumerate(numbers):
+        x = x * number + at
+    for one, other in zip(numbers, numbers, strict=True):
+        x = x + one * other
+    return x, list(enumerate(numbers, 1)), type(zip(numbers)) is zip
+
+
+@pytest.mark.parametrize("fn", [in_a_loop, in_a_comprehension, sets_items, side_by_side])
 def test_numbers_of_a_list_are_live_in_a_loop(fn):
     assert graphs_of(fn, lambda k: [k + 2, k + 3, k + 4]) == 2
 
@@ -313,6 +321,14 @@ def appends(x, numbers):
         x = x * number + len(numbers)
         if len(numbers) < 5:
             numbers.append(number + 1)
+    return x
+
+
+def appends_behind(x, numbers):
+    for at, number in enumerate(numbers):
+        x = x * number
+        if at < 2:
+            numbers.append(number + at)
     return x
 
 
@@ -329,7 +345,7 @@ def compares(x, numbers):
     return x, numbers == [3, 4, 5], 4 in numbers
 
 
-@pytest.mark.parametrize("fn", [appends, pops, compares])
+@pytest.mark.parametrize("fn", [appends, appends_behind, pops, compares])
 def test_a_list_that_is_changed_or_read_as_a_whole_while_a_loop_reads_it(fn):
     graphs_of(fn, lambda k: [k + 2, k + 3, k + 4])
 

@@ -135,11 +135,21 @@ def iterate(m: Any, value: Any) -> Any:
 
 
 def iterate_in_loop(m: Any, value: Any) -> Any:
-    """An iterator that only a loop advances: of a list, it finds live scalars in place of numbers that change."""
-    if type(value) is not list or not keeps_numbers(m.heap, m.heap.origin_of(value)):
+    """An iterator that only a loop advances, or a polyfill: of a list, it finds live scalars in place of numbers that
+    change."""
+    if not has_live(m, value):
         return iterate(m, value)
     m.heap.items_read_at_once(value)
     return m.plainly(iter, value)
+
+
+def has_live(m: Any, value: Any) -> bool:
+    """Whether it is an outside list in which numbers may be live scalars."""
+    return type(value) is list and keeps_numbers(m.heap, m.heap.origin_of(value)) and any(map(is_number, value))
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in NUMBERS
 
 
 def advance_list(m: Any, iterator: Any) -> Any:
