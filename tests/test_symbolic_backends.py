@@ -44,6 +44,9 @@ CALLS = {
     "size that is branched on": (lambda x: x.sin() if x.shape[0] > 4 else x.cos(), sizes(2, 3, 5, 9), 3),
     "view": (lambda x: x.view(-1, 2).sin(), sizes(2, 3, 5, 9), 2),
     "two sizes": (lambda x: (x @ x.t()).sum(), [(numbered(n, n + 1),) for n in (2, 3, 5)], 2),
+    "chunks": (lambda x: [part.sin() for part in x.chunk(2)], sizes(4, 6, 8, 9, 11), 2),
+    "last chunk": (lambda x: x.chunk(4)[-1].sin(), sizes(8, 12, 16, 24), 2),
+    "scaled image": (lambda x: F.interpolate(x[None], scale_factor=2).sin(), sizes(2, 3, 5, 9), 2),
     "attention": (
         lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
         [(numbered(1, 2, n, 4),) for n in (3, 4, 6)],

@@ -298,3 +298,23 @@ def test_assertion_that_fails_leaves_weights_and_gradients_as_eager_does():
         )
         assert [v for v in found if type(v) is str] == [v for v in expected if type(v) is str] != []
         assert burnish.was_compiled(compiled)
+
+
+@pytest.mark.parametrize("backend", [lambda gm, example_inputs: gm.forward, "aot_eager"], ids=["own", "aot_eager"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_backends_of_others_check_assertions_in_a_full_graph(backend, learns):
+    def fn(x):
+        assert x.sum() < 10, "too large"
+        if x.max().item() > 2:
+            raise ValueError("no")
+        return x.sin()
+
+    burnish.reset()
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for value in (1.0, -1.0, 2.0):
+        x = torch.full((3,), value, requires_grad=learns)
+        torch.testing.assert_close(compiled(x), fn(x))
+    with pytest.raises(AssertionError, match="too large"):
+        compiled(torch.full((3,), 9.0, requires_grad=learns))
+    with pytest.raises(ValueError, match="no"):
+        compiled(torch.full((3,), 3.0, requires_grad=learns))

@@ -264,3 +264,116 @@ def test_tuples_that_hold_each_other_twice_are_not_followed():
     for n in (1, 1, 2, 3):
         result, is_shared = compiled(torch.zeros(2), n, shared)
         assert is_shared and torch.equal(result, torch.zeros(2) + n + 2)
+
+
+def graphs_of(fn, make, calls=5):
+    """How many graphs are compiled for calls with other numbers, whose results and arguments are as in eager."""
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    burnish.reset()
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for k in range(calls):
+        given, own = make(k), make(k)
+        expected, found = fn(torch.ones(3), given), compiled(torch.ones(3), own)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert own == given
+    return len(graphs)
+
+
+def in_a_loop(x, numbers):
+    for number in numbers:
+        x = x * number
+    return x, len(numbers)
+
+
+def in_a_comprehension(x, numbers):
+    return [x + number for number in numbers], sum(number * x for number in numbers)
+
+
+def sets_items(x, numbers):
+    for at, number in zip((0, 1, 2), (1, 1, 1), strict=True):
+        numbers[at] = numbers[at] + number
+    for number in numbers:
+        x = x * number
+        numbers[-1] = 7
+    return x
+
+
+def side_by_side(x, numbers):
+    for at, number in enumerate(numbers):
+        x = x * number + at
+    for one, other in zip(numbers, numbers, strict=True):
+        x = x + one * other
+    return x, list(enumerate(numbers, 1)), type(zip(numbers)) is zip
+
+
+@pytest.mark.parametrize("fn", [in_a_loop, in_a_comprehension, sets_items, side_by_side])
+def test_numbers_of_a_list_are_live_in_a_loop(fn):
+    assert graphs_of(fn, lambda k: [k + 2, k + 3, k + 4]) == 2
+
+
+def appends(x, numbers):
+    for number in numbers:
+        x = x * number + len(numbers)
+        if len(numbers) < 5:
+            numbers.append(number + 1)
+    return x
+
+
+def appends_behind(x, numbers):
+    for at, number in enumerate(numbers):
+        x = x * number
+        if at < 2:
+            numbers.append(number + at)
+    return x
+
+
+def pops(x, numbers):
+    for number in numbers:
+        x = x * number
+        numbers.pop()
+    return x
+
+
+def compares(x, numbers):
+    for number in numbers:
+        x = x * number
+    return x, numbers == [3, 4, 5], 4 in numbers
+
+
+@pytest.mark.parametrize("fn", [appends, appends_behind, pops, compares])
+def test_a_list_that_is_changed_or_read_as_a_whole_while_a_loop_reads_it(fn):
+    graphs_of(fn, lambda k: [k + 2, k + 3, k + 4])
+
+
+def scaled(x, *, factor, shift=1, **others):
+    return x * factor + shift, len(others)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, given: scaled(x, **given),
+        lambda x, given: scaled(x, **given, more=3),
+        lambda x, given: scaled(x, **{**given, "shift": 2}),
+    ],
+    ids=["alone", "among others", "in a display"],
+)
+def test_numbers_of_keyword_arguments_are_live(fn):
+    assert graphs_of(fn, lambda k: {"factor": k + 2}) == 2
+
+
+def test_an_index_is_live():
+    assert graphs_of(lambda x, at: torch.arange(24).view(12, 2)[at] * 2, lambda k: k + 2) == 2
+
+
+def test_an_index_out_of_range_raises():
+    compiled = burnish.compile(lambda x, at: x[at] * 2, backend=lambda gm, example_inputs: gm.forward)
+    for at in (2, 3, 4):
+        assert compiled(torch.arange(5), at) == 2 * at
+    with pytest.raises(IndexError):
+        compiled(torch.arange(5), 5)

@@ -367,3 +367,19 @@ def test_custom_functions_with_state_are_breaks():
     agrees(lambda x: Logged.apply(x * 2, 3.0) + 1, lambda k: (leaf(3),), operators)
     assert len(log) == 6
     assert codes(lambda x: Logged.apply(x * 2, 3.0) + 1, leaf(3)) == ["B202"]
+
+
+@BACKENDS
+@pytest.mark.parametrize("transform", [grad, vmap, jacrev, jacfwd, hessian])
+def test_a_transformed_function_is_compiled_itself(transform, backend):
+    jvp_is_warm()
+
+    class State:
+        factor = 2.0
+
+    def changed(k):
+        State.factor = float(k)
+        return (randn(3),)
+
+    transformed = transform(lambda x: (x.sin() * State.factor).sum())
+    agrees(transformed, changed, backend, fullgraph=True)

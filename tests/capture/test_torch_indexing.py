@@ -287,3 +287,11 @@ def test_assignment_of_a_higher_dtype_is_cast():
         (torch.zeros(3, dtype=torch.bool), 1),
         (torch.zeros(3, dtype=torch.int64), True),
     ]
+
+
+@program
+def test_a_number_of_classes_that_is_given_is_no_size_from_data():
+    def fn(x, label):
+        return x + torch.nn.functional.one_hot(label, 3)
+
+    return fn, [(torch.ones(3), torch.tensor(label)) for label in (0, 1, 2, 3, -1, 2)]

@@ -134,6 +134,7 @@ def name_module(node: Node, site: CallSite) -> None:
 
 def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
     """Run the graph on tensors without data. What needs data has no example, nor what is computed from it."""
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
     from torch._subclasses import FakeTensorMode  # other backends than ours, when they compile
 
@@ -146,7 +147,7 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
             if "example_value" not in node.meta:
                 is_tensor = isinstance(value, torch.Tensor)
                 node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
-        with mode:
+        with mode, enable_python_dispatcher():  # decompositions in C++ would ask for symbols' values
             ExampleRun(gm).run(*[node.meta["example_value"] for node in places])
     except Exception as error:
         events.emit("backend.examples", text=f"no examples after {type(error).__name__}: {error}")

@@ -195,11 +195,27 @@ def items_read_at_once(heap: Heap, value: Any) -> Any:
     """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
     copy: other threads see the list itself."""
     origin = heap.origins.get(id(value)) if type(value) is list else None
-    if origin is None or origin.complete or origin.is_written or not heap.tracer.changing:
+    if not keeps_numbers(heap, origin):
         expose_items(heap, value)
         return value
     heap.guard(*origin.by_base("length", len(value)))
     return [heap.read_index(origin, i) for i in range(len(value))]
+
+
+def keeps_numbers(heap: Heap, origin: Origin | None) -> bool:
+    """Whether numbers in an outside container that change from run to run can be live scalars."""
+    return origin is not None and not (origin.complete or origin.is_written) and bool(heap.tracer.changing)
+
+
+def table_read_at_once(heap: Heap, table: dict) -> dict:
+    """The same for a dictionary."""
+    origin = heap.origins.get(id(table))
+    keys = tuple(table)
+    if not keeps_numbers(heap, origin) or not all(map(is_constant_key, keys)):
+        heap.complete(origin)
+        return table
+    heap.guard(*origin.by_base("keys", keys))
+    return {key: heap.read_key(origin, key) for key in keys}
 
 
 def why_not_readable(heap: Heap, value: Any) -> str | None:

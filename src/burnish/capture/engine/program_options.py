@@ -30,3 +30,8 @@ class Options:
     def wants_operators(self) -> bool:
         """Whether a graph may only contain functions of torch."""
         return self.exports or not self.runs_python
+
+    @property
+    def shows_operators(self) -> bool:
+        """Whether a backend of others gets the graph, which may know the operators of `torch.compile`."""
+        return not (self.exports or self.runs_python)

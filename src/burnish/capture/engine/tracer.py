@@ -54,6 +54,7 @@ from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
 from . import adopt_outside_generators, globals_and_cells, run_native_call
 from .break_signals import BreakAfterOperation, Stop
+from .container_changes import table_read_at_once
 from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import OUR_PATH, TORCH_PATH
@@ -77,6 +78,7 @@ class Tracer(Machine):
     store_subscript = subscripts.store_subscript  # type: ignore[assignment]
     delete_subscript = subscripts.delete_subscript  # type: ignore[assignment]
     iterate = iteration.iterate  # type: ignore[assignment]
+    iterate_in_loop = iteration.iterate_in_loop  # type: ignore[assignment]
     unpack = iteration.unpack  # type: ignore[assignment]
     extend = iteration.extend  # type: ignore[assignment]
     call = call_dispatch.call  # type: ignore[assignment]
@@ -143,8 +145,7 @@ class Tracer(Machine):
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
-        self.has_classes = False
-        self.has_assertions = False
+        self.has_classes = self.has_assertions = False
         trainer_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
@@ -428,10 +429,10 @@ class Tracer(Machine):
     # ---- iteration
 
     def next_for(self, iterator: Any) -> Any:
-        if type(iterator) is Generator:
-            self.take_over(iterator)
-            return self.resume(iterator, None, fr.FOR_ITER)
-        return iteration.advance(self, iterator)
+        if type(iterator) is not Generator:
+            return iteration.advance(self, iterator)
+        self.take_over(iterator)
+        return self.resume(iterator, None, fr.FOR_ITER)
 
     def append(self, target: list, value: Any) -> None:
         with self.heap.appending(self.heap.origin_of(target)):
@@ -451,8 +452,7 @@ class Tracer(Machine):
 
     def to_dict(self, value: Any) -> dict:
         if type(value) is dict:
-            self.heap.will_write(value)  # read as a whole; the contents of its values are guarded when they are read
-            return dict(value)
+            return dict(table_read_at_once(self.heap, value))  # its values' contents are guarded when they are read
         if iteration.needs_interpreting(self, value):
             return call_dispatch.call(self, dict, (value,), {})
         if issubclass(type(value), dict):

@@ -330,6 +330,8 @@ class Machine:
     def iterate(self, value: Any) -> Any:
         return iter(value)
 
+    iterate_in_loop = iterate
+
     def next_for(self, iterator: Any) -> Any:
         if type(iterator) is Generator:
             return self.resume(iterator, None, fr.FOR_ITER)

@@ -29,7 +29,7 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
     """The outcome of a comparison of graph numbers, if the graph can check it; None if Python needs to know it."""
     values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
     kinds = set(map(type, values))
-    if not kinds <= {int, float} or m.frame is None or not (m.keeps_assertions and m.options.runs_python):
+    if not kinds <= {int, float} or m.frame is None or not tensor_assertions.is_checked_by_graph(m):
         return None
     truth = bool(operation(*values))
     is_argument_of_check = any(value is torch._check for value in m.frame.stack[-NEAR:])
@@ -68,7 +68,7 @@ def check_is_size(m: Any, args: tuple, kwargs: dict) -> Any:
     number = args[0] if len(args) == 1 and not kwargs.keys() - {"message"} else None
     if not isinstance(number, live_scalars.LiveInt) or not number.expression.in_graph or number.plain() < 0:
         return MISSING
-    if not (m.keeps_assertions and m.options.runs_python):
+    if not tensor_assertions.is_checked_by_graph(m):
         return MISSING
     tensor_assertions.check(m, m.perform(operator.ge, as_tensor(m, number, torch.int64), 0))
     return None

@@ -58,7 +58,7 @@ from ..pytorch import (
     torch_switches,
 )
 from ..pytorch.custom_functions import autograd_function_nodes
-from ..pytorch.higher_order import interpreted_vmap, loop_operators
+from ..pytorch.higher_order import inlined_operators, interpreted_vmap, loop_operators
 from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
 from . import (
@@ -424,6 +424,7 @@ PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 PYTHON_FUNCTIONS.update(class_creation.HANDLERS)
 PYTHON_FUNCTIONS.update(cond.HANDLERS)
 PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
+PYTHON_FUNCTIONS.update(inlined_operators.HANDLERS)
 PYTHON_FUNCTIONS.update(
     {function: tensor_hooks_and_data.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
 )

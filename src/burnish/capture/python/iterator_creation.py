@@ -1,7 +1,8 @@
 """Creation of builtin iterators while tracing: ``map``, ``zip``, ``enumerate`` and those of ``itertools``.
 
 zip(batches(), labels)      # the user's code is among what it iterates over: a Python version steps through it
-zip(names, sizes)           # C code that passes elements on without looking at them
+zip(names, sizes)           # C code that passes elements on without looking at them; the Python version, where numbers
+                            # of a list differ from run to run
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
-        if not always and not any(iteration.needs_interpreting(m, a) for a in given):
+        if not always and not any(iteration.needs_interpreting(m, a) or iteration.has_live(m, a) for a in given):
             return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
         _check_arguments(m, cls, args, kwargs, first, last)
         return m.call(polyfill, args, kwargs)

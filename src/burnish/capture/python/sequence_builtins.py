@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.interpreted_or_native import is_trusted_type
+from ..engine.interpreted_or_native import OUR_PATH, is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
@@ -96,7 +96,8 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
         if lookup(m, type(args[0]), "__call__")[0] is MISSING:
             return m.plainly(iter, *args)
         return m.call(iterator_polyfills.iterate_until, args, {})
-    return iteration.iterate(m, args[0])
+    is_polyfill = m.frame is not None and m.frame.code.co.co_filename.startswith(OUR_PATH)
+    return (iteration.iterate_in_loop if is_polyfill else iteration.iterate)(m, args[0])
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:

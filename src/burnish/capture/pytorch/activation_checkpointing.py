@@ -4,7 +4,8 @@
                                                        gelu = torch.nn.functional.gelu(linear)                region 0
 
 A backend that supports the marks (`Backend.recomputes`) saves only the inputs of a region for backward, and recomputes
-the rest there. For other backends the graph is the function without checkpointing, with the same values.
+the rest there. Backends of others get a node with the function's graph, as from `torch.compile`.
+Where that is not possible, the graph is the function without checkpointing, with the same values.
 
 Checkpointing calls the function twice, in forward and in backward, so its side effects also happen twice. A region
 therefore allows none: *before* it writes to an object from outside, prints, or breaks the graph, it is abandoned
@@ -20,6 +21,7 @@ tensors with a history that are not among its arguments. Then the region is give
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -260,12 +262,30 @@ class CapturedRegion:
             if draws
             else eager_activation_checkpointing.again_of(*steps)
         )
+        if not draws and self.becomes_a_node():
+            return
         from .higher_order import selective_checkpoints
 
         saved = set() if self.policy is None or draws else self.policy.saved
         recorder.regions += [
             (*ends, draws, given) for ends in selective_checkpoints.split(self.start.calls, len(recorder.calls), saved)
         ]
+
+    def becomes_a_node(self) -> bool:
+        """Backends of others know checkpoints as `torch.compile` shows them: a node with a graph. Its recomputation
+        would draw other random numbers, and write to running statistics once more."""
+        if not self.m.options.shows_operators or self.before:
+            return False
+        from torch._higher_order_ops.wrap import tag_activation_checkpoint  # few programs have such a backend
+
+        from .higher_order import grouped_calls
+
+        start, given = self.start.calls, {"use_reentrant": self.is_reentrant}
+        graph = grouped_calls.group(self.m, start, tag_activation_checkpoint, given)
+        if graph is not None and self.policy is not None:
+            contexts = torch_checkpoint.create_selective_checkpoint_contexts
+            graph.meta["_checkpoint_context_fn"] = functools.partial(contexts, self.policy.policy)
+        return graph is not None
 
     def handle_of(self, x: torch.Tensor) -> Handle | None:
         recorder, origin = self.m.recorder, self.m.heap.origin_of(x)

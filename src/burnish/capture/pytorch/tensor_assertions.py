@@ -75,8 +75,7 @@ def settled(m: Any, condition: torch.Tensor) -> bool | None:
 
 def can_check(m: Any, condition: torch.Tensor) -> bool:
     return (
-        m.keeps_assertions
-        and m.options.runs_python
+        is_checked_by_graph(m)
         and type(condition) in TENSOR_TYPES
         and condition.numel() == 1
         and condition.device.type == "cpu"
@@ -84,8 +83,15 @@ def can_check(m: Any, condition: torch.Tensor) -> bool:
     )
 
 
+def is_checked_by_graph(m: Any) -> bool:
+    """Whether the graph may check for the program. A backend of others may leave a check out, so with them only an
+    error is the alternative."""
+    return m.keeps_assertions and (m.options.runs_python or m.options.fullgraph)
+
+
 def check(m: Any, condition: torch.Tensor) -> None:
-    m.perform(torch._assert_async, condition)
+    # Functionalization, which backends of others may use, drops a check without a message.
+    m.perform(torch._assert_async, condition, *(() if m.options.runs_python else ("assertion error",)))
     m.has_assertions = True
 
 

@@ -35,6 +35,7 @@ from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
+from . import argument_checks
 from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
 from .meta_shape_replay import NotRepeatable, ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
@@ -335,7 +336,7 @@ class SymbolicSizes:
         shape = self.shape_of(given[0])
         dim = keywords.get("dim", given[position] if len(given) > position else 0)
         if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape):
-            live_scalars.settled(shape[dim])
+            argument_checks.check_chunks(shape[dim], name, given, keywords)
         elif shape is not None:
             self.specialize_sizes(given[0])
 

@@ -77,7 +77,7 @@ def _jump_or_pop(m, f, target: int, jump_on: bool):
 
 @op("GET_ITER")
 def get_iter(m, f, arg):
-    value = m.iterate(f.stack[-1])
+    value = m.iterate_in_loop(f.stack[-1])
     if value is PUSHED:
         f.stack.pop()
         return True

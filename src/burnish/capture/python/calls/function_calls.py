@@ -29,7 +29,7 @@ from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
 from ...pytorch import collectives, function_modes, lambda_lifting, opaque_nodes, recorder_fast_path, torch_switches
-from ...pytorch.higher_order import inlined_operators
+from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..messages import recursive_text
@@ -72,7 +72,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         answer = by_module(m, function, args, kwargs)
         if answer is not MISSING:
             return answer
-    if module is not None and module.startswith("torch._functorch") and module != "torch._functorch.functional_call":
+    if function_transforms.is_functorch(function):
         answer = lambda_lifting.call_transform(m, function, args, kwargs)
         return push_ordinary(m, function, decode(function.__code__), args, kwargs) if answer is MISSING else answer
     if (
@@ -151,7 +151,9 @@ def _flex_attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -
 
 def is_replaced(function: FunctionType) -> bool:
     """Whether calls of this function of torch are never interpreted."""
-    return function.__module__ == FLEX_ATTENTION and function.__name__ in _rules_of_flex_attention().BY_NAME
+    if function.__module__ == FLEX_ATTENTION and function.__name__ in _rules_of_flex_attention().BY_NAME:
+        return True
+    return function_transforms.is_functorch(function)
 
 
 def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

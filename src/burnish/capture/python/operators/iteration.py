@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine.container_changes import keeps_numbers, table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import elements_of
+from ...guards.changing_numbers import NUMBERS
 from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
@@ -170,8 +172,34 @@ def iterate(m: Any, value: Any) -> Any:
     return None
 
 
+def iterate_in_loop(m: Any, value: Any) -> Any:
+    """An iterator that only a loop advances, or a polyfill: of a list, it finds live scalars in place of numbers that
+    change."""
+    if not has_live(m, value):
+        return iterate(m, value)
+    m.heap.items_read_at_once(value)
+    return m.plainly(iter, value)
+
+
+def has_live(m: Any, value: Any) -> bool:
+    """Whether it is an outside list in which numbers may be live scalars."""
+    return type(value) is list and keeps_numbers(m.heap, m.heap.origin_of(value)) and any(map(is_number, value))
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in NUMBERS
+
+
+def advance_list(m: Any, iterator: Any) -> Any:
+    _, (items, *_), *position = iterator.__reduce__()
+    value = next(iterator, EXHAUSTED)
+    origin = m.heap.origin_of(items) if type(value) in NUMBERS else None
+    return value if origin is None else m.heap.read_index(origin, position[0])
+
+
 # Their elements are there already, or are numbers: the next one is had without any other code running.
 PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter(""), iter("é"))))
+LIST_ITERATOR = type(iter([]))
 KEYED_ITERATORS = frozenset(map(type, (iter({}), iter({}.values()), iter({}.items()))))  # these may refuse to go on
 
 
@@ -189,7 +217,8 @@ def advance(m: Any, iterator: Any) -> Any:
 
         return outside_iterators.advance(m, iterator)
     if kind in PLAIN_ITERATORS:
-        return next(iterator, EXHAUSTED)
+        is_changing = m.heap.tracer.changing and kind is LIST_ITERATOR
+        return advance_list(m, iterator) if is_changing else next(iterator, EXHAUSTED)
     if kind in KEYED_ITERATORS:
         return m.plainly(next, iterator, EXHAUSTED)
     if kind in ITERATORS or kind.__module__ == "itertools" or kind in (map, filter):
@@ -244,7 +273,7 @@ def iterates_by_own_rules(m: Any, method: str, other: Any) -> bool:
 
 def extend(m: Any, method: str, target: Any, other: Any) -> Any:
     if type(other) is dict and method == "dict_update" and type(target) is dict:
-        m.heap.complete(m.heap.origin_of(other))  # what its values hold is read where somebody reads it
+        other = table_read_at_once(m.heap, other)  # what its values hold is read where somebody reads it
         m.heap.will_write(target)
         if not all([type(key) is str for key in other]):
             m.check_stored_keys(list(other))

@@ -18,7 +18,7 @@ from ... import breaks
 from ...engine import container_changes
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import has_key, length_of
-from ...guards.tensor_metadata import is_tensor
+from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...guards.value_bases import base_of_value, value_of
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers, numpy_tables
@@ -46,7 +46,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(container, key)
             if m.symbolic_sizes.takes(key, "__getitem__"):
-                return m.perform(operator.getitem, container, key)
+                return m.perform(*selection(m, container, key))
         if not takes_sizes(m, "__getitem__"):
             graph_numbers.settle_numbers(m, key)
         elif graph_numbers.is_graph_number(key):
@@ -61,6 +61,16 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if indexes_in_python(m, key) and issubclass(type(container), INDEXED):
         return m.call(container_polyfills.get_by_index, (container, key), {})
     return subscript_natively(m, container, key)
+
+
+def selection(m: Any, container: torch.Tensor, index: Live) -> tuple:
+    """The call for ``container[index]``. Compilers of others look at the index of the one in brackets. Errors, and the
+    rules of classes and modes, show which call it was."""
+    if m.modes or type(container) not in TENSOR_TYPES or not container.ndim:
+        return operator.getitem, container, index
+    size = container.shape[0]
+    is_valid = -size <= index.plain() < size
+    return (torch.select, container, 0, index) if is_valid else (operator.getitem, container, index)
 
 
 INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)

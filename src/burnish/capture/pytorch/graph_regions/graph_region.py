@@ -12,7 +12,7 @@ which is made for real on every run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -86,24 +86,7 @@ class GraphRegion:
         self, calls: list[Call], outputs: list[Handle], given: Sequence[torch.Tensor] = ()
     ) -> torch.fx.GraphModule:
         """The recorded calls as a graph of `given`, which the first calls made, and of the operands."""
-        start, places = self.start.calls, {key: k for k, key in enumerate(self.operands, len(given))}
-        part = Recorder(self.m)
-        part.examples = [*given, *self.operands.values()]
-        part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(part.examples))]
-
-        def moved(handle: Handle) -> Any:
-            if isinstance(handle.call, int) and handle.call >= start:
-                if handle.call - start < len(given):
-                    return part.inputs[handle.call - start]
-                return Handle(handle.call - start - len(given), handle.path)
-            if id(handle) not in places:
-                return self.number(handle)
-            return part.inputs[places[id(handle)]]
-
-        for call in calls[len(given) :]:
-            args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
-            part.calls.append(call._replace(args=args, kwargs=kwargs))
-        return build_graph(part, list(map(moved, outputs)))
+        return graph_of_calls(self.m, self.start.calls, calls, self.operands, outputs, given, self.number)
 
     def number(self, handle: Handle) -> Any:
         """What stands for a number that may differ in the next call."""
@@ -138,6 +121,37 @@ class GraphRegion:
 
     def inside(self, name: str) -> str:
         return f"a function of {name}"
+
+
+def graph_of_calls(
+    m: Any,
+    start: int,
+    calls: list[Call],
+    operands: dict[Any, torch.Tensor],
+    outputs: list[Handle],
+    given: Sequence[torch.Tensor] = (),
+    number: Callable[[Handle], Any] | None = None,
+) -> torch.fx.GraphModule:
+    """The calls recorded from ``start`` on as a graph of their own. ``number``: what stands for other values."""
+    places = {key: k for k, key in enumerate(operands, len(given))}
+    part = Recorder(m)
+    part.examples = [*given, *operands.values()]
+    part.inputs = [Handle(None, (), f"operand_{k}", k) for k in range(len(part.examples))]
+
+    def moved(handle: Handle) -> Any:
+        if isinstance(handle.call, int) and handle.call >= start:
+            if handle.call - start < len(given):
+                return part.inputs[handle.call - start]
+            return Handle(handle.call - start - len(given), handle.path)
+        if id(handle) not in places:
+            assert number is not None
+            return number(handle)
+        return part.inputs[places[id(handle)]]
+
+    for call in calls[len(given) :]:
+        args, kwargs = mapped((call.args, call.kwargs), Handle, moved)
+        part.calls.append(call._replace(args=args, kwargs=kwargs))
+    return build_graph(part, list(map(moved, outputs)))
 
 
 def memory_of(x: torch.Tensor) -> int:

@@ -1,6 +1,6 @@
 """Higher-order operators that only run one function: it is inlined into the graph.
 
-    torch.ops.higher_order.wrap(f, x)                              f(x)
+    torch.ops.higher_order.wrap(f, x)                              f(x); a node with its graph for backends of others
     torch.ops.higher_order.wrap_with_set_grad_enabled(False, f, x) f(x), between two changes of the grad mode
     torch.ops.higher_order.hints_wrapper(f, (x,), {}, hints)       f(x); hints are for other compilers
     torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, x, y)    the product of casts
@@ -20,10 +20,59 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...interpreter.frames import MISSING
+from .. import torch_call_roles
+from . import grouped_calls
 
 
 def wrap(operator, function, *args, **kwargs):  # type: ignore[no-untyped-def]
     return function(*args, **kwargs)
+
+
+def wrap_in_node(operator, function, args, kwargs):  # type: ignore[no-untyped-def]
+    group_begins()
+    try:
+        answer = function(*args, **kwargs)
+    except BaseException:
+        group_is_left()
+        raise
+    group_ends()
+    return answer
+
+
+def group_begins() -> None:
+    """Handled by `begin_group`."""
+
+
+def group_is_left() -> None:
+    """Handled by `leave_group`."""
+
+
+def group_ends() -> None:
+    """Handled by `end_group`."""
+
+
+def begin_group(m: Any, args: tuple, kwargs: dict) -> None:
+    m.recorder.groups.append((len(m.recorder.calls), len(m.effects)))
+
+
+def leave_group(m: Any, args: tuple, kwargs: dict) -> None:
+    del m.recorder.groups[-1:]
+
+
+def end_group(m: Any, args: tuple, kwargs: dict) -> None:
+    """The calls since its beginning become one node, unless a graph break lies between, or something else than calls.
+    The position of a write or another effect among the calls decides what it sees."""
+    if not m.recorder.groups:
+        return
+    start, effects = m.recorder.groups.pop()
+    if (
+        m.region is not None
+        or len(m.effects) != effects
+        or any(at > start for at in m.recorder.clones)
+        or any(torch_call_roles.writes(call.target, call.kwargs) for call in m.recorder.calls[start:])
+    ):
+        return
+    grouped_calls.group(m, start, torch.ops.higher_order.wrap, {})
 
 
 def wrap_with_grad_mode(operator, enable_grad, function, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -108,6 +157,8 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if found is None:
         return MISSING
     made, takes = found
+    if made is wrap and m.options.shows_operators:
+        return m.call(wrap_in_node, (*args[:2], args[2:], kwargs), {})
     try:
         is_taken = takes(*args, **kwargs)
     except TypeError:  # arguments that do not fit, about which torch raises its own error
@@ -119,4 +170,5 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     return m.call(made, args, kwargs)
 
 
+HANDLERS: dict[Callable, Callable] = {group_begins: begin_group, group_is_left: leave_group, group_ends: end_group}
 BY_MODULE = {f"{PACKAGE}.{module}": call for module, _ in INLINED}
