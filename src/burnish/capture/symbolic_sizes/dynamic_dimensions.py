@@ -234,6 +234,11 @@ class SymbolicSizes:
                 found = self.computed(handle, tuple(tensor.shape))
             except NoFormula as error:  # sizes that cannot be determined are not symbolic
                 before = set(self.symbols.settled)
+                if isinstance(error, NotRepeatable):
+                    with switches_kept():
+                        self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
+                    if self.symbols.settled != before:
+                        continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
                 has_way = self.symbols.make_way(is_possible, f"{error}")
                 if not has_way:
@@ -266,10 +271,10 @@ class SymbolicSizes:
         with switches_kept():
             self.repeat_calls()
 
-    def repeat_calls(self) -> None:
+    def repeat_calls(self, end: int | None = None) -> None:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
-        for at, call in enumerate(recorder.calls):
+        for at, call in enumerate(recorder.calls[:end]):
             is_change = getattr(call.target, "changes_setting", False)
             if is_change or call.target is torch._C._InferenceMode:  # creating this object switches the mode on
                 cannot.add(at)
