@@ -112,6 +112,7 @@ class SymbolicSizes:
             replace(inputs, given=given),
             [(number(one), number(other)) for one, other in symbols.equal],
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
+            symbols.is_divided,
         )
         self.tracer.guard_outcome(live_scalars.Expression(box.holds, tuple(left)), True)
 

@@ -80,6 +80,8 @@ class Symbols:
         """Formulas that have the same values at the points, and were taken for one number."""
         self.compared: set[tuple[int, ...]] = set()
         """The values of sizes whose formula is fitted, or in `equal` with the fitted one."""
+        self.is_divided = False
+        """Whether quotients of symbols have been found."""
         self.around: tuple[Space, list[Point]] | None = None
         self.changes = 0
         """How often the points have changed."""
@@ -262,7 +264,8 @@ class Symbols:
         return live_scalars.make(values[0], expression, self.tracer)
 
     def fitted(self, values: tuple[int, ...]) -> Formula | None:
-        space = self.space()
+        space, points = self.surroundings()
+        space.quotients = Space(space.names, points, space.quotients).divided([values]).quotients
         try:
             fit = space.fit(values[: len(space.points)])
         except NoFormula:
@@ -274,10 +277,16 @@ class Symbols:
         return fit
 
     def expression(self, formula: Formula) -> live_scalars.Expression:
+        symbols = list(self.leaves)
+        for number, added, divisor in formula.quotients:
+            size: Any = symbols[number]
+            size = live_scalars.Expression(operator.add, (size, added)) if added else size
+            symbols.append(live_scalars.Expression(operator.floordiv, (size, divisor)))
+            self.is_divided = True
         total: Any = None
         for factor, powers in formula.terms:
             term: Any = factor if factor != 1 or not any(powers) else None
-            for leaf, power in zip(self.leaves, powers, strict=True):
+            for leaf, power in zip(symbols, powers, strict=True):
                 for _ in range(power):
                     term = leaf if term is None else live_scalars.Expression(operator.mul, (term, leaf))
             total = term if total is None else live_scalars.Expression(operator.add, (total, term))
