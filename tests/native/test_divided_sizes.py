@@ -109,6 +109,59 @@ def test_every_size_in_between_is_checked(kernel, name):
     called_with(lambda x: IN_BETWEEN[name](x, kernel), [(torch.randn(2, n),) for n in (20, *range(24, 60))])
 
 
+def halved_and_joined(x):
+    return torch.cat([x, F.interpolate(F.max_pool2d(x, 2), scale_factor=2.0)], 1)
+
+
+JOINED = {
+    "halved once": (halved_and_joined, 2),
+    "halved twice": (lambda x: torch.cat([x, F.interpolate(F.avg_pool2d(x, 4), scale_factor=4.0)], 1), 4),
+    "in parts of two rows": (lambda x: F.pixel_unshuffle(x, 2) * 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_sizes_that_have_to_be_even(name):
+    fn, unit = JOINED[name]
+    sizes = [(4, 5), (6, 8), (8, 3), (5, 5), (12, 7), (9, 20)]
+    calls = [(torch.randn(2 + k, 3, unit * height, unit * width),) for k, (height, width) in enumerate(sizes)]
+    seen = called_with(fn, calls)
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert seen.segments == 2, seen.words
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", JOINED)
+def test_two_sizes_that_change_together(name):
+    """Products of both are sums of products, for which the points are too few."""
+    fn, unit = JOINED[name]
+    called_with(fn, [(torch.randn(2, 3, unit * size, unit * (size + 1)),) for size in (4, 6, 8, 7, 11)])
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", ["halved once", "in parts of two rows"])
+def test_odd_sizes_are_refused_as_in_eager(name):
+    fn, _ = JOINED[name]
+    compiled = burnish.compile(fn)
+    for size in (4, 6, 8):
+        compiled(torch.randn(2, 3, size, 8))
+    for size in (9, 11):
+        with pytest.raises(RuntimeError) as expected:
+            fn(torch.randn(2, 3, size, 8))
+        with pytest.raises(RuntimeError) as found:
+            compiled(torch.randn(2, 3, size, 8))
+        assert str(found.value) == str(expected.value)
+
+
+def test_odd_sizes_of_a_program_that_fills_them_up():
+    def fn(x):
+        height = x.shape[2]
+        filled = F.pad(x, (0, 0, 0, height % 2))
+        return halved_and_joined(filled)[:, :, :height], height
+
+    called_with(fn, [(torch.randn(2, 3, n, 8),) for n in (8, 10, 9, 13, 12, 11, 30, 7)])
+
+
 LAYERS = {
     "a convolution": (nn.Conv2d(6, 4, 3, padding=1), (6, 8, 9)),
     "a convolution of rows": (nn.Conv1d(6, 4, 3, padding=1), (6, 9)),

@@ -82,10 +82,17 @@ def compiled_near(
 ) -> SymbolicRecipe:
     """Compiles from as few points as possible."""
     few = space.fewest_points()
-    if few is not space:
-        with contextlib.suppress(NoNumber):
-            return compiled_at(gm, few, examples, open_inputs, gradients)
-    return compiled_at(gm, space, examples, open_inputs, gradients)
+    try:
+        if few is not space:
+            with contextlib.suppress(NoNumber):
+                return compiled_at(gm, few, examples, open_inputs, gradients)
+        return compiled_at(gm, space, examples, open_inputs, gradients)
+    except SizesDivided:
+        return compiled_at(gm, space.more_points(), examples, open_inputs, gradients)
+
+
+class SizesDivided(NoFormula):
+    """The points are too few."""
 
 
 def compiled_at(
@@ -101,7 +108,10 @@ def compiled_at(
         raise StructureDiffers("a size that varies is the same for all sizes that are tried")
     lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
-    space = space.divided(sizes_in([low.traced for low in lowered]))
+    divided = space.divided(sizes_in([low.traced for low in lowered]))
+    if space.further and any(divisor > 1 for _, _, divisor in divided.quotients):
+        raise SizesDivided("sizes are divided, which takes more points")
+    space = divided
     if any(
         len(low.constants) != len(first.constants)
         or not all(map(is_equal, low.constants.values(), first.constants.values()))

@@ -16,7 +16,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Point = tuple[int, ...]
 """An example: one value for each symbol."""
@@ -38,6 +38,10 @@ FACTORS = (1, 2, 3, 4)
 """Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
 
 POINTS = 4
+FURTHER_POINTS = 2
+FARTHER = 11
+"""More, for programs that divide sizes: quotients are equal at some of the others."""
+
 DEGREE = 3
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -106,42 +110,62 @@ class Space:
     points: Sequence[Point]
     quotients: tuple[Quotient, ...] = ()
     known: dict[tuple[int, ...], int | Formula | None] = field(default_factory=dict)
+    units: tuple[int, ...] = ()
+    """What each symbol is a multiple of."""
+
+    further: Sequence[Point] = ()
+    """Points that are added if the program divides sizes."""
+
+    def __post_init__(self) -> None:
+        self.units = self.units or (1,) * len(self.names)
 
     @classmethod
-    def around(cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None) -> Space:
+    def around(
+        cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None, units: Mapping[str, int] | None = None
+    ) -> Space:
         """Examples near given sizes, or below them where `most` is the upper bound. No two symbols change by the same
-        distances."""
+        distances. Sizes with a unit are multiples of it."""
         points = []
-        for number in range(POINTS):
+        for number in range(POINTS + FURTHER_POINTS):
             point = []
             for k, (name, size) in enumerate(sizes.items()):
-                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] if number else 0
-                is_near_the_end = size + max(DISTANCES) > (most or {}).get(name, math.inf)
-                point.append(size - distance if is_near_the_end and size > 2 * max(DISTANCES) else size + distance)
+                unit = (units or {}).get(name, 1)
+                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] * unit if number else 0
+                farthest = max(DISTANCES) * unit
+                is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
+                point.append(size - distance if is_near_the_end and size > 2 * farthest else size + distance)
             points.append(tuple(point))
-        return cls(tuple(sizes), points)
+        return cls(
+            tuple(sizes),
+            points[:POINTS],
+            units=tuple([(units or {}).get(name, 1) for name in sizes]),
+            further=points[POINTS:],
+        )
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
         terms, which are then not tried. For several symbols, all points."""
-        return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
+        return replace(self, points=[*self.points[:2], self.points[-1]], known={}) if len(self.names) == 1 else self
+
+    def more_points(self) -> Space:
+        return replace(self, points=[*self.points, *self.further], further=(), known={})
 
     def coprime_points(self, scale: int = 1) -> Space:
         """Other points near these, times `scale`, with sizes that share no factors with other sizes in a program: small
         multiples of primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A
         length of 134 is unrelated to it."""
         points = []
-        for number in range(POINTS):
+        for number in range(POINTS + FURTHER_POINTS):
             factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
             points.append(
                 tuple(
                     [
-                        prime_from(-(-size * scale // factor)) * factor
-                        for size, factor in zip(self.points[0], factors, strict=True)
+                        prime_from(-(-size * scale // (factor * unit)) + number // POINTS * FARTHER) * factor * unit
+                        for size, factor, unit in zip(self.points[0], factors, self.units, strict=True)
                     ]
                 )
             )
-        return Space(self.names, points)
+        return replace(self, points=points[:POINTS], further=points[POINTS:], known={})
 
     def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
         """The space with further symbols, for sizes that are quotients of a symbol at all points. One that is a symbol
@@ -153,7 +177,7 @@ class Space:
             found = space.found(values)
             quotient = space.quotient_of(values) if found is None else quotient_by_one(found)
             if quotient is not None:
-                space = Space(space.names, space.points, (*space.quotients, quotient))
+                space = replace(space, quotients=(*space.quotients, quotient), known={})
         return space
 
     def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
@@ -185,19 +209,22 @@ class Space:
         is_single = len(self.names) == 1 and len(self.points) > 3
         return (
             self.of_one(values, False)
-            or self.of_two(values, False)
+            or self.of_two(values)
             or (self.of_two_and_more(values) if is_single else None)
-            or (self.of_one(values, True) or self.of_two(values, True) if self.quotients else None)
+            or (self.of_one(values, True) if self.quotients else None)
         )
 
     def of_one(self, values: tuple[int, ...], has_quotients: bool) -> Formula | None:
-        """A product, or the sum of one and a number."""
+        """A product, or the sum of one and a number. Quotients are equal at several points, where a sum would fit by
+        chance: one of a product with quotients is not tried."""
         monomials = self.monomials(has_quotients)
         for powers, products in monomials:
             factor, rest = divmod(values[0], products[0]) if products[0] else (0, 1)
             if not rest and all(factor * p == v for p, v in zip(products, values, strict=True)):
                 return self.formula((factor, powers))
         for powers, products in monomials:
+            if has_quotients and sum(powers) > 1:
+                continue
             at = next((k for k, product in enumerate(products) if product != products[0]), 0)
             step, rest = divmod(values[at] - values[0], products[at] - products[0]) if at else (0, 1)
             added = values[0] - step * products[0]
@@ -205,9 +232,9 @@ class Space:
                 return self.formula((step, powers), (added, ()))
         return None
 
-    def of_two(self, values: tuple[int, ...], has_quotients: bool) -> Formula | None:
+    def of_two(self, values: tuple[int, ...]) -> Formula | None:
         """A sum of two products."""
-        for (first, a), (second, b) in itertools.combinations(self.monomials(has_quotients), 2):
+        for (first, a), (second, b) in itertools.combinations(self.monomials(False), 2):
             at = next((k for k, (p, q) in enumerate(zip(a, b, strict=True)) if a[0] * q != p * b[0]), 0)
             if not at:
                 continue

@@ -296,8 +296,13 @@ class SymbolicSizes:
                 else:
                     why = f"{torch_call_roles.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
-                    if not (self.symbols.unite_two(is_possible) or self.symbols.settle_one(is_possible, why)):
-                        self.symbols.settle_all(why)
+                    symbols = self.symbols
+                    if not (
+                        symbols.unite_two(is_possible)
+                        or symbols.take_multiples(is_possible)
+                        or symbols.settle_one(is_possible, why)
+                    ):
+                        symbols.settle_all(why)
                         return
 
     def ask_whether_one(self, handle: Any) -> None:
