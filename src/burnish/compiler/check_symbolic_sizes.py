@@ -72,9 +72,9 @@ class Check:
         if any(piece != pieces[0] for piece in pieces):
             raise NoFormula("the trace is another one for other sizes")
         self.pattern = pieces[0]
-        self.numbers = [
-            self.space.fit(list(map(int, values))) for values in zip(*map(NUMBER.findall, texts), strict=True)
-        ]
+        numbers = [tuple(map(int, values)) for values in zip(*map(NUMBER.findall, texts), strict=True)]
+        self.space = self.space.divided(numbers)
+        self.numbers = list(map(self.space.fit, numbers))
         self.formulas = tuple(dict.fromkeys(number for number in self.numbers if isinstance(number, Formula)))
 
     def text(self, point: Point) -> str:

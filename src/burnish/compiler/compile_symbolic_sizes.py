@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
+from ..tensors.tensor_types import TensorType
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
@@ -81,10 +82,17 @@ def compiled_near(
 ) -> SymbolicRecipe:
     """Compiles from as few points as possible."""
     few = space.fewest_points()
-    if few is not space:
-        with contextlib.suppress(NoNumber):
-            return compiled_at(gm, few, examples, open_inputs, gradients)
-    return compiled_at(gm, space, examples, open_inputs, gradients)
+    try:
+        if few is not space:
+            with contextlib.suppress(NoNumber):
+                return compiled_at(gm, few, examples, open_inputs, gradients)
+        return compiled_at(gm, space, examples, open_inputs, gradients)
+    except SizesDivided:
+        return compiled_at(gm, space.more_points(), examples, open_inputs, gradients)
+
+
+class SizesDivided(NoFormula):
+    """The points are too few."""
 
 
 def compiled_at(
@@ -97,9 +105,13 @@ def compiled_at(
     given = [examples(point) for point in space.points]
     numbers = {k: [each[k] for each in given] for k, number in enumerate(given[0]) if isinstance(number, GivenSize)}
     if any(len(set(values)) == 1 for values in numbers.values()):
-        raise NoFormula("a size that varies is the same for all sizes that are tried")
+        raise StructureDiffers("a size that varies is the same for all sizes that are tried")
     lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
+    divided = space.divided(sizes_in([low.traced for low in lowered]))
+    if space.further and any(divisor > 1 for _, _, divisor in divided.quotients):
+        raise SizesDivided("sizes are divided, which takes more points")
+    space = divided
     if any(
         len(low.constants) != len(first.constants)
         or not all(map(is_equal, low.constants.values(), first.constants.values()))
@@ -128,6 +140,15 @@ def compiled_at(
         tuple(open_inputs),
         reach(),
     )
+
+
+def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
+    """The size of each dimension of each result, in all graphs."""
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
+        for results in zip(*(node.results for node in nodes), strict=False):
+            types = [result.type for result in results if result is not None and isinstance(result.type, TensorType)]
+            if len(types) == len(graphs):
+                yield from zip(*(type.shape for type in types), strict=False)
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

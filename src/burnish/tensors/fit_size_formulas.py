@@ -15,11 +15,20 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 Point = tuple[int, ...]
 """An example: one value for each symbol."""
+
+Quotient = tuple[int, int, int]
+"""A further symbol, ``(symbol + added) // divisor``, as after a strided convolution: the number of the symbol, which
+may be a quotient itself, the number added, and the divisor."""
+
+DIVISORS = (2, 3, 4, 8, 16, 32)
+
+MOST_QUOTIENTS = 12
+"""For more, too many products would have to be tried."""
 
 DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
 """Distances of the examples from the first size. They are small, so that the compiler makes the same choices for all.
@@ -29,6 +38,10 @@ FACTORS = (1, 2, 3, 4)
 """Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
 
 POINTS = 4
+FURTHER_POINTS = 2
+FARTHER = 11
+"""More, for programs that divide sizes: quotients are equal at some of the others."""
+
 DEGREE = 3
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -59,10 +72,13 @@ class Formula:
     """The sum of `factor * product(symbol ** power)` over `terms`. A term is a pair of factor and powers."""
 
     names: tuple[str, ...]
+    """Of the symbols, as Python expressions: the sizes, then the quotients."""
     terms: tuple[tuple[int, Point], ...]
+    quotients: tuple[Quotient, ...] = ()
 
     def at(self, point: Point) -> int:
-        return sum(factor * math.prod(map(pow, point, powers)) for factor, powers in self.terms)
+        symbols = with_quotients(point, self.quotients)
+        return sum(factor * math.prod(map(pow, symbols, powers)) for factor, powers in self.terms)
 
     @property
     def divisor(self) -> int:
@@ -72,6 +88,13 @@ class Formula:
     def __str__(self) -> str:
         """A Python expression."""
         return " + ".join(_term(self.names, factor, powers) for factor, powers in self.terms)
+
+
+def with_quotients(point: Point, quotients: Sequence[Quotient]) -> Point:
+    symbols = [*point]
+    for number, added, divisor in quotients:
+        symbols.append((symbols[number] + added) // divisor)
+    return tuple(symbols)
 
 
 def _term(names: tuple[str, ...], factor: int, powers: Point) -> str:
@@ -85,43 +108,87 @@ class Space:
 
     names: tuple[str, ...]
     points: Sequence[Point]
+    quotients: tuple[Quotient, ...] = ()
     known: dict[tuple[int, ...], int | Formula | None] = field(default_factory=dict)
+    units: tuple[int, ...] = ()
+    """What each symbol is a multiple of."""
+
+    further: Sequence[Point] = ()
+    """Points that are added if the program divides sizes."""
+
+    def __post_init__(self) -> None:
+        self.units = self.units or (1,) * len(self.names)
 
     @classmethod
-    def around(cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None) -> Space:
+    def around(
+        cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None, units: Mapping[str, int] | None = None
+    ) -> Space:
         """Examples near given sizes, or below them where `most` is the upper bound. No two symbols change by the same
-        distances."""
+        distances. Sizes with a unit are multiples of it."""
         points = []
-        for number in range(POINTS):
+        for number in range(POINTS + FURTHER_POINTS):
             point = []
             for k, (name, size) in enumerate(sizes.items()):
-                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] if number else 0
-                is_near_the_end = size + max(DISTANCES) > (most or {}).get(name, math.inf)
-                point.append(size - distance if is_near_the_end and size > 2 * max(DISTANCES) else size + distance)
+                unit = (units or {}).get(name, 1)
+                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] * unit if number else 0
+                farthest = max(DISTANCES) * unit
+                is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
+                point.append(size - distance if is_near_the_end and size > 2 * farthest else size + distance)
             points.append(tuple(point))
-        return cls(tuple(sizes), points)
+        return cls(
+            tuple(sizes),
+            points[:POINTS],
+            units=tuple([(units or {}).get(name, 1) for name in sizes]),
+            further=points[POINTS:],
+        )
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
         terms, which are then not tried. For several symbols, all points."""
-        return Space(self.names, [*self.points[:2], self.points[-1]]) if len(self.names) == 1 else self
+        return replace(self, points=[*self.points[:2], self.points[-1]], known={}) if len(self.names) == 1 else self
+
+    def more_points(self) -> Space:
+        return replace(self, points=[*self.points, *self.further], further=(), known={})
 
     def coprime_points(self, scale: int = 1) -> Space:
         """Other points near these, times `scale`, with sizes that share no factors with other sizes in a program: small
         multiples of primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A
         length of 134 is unrelated to it."""
         points = []
-        for number in range(POINTS):
+        for number in range(POINTS + FURTHER_POINTS):
             factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
             points.append(
                 tuple(
                     [
-                        prime_from(-(-size * scale // factor)) * factor
-                        for size, factor in zip(self.points[0], factors, strict=True)
+                        prime_from(-(-size * scale // (factor * unit)) + number // POINTS * FARTHER) * factor * unit
+                        for size, factor, unit in zip(self.points[0], factors, self.units, strict=True)
                     ]
                 )
             )
-        return Space(self.names, points)
+        return replace(self, points=points[:POINTS], further=points[POINTS:], known={})
+
+    def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
+        """The space with further symbols, for sizes that are quotients of a symbol at all points. One that is a symbol
+        plus a number, as after padding, becomes a symbol too: products of several such sizes have too many terms."""
+        space = self
+        for values in dict.fromkeys(map(tuple, sizes)):
+            if len(space.quotients) == MOST_QUOTIENTS:
+                break
+            found = space.found(values)
+            quotient = space.quotient_of(values) if found is None else quotient_by_one(found)
+            if quotient is not None:
+                space = replace(space, quotients=(*space.quotients, quotient), known={})
+        return space
+
+    def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
+        """Of the last symbol that it is one of: a size is halved several times, step by step."""
+        symbols = list(zip(*(with_quotients(point, self.quotients) for point in self.points), strict=True))
+        for divisor in DIVISORS:
+            for number, symbol in reversed(list(enumerate(symbols))):
+                least = [value * divisor - size for value, size in zip(values, symbol, strict=True)]
+                if max(least) < min(least) + divisor:
+                    return number, max(least), divisor
+        return None
 
     def fit(self, values: Sequence[int]) -> int | Formula:
         """The constant or formula with these values at the points. Raises NoFormula if there is none."""
@@ -139,32 +206,43 @@ class Space:
     def found(self, values: tuple[int, ...]) -> int | Formula | None:
         if len(set(values)) == 1:
             return values[0]
-        for powers, products in self.monomials():
+        is_single = len(self.names) == 1 and len(self.points) > 3
+        return (
+            self.of_one(values, False)
+            or self.of_two(values)
+            or (self.of_two_and_more(values) if is_single else None)
+            or (self.of_one(values, True) if self.quotients else None)
+        )
+
+    def of_one(self, values: tuple[int, ...], has_quotients: bool) -> Formula | None:
+        """A product, or the sum of one and a number. Quotients are equal at several points, where a sum would fit by
+        chance: one of a product with quotients is not tried."""
+        monomials = self.monomials(has_quotients)
+        for powers, products in monomials:
             factor, rest = divmod(values[0], products[0]) if products[0] else (0, 1)
             if not rest and all(factor * p == v for p, v in zip(products, values, strict=True)):
-                return Formula(self.names, ((factor, powers),))
-        none = (0,) * len(self.names)
-        for powers, products in self.monomials():
-            step, rest = (
-                divmod(values[1] - values[0], products[1] - products[0]) if products[1] != products[0] else (0, 1)
-            )
+                return self.formula((factor, powers))
+        for powers, products in monomials:
+            if has_quotients and sum(powers) > 1:
+                continue
+            at = next((k for k, product in enumerate(products) if product != products[0]), 0)
+            step, rest = divmod(values[at] - values[0], products[at] - products[0]) if at else (0, 1)
             added = values[0] - step * products[0]
             if not rest and all(step * p + added == v for p, v in zip(products, values, strict=True)):
-                return Formula(self.names, ((step, powers), (added, none)))
-        return self.of_two(values) or (
-            self.of_two_and_more(values) if len(self.names) == 1 and len(self.points) > 3 else None
-        )
+                return self.formula((step, powers), (added, ()))
+        return None
 
     def of_two(self, values: tuple[int, ...]) -> Formula | None:
         """A sum of two products."""
-        for (first, a), (second, b) in itertools.combinations(self.monomials(), 2):
-            base = a[0] * b[1] - a[1] * b[0]
-            if not base:
+        for (first, a), (second, b) in itertools.combinations(self.monomials(False), 2):
+            at = next((k for k, (p, q) in enumerate(zip(a, b, strict=True)) if a[0] * q != p * b[0]), 0)
+            if not at:
                 continue
-            x, x_rest = divmod(values[0] * b[1] - values[1] * b[0], base)
-            y, y_rest = divmod(a[0] * values[1] - a[1] * values[0], base)
+            base = a[0] * b[at] - a[at] * b[0]
+            x, x_rest = divmod(values[0] * b[at] - values[at] * b[0], base)
+            y, y_rest = divmod(a[0] * values[at] - a[at] * values[0], base)
             if not x_rest and not y_rest and all(x * p + y * q == v for p, q, v in zip(a, b, values, strict=True)):
-                return Formula(self.names, ((x, first), (y, second)))
+                return self.formula((x, first), (y, second))
         return None
 
     def of_two_and_more(self, values: tuple[int, ...]) -> Formula | None:
@@ -177,14 +255,43 @@ class Space:
         added = values[0] - square * a * a
         linear, rest = divmod(values[1] - square * b * b - added, b - a)
         added -= linear * a
-        found = Formula(self.names, ((square, (2,)), (linear, (1,)), (added, (0,))))
+        found = self.formula((square, (2,)), (linear, (1,)), (added, (0,)))
         return found if not rest and all(found.at(p) == v for p, v in zip(self.points, values, strict=True)) else None
 
-    def monomials(self) -> list[tuple[Point, list[int]]]:
-        """Products of powers of symbols, simplest first, with their values at the points."""
-        powers = [p for p in itertools.product(range(3), repeat=len(self.names)) if 0 < sum(p) <= DEGREE]
-        powers.sort(key=lambda p: (sum(p), max(p)))
-        return [(p, [math.prod(map(pow, point, p)) for point in self.points]) for p in powers]
+    def formula(self, *terms: tuple[int, Point]) -> Formula:
+        names = [*self.names]
+        for number, added, divisor in self.quotients:
+            whole = f"({names[number]} + {added})" if added else names[number]
+            names.append(f"({whole} // {divisor})" if divisor > 1 else whole)
+        padded = [(factor, (*powers, *[0] * (len(names) - len(powers)))) for factor, powers in terms]
+        return Formula(tuple(names), tuple(padded), self.quotients)
+
+    def monomials(self, has_quotients: bool) -> list[tuple[Point, list[int]]]:
+        """Products of powers of symbols, simplest first, with their values at the points. A size and quotients of it
+        are not multiplied with each other."""
+        quotients = self.quotients if has_quotients else ()
+        size_of = [*range(len(self.names))]
+        for number, *_ in quotients:
+            size_of.append(size_of[number])
+        found = []
+        for degree in range(1, DEGREE + 1):
+            for some in itertools.combinations_with_replacement(range(len(size_of)), degree):
+                used = {*some}
+                powers = tuple(map(some.count, range(len(size_of))))
+                if max(powers) < 3 and len({size_of[k] for k in used}) == len(used):
+                    found.append(powers)
+        count = len(self.names)
+        found.sort(key=lambda p: (any(p[count:]), sum(p), max(p), p))
+        points = [with_quotients(point, quotients) for point in self.points]
+        return [(p, [math.prod(map(pow, point, p)) for point in points]) for p in found]
+
+
+def quotient_by_one(found: int | Formula) -> Quotient | None:
+    if isinstance(found, Formula) and len(found.terms) == 2:
+        (factor, powers), (added, others) = found.terms
+        if factor == 1 == sum(powers) and not any(others):
+            return powers.index(1), added, 1
+    return None
 
 
 def prime_from(n: int) -> int:

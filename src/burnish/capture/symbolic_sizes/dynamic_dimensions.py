@@ -113,6 +113,7 @@ class SymbolicSizes:
             replace(inputs, given=given),
             [(number(one), number(other)) for one, other in symbols.equal],
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
+            symbols.is_divided,
         )
         self.tracer.guard_outcome(live_scalars.Expression(box.holds, tuple(left)), True)
 
@@ -235,6 +236,11 @@ class SymbolicSizes:
                 found = self.computed(handle, tuple(tensor.shape))
             except NoFormula as error:  # sizes that cannot be determined are not symbolic
                 before = set(self.symbols.settled)
+                if isinstance(error, NotRepeatable):
+                    with switches_kept():
+                        self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
+                    if self.symbols.settled != before:
+                        continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
                 has_way = self.symbols.make_way(is_possible, f"{error}")
                 if not has_way:
@@ -267,10 +273,10 @@ class SymbolicSizes:
         with switches_kept():
             self.repeat_calls()
 
-    def repeat_calls(self) -> None:
+    def repeat_calls(self, end: int | None = None) -> None:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
-        for at, call in enumerate(recorder.calls):
+        for at, call in enumerate(recorder.calls[:end]):
             is_change = getattr(call.target, "changes_setting", False)
             if is_change or call.target is torch._C._InferenceMode:  # creating this object switches the mode on
                 cannot.add(at)
@@ -291,8 +297,13 @@ class SymbolicSizes:
                 else:
                     why = f"{torch_call_roles.name_of(call.target)} needs this size: {error}"
                     is_possible = functools.partial(succeeds, self.replay.at, Handle(at), OTHER)
-                    if not (self.symbols.unite_two(is_possible) or self.symbols.settle_one(is_possible, why)):
-                        self.symbols.settle_all(why)
+                    symbols = self.symbols
+                    if not (
+                        symbols.unite_two(is_possible)
+                        or symbols.take_multiples(is_possible)
+                        or symbols.settle_one(is_possible, why)
+                    ):
+                        symbols.settle_all(why)
                         return
 
     def ask_whether_one(self, handle: Any) -> None:

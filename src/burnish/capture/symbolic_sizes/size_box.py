@@ -60,7 +60,10 @@ class SizeBox:
         inputs: SymbolicExampleInputs,
         equal: Sequence[tuple[Callable[[Point], Any], Callable[[Point], Any]]],
         claims: Sequence[tuple[Handle, int, Callable[[Point], Any]]],
+        is_divided: bool = False,
     ):
+        """`is_divided`: claims divide sizes, and are compared at every size, because they may differ in between."""
+        self.is_divided = is_divided
         self.calls, self.inputs, self.equal, self.claims = calls, inputs, equal, claims
         self.known: dict[Point, bool] = {inputs.space.points[0]: True}
         self.bounds: tuple[Point, Point] | None = None
@@ -156,7 +159,7 @@ class SizeBox:
         self.special = list(
             dict.fromkeys(formula for some in self.formulas for formula in some if isinstance(formula, Formula))
         )
-        if is_known_around and len(space.names) <= MOST_SYMBOLS:
+        if is_known_around and not self.is_divided and len(space.names) <= MOST_SYMBOLS:
             near_points = space.points if len(space.names) == 1 else space.points[:1]
             self.bounds = min(near_points), max(near_points)
             self.corners = {*self.bounds}

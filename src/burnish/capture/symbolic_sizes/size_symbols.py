@@ -8,8 +8,9 @@ symbol whose value decides what the program does is specialized: guarded by valu
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,9 @@ from ..numbers import live_scalars
 
 LEAST = 2
 """Smaller sizes are guarded by value."""
+
+UNITS = (2, 4, 8, 16, 32, 64)
+MOST_UNIT = UNITS[-1]
 
 FAR = (16, 4, 2)
 """How far beyond the observed size formulas are tried, as factors. The first that works for the program is used: it may
@@ -80,6 +84,10 @@ class Symbols:
         """Formulas that have the same values at the points, and were taken for one number."""
         self.compared: set[tuple[int, ...]] = set()
         """The values of sizes whose formula is fitted, or in `equal` with the fitted one."""
+        self.units: dict[int, int] = {}
+        """What symbols are multiples of, if not 1: other sizes are compiled for by themselves."""
+        self.is_divided = False
+        """Whether quotients of symbols have been found."""
         self.around: tuple[Space, list[Point]] | None = None
         self.changes = 0
         """How often the points have changed."""
@@ -139,22 +147,27 @@ class Symbols:
 
     def surroundings(self) -> tuple[Space, list[Point]]:
         if self.around is None:
-            space = Space.around(
-                {f"s{k}": hint for k, hint in enumerate(self.hints)}, {f"s{k}": most for k, most in self.most.items()}
-            )
+            space = self.space_of(range(len(self.hints)))
             space.points = [self.held(point) for point in space.points]
             points = list(space.points)
             if self.far < len(FAR):
                 points.append(
                     self.held(
                         tuple(
-                            min(FAR[self.far] * hint + 5 + k, self.most.get(k, MOST_SIZE))
+                            min(FAR[self.far] * hint + (5 + k) * self.units.get(k, 1), self.most.get(k, MOST_SIZE))
                             for k, hint in enumerate(self.hints)
                         )
                     )
                 )
             self.around = space, points
         return self.around
+
+    def space_of(self, symbols: Iterable[int]) -> Space:
+        return Space.around(
+            {f"s{k}": self.hints[k] for k in symbols},
+            {f"s{k}": most for k, most in self.most.items()},
+            {f"s{k}": unit for k, unit in self.units.items()},
+        )
 
     def held(self, point: Point) -> Point:
         """The point with the observed value for every size that is guarded by value."""
@@ -262,7 +275,8 @@ class Symbols:
         return live_scalars.make(values[0], expression, self.tracer)
 
     def fitted(self, values: tuple[int, ...]) -> Formula | None:
-        space = self.space()
+        space, points = self.surroundings()
+        space.quotients = Space(space.names, points, space.quotients).divided([values]).quotients
         try:
             fit = space.fit(values[: len(space.points)])
         except NoFormula:
@@ -274,10 +288,16 @@ class Symbols:
         return fit
 
     def expression(self, formula: Formula) -> live_scalars.Expression:
+        symbols = list(self.leaves)
+        for number, added, divisor in formula.quotients:
+            size: Any = symbols[number]
+            size = live_scalars.Expression(operator.add, (size, added)) if added else size
+            symbols.append(live_scalars.Expression(operator.floordiv, (size, divisor)))
+            self.is_divided = True
         total: Any = None
         for factor, powers in formula.terms:
             term: Any = factor if factor != 1 or not any(powers) else None
-            for leaf, power in zip(self.leaves, powers, strict=True):
+            for leaf, power in zip(symbols, powers, strict=True):
                 for _ in range(power):
                     term = leaf if term is None else live_scalars.Expression(operator.mul, (term, leaf))
             total = term if total is None else live_scalars.Expression(operator.add, (total, term))
@@ -355,6 +375,41 @@ class Symbols:
             self.of_leaf = before
             self.forget()
         return False
+
+    def take_multiples(self, is_possible: Callable[[], bool]) -> bool:
+        """Keep sizes symbolic, but only multiples of a power of two, if that makes it possible. Example: an image is
+        halved and doubled again, and is joined with what it was."""
+        left = [k for k in range(len(self.hints)) if k not in self.settled and k not in self.units]
+        if not self.is_possible_with({k: MOST_UNIT for k in left}, is_possible):
+            return False
+        unit = next(
+            unit for unit in UNITS if unit == MOST_UNIT or self.is_possible_with(dict.fromkeys(left, unit), is_possible)
+        )
+        needed = dict.fromkeys(left, unit)
+        for k in left:
+            others = {other: unit for other in needed if other != k}
+            if self.is_possible_with(others, is_possible):
+                needed = others
+        self.units.update((k, self.unit_of(k, unit)) for k in needed)
+        self.forget()
+        for k in needed:
+            rest = live_scalars.Expression(operator.mod, (self.leaves[k], self.units[k]))
+            self.tracer.guard_outcome(live_scalars.Expression(operator.eq, (rest, 0)), True)
+        return True
+
+    def unit_of(self, number: int, most: int) -> int:
+        """The largest power of two up to `most` that divides the observed size."""
+        return math.gcd(self.hints[number], most)
+
+    def is_possible_with(self, units: dict[int, int], is_possible: Callable[[], bool]) -> bool:
+        before = self.units
+        self.units = {**before, **{k: self.unit_of(k, most) for k, most in units.items()}}
+        self.forget()
+        try:
+            return is_possible()
+        finally:
+            self.units = before
+            self.forget()
 
     def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
         """Of several symbolic sizes, specialize one if that alone makes it possible. Example: the batch size is

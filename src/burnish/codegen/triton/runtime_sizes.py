@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 
 from ...ops.scalar_ir import Access, walk
@@ -67,14 +67,15 @@ def times(a: Formula, b: Formula | int) -> Formula | int:
         for factor, powers in a.terms:
             at = tuple(map(add, powers, others))
             terms[at] = terms.get(at, 0) + factor * other
-    return formula_of(a.names, terms)
+    return formula_of(a, terms)
 
 
-def formula_of(names: tuple[str, ...], terms: dict[Point, int]) -> Formula | int:
+def formula_of(like: Formula, terms: dict[Point, int]) -> Formula | int:
+    """Of the same symbols."""
     found = tuple((factor, powers) for powers, factor in terms.items() if factor)
     if not any(any(powers) for _, powers in found):
         return sum(factor for factor, _ in found)
-    return Formula(names, found)
+    return replace(like, terms=found)
 
 
 def at(count: int | Size | Formula, point: Point) -> int:
@@ -104,17 +105,17 @@ def reach(access: Access, box: Box) -> Formula | int:
 def most_of(parts: Iterable[int | Size]) -> Formula | int:
     """An upper bound for the sum of their magnitudes. No size is negative."""
     terms: dict[Point, int] = {}
-    names: tuple[str, ...] = ()
+    like: Formula | None = None
     whole = 0
     for part in parts:
         if isinstance(part, Size):
-            names = part.formula.names
+            like = part.formula
             for factor, powers in part.formula.terms:
                 terms[powers] = terms.get(powers, 0) + abs(factor)
         else:
             whole += abs(part)
-    if not names:
+    if like is None:
         return whole
-    none = (0,) * len(names)
+    none = (0,) * len(like.names)
     terms[none] = terms.get(none, 0) + whole
-    return formula_of(names, terms)
+    return formula_of(like, terms)

@@ -36,6 +36,8 @@ def convolved_shape(
     groups: int,
 ) -> tuple[int, ...]:
     rank = weight.ndim - 2
+    if x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
+        raise NoRule(f"a convolution of {x.shape[1]} channels by a weight of {list(weight.shape)}")
     stride, padding, dilation = each(stride, rank), each(padding, rank), each(dilation, rank)
     output_padding = each(output_padding, rank)
     sizes = []

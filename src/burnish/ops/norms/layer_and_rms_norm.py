@@ -22,8 +22,7 @@ from .shared_formulas import Mask, affine, corrected_deviations, parameters_of_a
 def layer_norm_shape(
     x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, bias: TensorType | None, eps: float
 ) -> tuple[TensorType, ...]:
-    kept = x.ndim - len(normalized_shape)
-    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight, bias))
+    rows = fresh(x, row_shape(x, normalized_shape), statistics_dtype(x, weight, bias))
     return fresh(x, x.shape), rows, rows
 
 
@@ -31,9 +30,15 @@ def layer_norm_shape(
 def rms_norm_shape(
     x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, eps: float | None
 ) -> tuple[TensorType, ...]:
-    kept = x.ndim - len(normalized_shape)
-    rows = fresh(x, (*x.shape[:kept], *(1,) * len(normalized_shape)), statistics_dtype(x, weight))
+    rows = fresh(x, row_shape(x, normalized_shape), statistics_dtype(x, weight))
     return fresh(x, x.shape), rows
+
+
+def row_shape(x: TensorType, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    kept = x.ndim - len(normalized_shape)
+    if x.shape[kept:] != tuple(normalized_shape):
+        raise NoRule(f"a norm of {list(normalized_shape)} over {list(x.shape)}")
+    return (*x.shape[:kept], *(1,) * len(normalized_shape))
 
 
 @shape("aten.native_layer_norm_backward.default")

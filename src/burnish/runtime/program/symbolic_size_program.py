@@ -90,7 +90,11 @@ class SymbolicProgram:
         points: Sequence[tuple[int, ...]],
         check: SizeCheck,
         otherwise: Callable[..., Any],
+        is_divided: bool = False,
     ):
+        """`is_divided`: the program divides sizes. Quotients that are equal at all points may differ in between, so
+        that every size is checked."""
+        self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
         self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
@@ -148,7 +152,7 @@ class SymbolicProgram:
     def is_right_for(self, point: tuple[int, ...]) -> bool:
         if point in self.refused:
             return False
-        if is_between(self.near[0], point, self.near[1]):
+        if not self.is_divided and is_between(self.near[0], point, self.near[1]):
             return True
         with self.lock:
             if point in self.refused:
@@ -159,8 +163,8 @@ class SymbolicProgram:
         return found
 
     def found_right(self, point: tuple[int, ...]) -> bool:
-        if self.check.is_special(point):
-            return self.check(point)
+        if self.is_divided or self.check.is_special(point):
+            return point == self.points[0] or self.check(point)
         if is_between(self.least, point, self.most):
             return True
         # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every

@@ -98,6 +98,7 @@ class UnboundSymbolicDriver:
             self.points,
             check,
             otherwise,
+            any("//" in text for text in (*self.formulas, *self.slots)),
         )
 
     def frame_maker(
