@@ -87,6 +87,12 @@ WORDS = frozenset(
 )
 """Operator arguments that take one of a few words."""
 
+SIZE = torch.ops.aten.sym_size.int
+"""Reads a size of a tensor: of the operators that return numbers the only one."""
+
+ON_NUMBERS = {f"operator.{name}": getattr(operator, name) for name in "add sub mul floordiv mod truediv neg".split()}
+"""What sizes are computed with. Their arguments are numbers, results or constants (`graph_to_json`)."""
+
 OF_TORCH = ("aten", "prims")
 OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
 
@@ -153,7 +159,8 @@ def recorded() -> frozenset[str]:
 @once
 def operations() -> dict[str, Callable[..., Any]]:
     """Every function a file may name, except for operators."""
-    found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
+    found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem, **ON_NUMBERS}
+    found[f"torch.ops.{SIZE}"] = SIZE
     for prefix, namespace, family in (
         ("torch", torch, ""),
         ("torch.nn.functional", torch.nn.functional, ""),

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .exported_program import Exported
 
 
-def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Exported:
+def export(
+    fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None
+) -> Exported:
     """One graph of ``fn(*args, **kwargs)``, or an error that says why there is none.
 
     fn: what ``compile`` takes; of something compiled, its original is exported.
@@ -25,11 +27,16 @@ def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None
     """
     from .exported_program import exported_program
 
-    return exported_program(fn, args, kwargs)
+    return exported_program(fn, args, kwargs, dynamic_shapes)
 
 
 def save(
-    fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    fn: Any,
+    path: str | os.PathLike[str],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
 ) -> Exported:
     """Save ``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file. ``burnish.load`` returns a callable
     that captures and compiles nothing for such inputs.
@@ -39,10 +46,12 @@ def save(
     """
     from .exported_program import Exported
     from .precompile import NativeGraph
+    from .size_inputs import open_inputs
 
-    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
-    exported.native = exported.native or NativeGraph(exported.held)
-    exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
+    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs, dynamic_shapes=dynamic_shapes)
+    sizes = open_inputs(exported.inputs, exported.ranges)
+    exported.native = exported.native or NativeGraph(exported.held, sizes=sizes)
+    exported.native.prepare(exported.matched(tuple(args), dict(kwargs or {}))[0])
     exported.save(path)
     return exported
 

@@ -29,7 +29,7 @@ import re
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,17 @@ from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
 from .precompile import Held, NativeGraph, signature
+from .size_inputs import open_inputs
+from .sizes_to_json import (
+    encode_condition,
+    encode_range,
+    encode_size,
+    encode_term,
+    read_conditions,
+    read_ranges,
+    read_size,
+    read_term,
+)
 from .tensor_storage import Storages, memory_of, read_tensors
 from .values_to_json import (
     decode,
@@ -53,12 +64,11 @@ from .values_to_json import (
     parts,
     read_device,
     shown,
-    sizes,
     text,
     whole,
 )
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
 NAMES = re.compile(r"burnish\.json|signature|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
 """What an archive may contain."""
@@ -102,10 +112,9 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
         "graph": encode_graph(module.graph),
         "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
         "inputs": list(_encode_inputs(exported)),
-        "outputs": [
-            _writable(lambda o=o: {"node": o.node} if o.node is not None else {"value": encode(o.value, {})})
-            for o in exported.outputs
-        ],
+        "outputs": [_writable(lambda o=o: _encode_output(o)) for o in exported.outputs],
+        "sizes": [encode_range(symbol) for symbol in exported.ranges],
+        "conditions": [encode_condition(condition) for condition in exported.conditions],
         "arguments": _writable(lambda: encode_nesting(exported.arguments)),
         "result": _writable(lambda: encode_nesting(exported.result)),
         "ready": exported.native.ready if exported.native is not None else {},
@@ -142,12 +151,18 @@ def _encode_inputs(exported: ExportedGraph) -> Iterator[dict[str, Any]]:
             yield {
                 "name": described.name,
                 "node": described.node,
-                "shape": list(described.shape),
+                "shape": [encode_size(size) for size in described.shape],
                 "dtype": encode(described.dtype, {}),
                 "device": str(described.device),
             }
         else:
             yield {"name": described.name, "value": encode(described.value, {})}
+
+
+def _encode_output(output: Output) -> dict[str, Any]:
+    if output.node is not None:
+        return {"node": output.node}
+    return {"value": encode(output.value, {})} if output.size is None else {"size": encode_term(output.size)}
 
 
 def _writable(encoded: Callable[[], Any]) -> Any:
@@ -297,11 +312,17 @@ def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
             return graph_module(dict(attributes), graph, "Exported")
 
     held = Held(attributes, decoded)
+    ranges = read_ranges(entry(written, "sizes"))
+    symbols = {symbol.name for symbol in ranges}
+    inputs = [_read_input(what, symbols) for what in parts(entry(written, "inputs"))]
+    outputs = [_read_output(what, symbols) for what in parts(entry(written, "outputs"))]
+    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.open_sizes}
+    if missing := symbols - opened:
+        raise UserError(f"no input has the size {min(missing)!r:.60}, which it declares")
+    sizes = open_inputs(inputs, ranges)
     native = None
     if programs:
-        native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {})
-    inputs = [_read_input(what) for what in parts(entry(written, "inputs"))]
-    outputs = [_read_output(what) for what in parts(entry(written, "outputs"))]
+        native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {}, sizes)
     return ExportedGraph(
         shown(entry(written, "name"), "a name"),
         held,
@@ -312,12 +333,14 @@ def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
         flag(entry(written, "writes_inputs"), "whether it writes to its inputs"),
         _read_lines(written, "guards"),
         _read_lines(written, "left_out"),
+        ranges,
+        read_conditions(entry(written, "conditions"), symbols),
         native,
         is_trusted,
     )
 
 
-def _read_input(what: Any) -> TensorInput | FixedInput:
+def _read_input(what: Any, symbols: Collection[str]) -> TensorInput | FixedInput:
     name = shown(entry(what, "name"), "the name of an input")
     if "node" not in what:
         return FixedInput(name, decode(entry(what, "value"), {}))
@@ -325,14 +348,16 @@ def _read_input(what: Any) -> TensorInput | FixedInput:
         name,
         whole(what["node"], "the number of an input"),
         decode(entry(what, "dtype"), {}),
-        sizes(entry(what, "shape"), "a size"),
+        tuple([read_size(size, symbols) for size in parts(entry(what, "shape"))]),
         read_device(entry(what, "device"), {}, 0),
     )
 
 
-def _read_output(what: Any) -> Output:
+def _read_output(what: Any, symbols: Collection[str]) -> Output:
     if type(what) is dict and "node" in what:
         return Output(whole(what["node"], "the number of an output"))
+    if type(what) is dict and "size" in what:
+        return Output(None, size=read_term(what["size"], symbols))
     return Output(None, decode(entry(what, "value"), {}))
 
 

@@ -101,6 +101,17 @@ class Space:
             points.append(tuple(point))
         return cls(tuple(sizes), points)
 
+    @classmethod
+    def within(cls, sizes: Mapping[str, tuple[int, int, int | None]]) -> Space:
+        """Examples near given sizes, and between their least and most."""
+        columns = []
+        for k, (size, least, most) in enumerate(sizes.values()):
+            tried = [size + sign * distance for sign in (1, -1) for distance in DISTANCES]
+            near = [x for x in dict.fromkeys(tried) if least <= x and (most is None or x <= most)] or [size]
+            near = near[: len(DISTANCES)]
+            columns.append([size, *(near[number * (2 * k + 1) % len(near)] for number in range(1, POINTS))])
+        return cls(tuple(sizes), list(zip(*columns, strict=True)))
+
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
         terms, which are then not tried. For several symbols, all points."""

@@ -112,7 +112,7 @@ def symbolic_example_inputs(
     left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
     if not left:
         return None
-    space = Space.around({f"s{k}": symbols.hints[k] for k in left}, {f"s{k}": most for k, most in symbols.most.items()})
+    space = symbols.space_of(left)
     number = computation(symbols)
     shapes, orders, numbers = {}, {}, {}
     for k, (handle, example) in enumerate(zip(recorder.inputs, recorder.examples, strict=True)):

@@ -139,9 +139,7 @@ class Symbols:
 
     def surroundings(self) -> tuple[Space, list[Point]]:
         if self.around is None:
-            space = Space.around(
-                {f"s{k}": hint for k, hint in enumerate(self.hints)}, {f"s{k}": most for k, most in self.most.items()}
-            )
+            space = self.space_of(range(len(self.hints)))
             space.points = [self.held(point) for point in space.points]
             points = list(space.points)
             if self.far < len(FAR):
@@ -155,6 +153,10 @@ class Symbols:
                 )
             self.around = space, points
         return self.around
+
+    def space_of(self, left: Sequence[int]) -> Space:
+        """Of these symbols."""
+        return Space.around({f"s{k}": self.hints[k] for k in left}, {f"s{k}": most for k, most in self.most.items()})
 
     def held(self, point: Point) -> Point:
         """The point with the observed value for every size that is guarded by value."""

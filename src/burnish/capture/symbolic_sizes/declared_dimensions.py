@@ -1,0 +1,174 @@
+"""Declared sizes: an export says beforehand which dimensions of which inputs are symbolic, and how they are related.
+
+    x: b, 2*b + 1        one symbol, b. Both sizes are formulas of it
+
+A trace finds out which sizes are equal by their values (``Symbols.opened``). Here the caller has said it, so sizes that
+are equal by chance stay apart, and what the program needs besides is collected: for which symbols it needs one value,
+which two it takes for one, and its conditions on the others, each with the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...tensors.eager_strides import packed_order
+from ...tensors.fit_size_formulas import Space
+from ..guards.guards import Guard
+from ..guards.object_sources import Source
+from ..guards.tensor_metadata import open_facts
+from ..numbers import live_scalars
+from .dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes
+from .size_box import SizeBox
+from .size_symbols import LEAST, MOST_SIZE, Symbols
+
+KIND = "size"
+"""The kind of the sources that stand for declared symbols."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSymbol:
+    """A size that the caller has given a name: its value in the example, and the range of values."""
+
+    name: str
+    hint: int
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSize:
+    """A dimension: ``factor`` times a symbol, plus ``added``."""
+
+    symbol: int
+    factor: int = 1
+    added: int = 0
+
+
+class DeclaredSymbols(Symbols):
+    """`reasons`: for each symbol that has one value, the user's line and why."""
+
+    def __init__(self, tracer: Any, declared: Sequence[DeclaredSymbol]):
+        super().__init__(tracer)
+        self.declared = declared
+        self.reasons: dict[int, tuple[str | None, str]] = {}
+        self.pairs: dict[int, tuple[int, str | None]] = {}
+        """For each united symbol: the one that stands for it, and the user's line."""
+        for number, symbol in enumerate(declared):
+            source = Source(None, KIND, symbol.name)
+            source.label = symbol.name
+            leaf = live_scalars.Expression(None, (source,))
+            self.leaves.append(leaf)
+            self.hints.append(symbol.hint)
+            self.places.append([])
+            self.moves.append(None)
+            self.of_leaf[id(leaf)] = number, 0
+            if symbol.most is not None:
+                self.most[number] = symbol.most
+
+    def size_of(self, size: DeclaredSize) -> Any:
+        """The size of a dimension, as a live scalar."""
+        expression, value = self.leaves[size.symbol], self.hints[size.symbol]
+        made = live_scalars.make(value, expression, self.tracer)
+        return made * size.factor + size.added if (size.factor, size.added) != (1, 0) else made
+
+    # ---- points
+
+    def space_of(self, left: Sequence[int]) -> Space:
+        """Points in the declared range: beyond it the program may be impossible."""
+        declared = [self.declared[k] for k in left]
+        return Space.within(
+            {
+                f"s{k}": (symbol.hint, max(symbol.least, LEAST), self.most.get(k, MOST_SIZE))
+                for k, symbol in zip(left, declared, strict=True)
+            }
+        )
+
+    # ---- what the program needs
+
+    def note_settled(self, expression: live_scalars.Expression) -> None:
+        before = set(self.settled)
+        super().note_settled(expression)
+        self.note(before, "its value decides what the program does")
+
+    def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
+        before = set(self.settled)
+        found = super().settle_one(is_possible, why)
+        self.note(before, why)
+        return found
+
+    def settle_all(self, why: str) -> None:
+        before = set(self.settled)
+        super().settle_all(why)
+        self.note(before, why)
+
+    def unite_two(self, is_possible: Callable[[], bool]) -> bool:
+        before, leaves = set(self.united), dict(self.of_leaf)
+        found = super().unite_two(is_possible)
+        for other in self.united - before:
+            at = id(self.leaves[other])
+            self.pairs[other] = self.of_leaf[at][0], self.tracer.user_line()
+            assert leaves[at][0] == other
+        return found
+
+    def note(self, before: set[int], why: str) -> None:
+        for number in self.settled - before - self.united:
+            self.reasons[number] = self.tracer.user_line(), why
+
+
+class DeclaredSizes(SymbolicSizes):
+    """`shapes`: by the id of each tensor, its dimensions that are no constants."""
+
+    symbols: DeclaredSymbols
+
+    def __init__(
+        self, tracer: Any, declared: Sequence[DeclaredSymbol], shapes: Mapping[int, Mapping[int, DeclaredSize]]
+    ):
+        super().__init__(tracer, SymbolicSizeRequest({}))
+        self.symbols = DeclaredSymbols(tracer, declared)
+        self.replay.symbols = self.symbols
+        self.shapes = shapes
+        self.lines: dict[int, str | None] = {}
+        """The user's line of each condition, by the expression's id."""
+        guard_outcome = tracer.guard_outcome
+
+        def noted(expression: live_scalars.Expression, value: bool) -> None:
+            self.lines.setdefault(id(expression), tracer.user_line())
+            guard_outcome(expression, value)
+
+        tracer.guard_outcome = noted
+
+    def admit(self, tensor: torch.Tensor, source: Source) -> Guard | None:
+        declared = self.shapes.get(id(tensor))
+        order = packed_order(tuple(tensor.shape), tensor.stride())
+        if not declared or order is None:
+            return None
+        shape: list[Any] = list(tensor.shape)
+        for dim, size in declared.items():
+            shape[dim] = self.symbols.size_of(size)
+        self.given[id(tensor)] = tensor, tuple(shape), order
+        self.come_near_enough()
+        dims = tuple(declared)
+        return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
+
+    def box(self) -> SizeBox | None:
+        """Tells for which sizes the calls are the same; None if every size turned out to be a constant."""
+        inputs = self.inputs()
+        return None if inputs is None else self.box_of(inputs)
+
+    def conditions(self) -> Iterator[tuple[live_scalars.Expression, bool, str | None]]:
+        """What the program has found out about symbols, besides their values, with the user's lines."""
+        for kind, _, expected in self.tracer.heap.guards:
+            if kind == "outcome" and self.is_of_symbols(expected[0]):
+                yield *expected, self.lines.get(id(expected[0]))
+
+    def is_of_symbols(self, expression: live_scalars.Expression) -> bool:
+        sources = expression.sources()
+        return bool(sources) and all(isinstance(source, Source) and source.kind == KIND for source in sources)
+
+    def left(self) -> list[int]:
+        """The symbols that are still symbolic."""
+        return [k for k in range(len(self.symbols.hints)) if k not in self.symbols.settled]
