@@ -3,6 +3,7 @@
     burnish doctor [--all]     what works on this machine
     burnish breaks [CODE ...]  what a break means, and what to do about it
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
+    burnish inspect FILE       what a file of burnish.save holds; --json for programs
     burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import platform
 import sys
@@ -101,6 +103,18 @@ def cache(options: argparse.Namespace) -> int:
     return 0
 
 
+def inspect(options: argparse.Namespace) -> int:
+    """Print what a saved file holds, without running any of it."""
+    from .inspect_file import as_text, contents
+
+    try:
+        found = contents(options.file)
+    except OSError as error:
+        raise UserError(f"{options.file} cannot be read: {error.strerror}") from error
+    print(json.dumps(found, indent=1) if options.json else "\n".join(as_text(found)))
+    return 0
+
+
 def bisect(options: argparse.Namespace) -> int:
     """Run a command with more and less optimization, and print the first rewrite with which it fails."""
     from .bisect_rewrites import bisect
@@ -146,6 +160,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("file", nargs="?", type=Path, help="to write to, or to read from")
     command.set_defaults(run=cache)
+
+    command = commands.add_parser("inspect", help="what a file of burnish.save holds")
+    command.add_argument("file", type=Path, help="nothing of it runs")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.set_defaults(run=inspect)
 
     command = commands.add_parser("bisect", help="the rewrite of the compiler that makes a command fail")
     command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")
