@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
+
 if TYPE_CHECKING:
     from .exported_program import Exported
 
@@ -64,8 +66,16 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
         Apart from that, a file names operations of torch that compute tensors from tensors, and nothing in it becomes
         Python code. A damaged file is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """
+    from ..integrations.from_torch_export import is_archive, load_archive
     from .exported_program import Exported
     from .file_format import load as load_file
 
+    if is_archive(path):
+        if not trust:
+            raise UserError(
+                f"{os.fspath(path)} is a file of torch.export, which may run code when it is read. If you trust it as "
+                f"you trust a program: burnish.load(path, trust=True), or burnish.compile(torch.export.load(path))."
+            )
+        return export(load_archive(path))
     loaded = load_file(path, trust)
     return Exported(**{field.name: getattr(loaded, field.name) for field in fields(loaded)})
