@@ -84,10 +84,10 @@ def said_of(given: Any, original: Any, args: tuple, kwargs: Mapping[str, Any]) -
             )
         said = given
     else:
+        example = f"{{{named[0] if named else 'x'!r}: {{0: torch.export.Dim.AUTO}}}}"
         raise UserError(
-            f"burnish.export: dynamic_shapes={given!r:.80} is a {type(given).__name__}. What to do: a dictionary by the "
-            f"names of the arguments, such as {{{named[0] if named else 'x'!r}: {{0: torch.export.Dim.AUTO}}}}, or a tuple by "
-            f"their positions."
+            f"burnish.export: dynamic_shapes={given!r:.80} is a {type(given).__name__}. What to do: a dictionary by "
+            f"the names of the arguments, such as {example}, or a tuple by their positions."
         )
     for name, value, spec in zip(named, [*args, *kwargs.values()], said, strict=True):
         for path, _ in pytree.tree_flatten_with_path(value)[0]:
@@ -129,13 +129,17 @@ def argument_names(parameters: Sequence[inspect.Parameter], count: int) -> list[
     return [known[k] if k < len(known) else f"*{rest}[{k - len(known)}]" for k in range(count)]
 
 
+def children(value: Any) -> list[tuple[Any, Any]]:
+    return pytree.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
+
+
 def along(spec: Any, path: Sequence[Any], value: Any, name: str) -> Any:
     """The part of a specification for a part of an argument. The fields of a registered class are taken by name, or in
     their order."""
     for step in path:
         if spec is None:
             return None
-        node = pytree.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
+        node = children(value)
         at = next(k for k, (keys, _) in enumerate(node) if keys == (step,))
         value = node[at][1]
         key = getattr(step, "key", getattr(step, "idx", getattr(step, "name", at)))
@@ -151,8 +155,8 @@ def along(spec: Any, path: Sequence[Any], value: Any, name: str) -> Any:
             spec = getattr(spec, str(key), None)
         else:
             raise UserError(
-                f"burnish.export: of {name}{step}, dynamic_shapes says {spec!r:.60}, where a dictionary, a list or None "
-                f"should stand."
+                f"burnish.export: of {name}{step}, dynamic_shapes says {spec!r:.60}, where a dictionary, a list or "
+                f"None should stand."
             )
     return spec
 
@@ -174,8 +178,8 @@ def dimensions(name: str, leaf: Any, said: Any) -> Iterator[tuple[int, Any]]:
         said = dict(enumerate(said))
     if not isinstance(said, Mapping):
         raise UserError(
-            f"burnish.export: dynamic_shapes says {said!r:.60} of {name}. What to do: a dictionary by dimension, such as "
-            f"{{0: torch.export.Dim.AUTO}}, or a tuple with an entry for each."
+            f"burnish.export: dynamic_shapes says {said!r:.60} of {name}. What to do: a dictionary by dimension, such "
+            f"as {{0: torch.export.Dim.AUTO}}, or a tuple with an entry for each."
         )
     for dim, what in said.items():
         if type(dim) is not int or not -leaf.ndim <= dim < leaf.ndim:
@@ -223,15 +227,15 @@ def add(found: Declared, number: int, name: str, size: int, dim: int, what: Any)
     if known.example != symbol.example:
         raise UserError(
             f"burnish.export: {place} and {found.places[symbol.name]} are both declared by {symbol.name}, and in the "
-            f"example {symbol.name} is {symbol.example} for one and {known.example} for the other. What to do: Dims with "
-            f"other names, or an example in which they agree."
+            f"example {symbol.name} is {symbol.example} for one and {known.example} for the other. What to do: Dims "
+            f"with other names, or an example in which they agree."
         )
     if (known.least, known.most) != (symbol.least, symbol.most):
         raise UserError(f"burnish.export: there are two Dims {symbol.name!r}, of other ranges. Give one another name.")
     if not symbol.holds(symbol.example):
         raise UserError(
             f"burnish.export: {place} is declared by {what}, whose range is {symbol.limits}, and in the example "
-            f"{symbol.name} is {symbol.example}. What to do: {symbol.widened(symbol.example)}, or another example."
+            f"{symbol.name} is {symbol.example}. {symbol.widened(symbol.example)}, or pass another example."
         )
     found.places.setdefault(symbol.name, place)
     found.sizes.setdefault(number, {})[dim] = opened

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import UserError
 from ..report.explain_report import tensor_type
+from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
 from .open_sizes import Condition, OpenSize, SizeRange, Term, value_of
 from .trace_whole_call import same_fixed
@@ -30,6 +31,8 @@ class TensorInput:
     dtype: torch.dtype
     shape: tuple[int | OpenSize, ...]
     device: torch.device
+    order: tuple[int, ...] | None = None
+    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked how it lies there."""
 
     def why_not(self, value: Any) -> str | None:
         """A sentence if ``value`` does not match what was exported."""
@@ -38,13 +41,26 @@ class TensorInput:
         if value.dtype == self.dtype and value.device == self.device and len(value.shape) == len(self.shape):
             differing = [k for k, size in enumerate(self.shape) if type(size) is int and size != value.shape[k]]
             if not differing:
-                return None
+                return self.why_not_layout(value)
             said = ", ".join(f'{k}: torch.export.Dim("{self.plain_name}_{k}")' for k in differing)
             fix = f'. For other sizes: dynamic_shapes={{"{self.plain_name}": {{{said}}}}}'
         else:
             fix = ""
         found = TensorInput(self.name, self.node, value.dtype, tuple(value.shape), value.device)
         return f"{self.name} was a tensor of {self}, and is one of {found}{fix}"
+
+    def why_not_layout(self, value: torch.Tensor) -> str | None:
+        if self.order is None:
+            return None
+        is_usual = self.order == tuple(range(value.ndim - 1, -1, -1))
+        shape, stride = tuple(value.shape), value.stride()
+        if value.is_contiguous() if is_usual else packed_stride(shape, self.order) == stride:
+            return None
+        fix = f"{self.name}.contiguous()" if is_usual else "a tensor with the example's memory format"
+        return (
+            f"{self.name} has the strides {stride}, the program asks how tensors lie in memory, and the example's "
+            f"dimensions were in the order {self.order} there, from the fastest on. Pass {fix}"
+        )
 
     @property
     def plain_name(self) -> str:
@@ -179,6 +195,20 @@ class ExportedGraph(GraphView):
         results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)
         return pytree.tree_unflatten([output.of(results, values) for output in self.outputs], self.result)
 
+    def unchecked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call for another tracer, which has its own checks of arguments: without compiled code."""
+        leaves = pytree.tree_leaves((args, dict(sorted(kwargs.items()))))
+        found: dict[int, torch.Tensor] = {}
+        values: dict[str, Any] = {}
+        for expected, leaf in zip(self.inputs, leaves, strict=True):
+            if isinstance(expected, TensorInput):
+                found.setdefault(expected.node, leaf)
+                for dim, size in enumerate(expected.shape):
+                    if isinstance(size, OpenSize):
+                        values.setdefault(size.symbol, (leaf.shape[dim] - size.added) // size.factor)
+        results = self.graph_module(*[found[node] for node in sorted(found)])
+        return pytree.tree_unflatten([output.of(results, values) for output in self.outputs], self.result)
+
     def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
         before = TorchState.now()
         try:
@@ -242,9 +272,8 @@ def why_not_sizes(exported: ExportedGraph, leaves: Sequence[Any], values: dict[s
                 ).rstrip(". ")
             elif first == place and not symbol.holds(value):
                 is_right = False
-                yield f"{place} is {now}, and was exported as {size} with {symbol.name} {symbol.limits}. " + (
-                    f"To take it: {symbol.widened(value)} in dynamic_shapes"
-                )
+                what = f"{size} with {symbol.name} {symbol.limits}" if symbol.is_named else f"a size {symbol.limits}"
+                yield f"{place} is {now}, and was exported as {what}. {symbol.widened(value)}"
     if is_right:
         yield from filter(None, (condition.why_not(values) for condition in exported.conditions))
 

@@ -40,8 +40,10 @@ from ..capture.engine.program_options import Options
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
 from ..errors import InternalError, UserError
 from ..frontend.marks import is_disabled
+from ..integrations.from_torch_export import callable_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
+from ..tensors.eager_strides import packed_order
 from ..tensors.lazy_graph_module import graph_module
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
@@ -94,6 +96,11 @@ def exported_program(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any = None
 ) -> Exported:
     """See ``export_save_load.export``."""
+    if is_exported_program(fn):
+        if not args and not kwargs:
+            args, kwargs, own_shapes = example_of(fn)
+            dynamic_shapes = own_shapes if dynamic_shapes is None else dynamic_shapes
+        fn = callable_of(fn)
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
     leaves, nesting = pytree.tree_flatten((args, kwargs))
@@ -127,6 +134,8 @@ def exported_program(
             f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
             f"depends on how they overlap, which an exported graph does not know. Pass copies."
         )
+    if trace.reads_layout:
+        inputs = [_with_order(described, copied) for described, copied in zip(inputs, copies, strict=True)]
     if proven is not None:
         inputs = [_with_sizes(described, declared.sizes.get(k, {}), proven) for k, described in enumerate(inputs)]
     module, outputs = _put_together(original, trace, inputs, copies, {} if proven is None else proven.constants)
@@ -157,6 +166,12 @@ def _symbols(declared: Declared, copies: list[Any]) -> tuple[list[DeclaredSymbol
         )
     symbols = [DeclaredSymbol(s.name, s.example, s.least, s.most) for s in declared.ranges.values()]
     return symbols, shapes
+
+
+def _with_order(described: TensorInput | FixedInput, copied: Any) -> TensorInput | FixedInput:
+    if not isinstance(described, TensorInput) or copied.layout is not torch.strided:
+        return described
+    return replace(described, order=packed_order(tuple(copied.shape), copied.stride()))
 
 
 def _with_sizes(

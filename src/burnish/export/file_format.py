@@ -25,6 +25,7 @@ import json
 import mmap
 import operator
 import os
+import platform
 import re
 import struct
 import tempfile
@@ -41,6 +42,7 @@ from ..tensors.lazy_graph_module import graph_module
 from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
+from .nesting_to_json import decode_nesting, encode_nesting
 from .precompile import Held, NativeGraph, signature
 from .size_inputs import open_inputs
 from .sizes_to_json import (
@@ -54,19 +56,7 @@ from .sizes_to_json import (
     read_term,
 )
 from .tensor_storage import Storages, memory_of, read_tensors
-from .values_to_json import (
-    decode,
-    decode_nesting,
-    encode,
-    encode_nesting,
-    entry,
-    flag,
-    parts,
-    read_device,
-    shown,
-    text,
-    whole,
-)
+from .values_to_json import decode, encode, entry, flag, parts, read_device, shown, sizes, text, whole
 
 FORMAT = 2
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
@@ -108,6 +98,7 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
     description = {
         "format": FORMAT,
         "torch": torch.__version__,
+        "processor": _processor() if exported.native is not None and exported.native.programs else "",
         "name": exported.name,
         "graph": encode_graph(module.graph),
         "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
@@ -145,6 +136,11 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
         raise
 
 
+def _processor() -> str:
+    """For people: a program's key says what it was compiled for."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
 def _encode_inputs(exported: ExportedGraph) -> Iterator[dict[str, Any]]:
     for described in exported.inputs:
         if isinstance(described, TensorInput):
@@ -154,6 +150,7 @@ def _encode_inputs(exported: ExportedGraph) -> Iterator[dict[str, Any]]:
                 "shape": [encode_size(size) for size in described.shape],
                 "dtype": encode(described.dtype, {}),
                 "device": str(described.device),
+                "order": None if described.order is None else list(described.order),
             }
         else:
             yield {"name": described.name, "value": encode(described.value, {})}
@@ -190,7 +187,7 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 def load(path: str | os.PathLike[str], trust: bool | None = None) -> ExportedGraph:
     path = os.fspath(path)
     with open(path, "rb") as file, explained(path), Archive(file) as archive:
-        exported = _read(archive, trust, path)
+        exported = read_exported(archive, trust, path)
     # Without precompiled programs the graph will be needed; if it is damaged, report that now.
     if exported.native is None or not exported.native.ready:
         graph = exported.held.graph().graph
@@ -282,7 +279,7 @@ class Archive:
         return found if begins % ALIGNMENT == 0 else found.clone()
 
 
-def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
+def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
     written = json.loads(content.decode())  # as text: given bytes, json would guess the encoding
     version = entry(written, "format")
@@ -319,10 +316,10 @@ def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
     opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.open_sizes}
     if missing := symbols - opened:
         raise UserError(f"no input has the size {min(missing)!r:.60}, which it declares")
-    sizes = open_inputs(inputs, ranges)
     native = None
     if programs:
-        native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {}, sizes)
+        ready = _read_ready(written) if is_trusted else {}
+        native = NativeGraph(held, programs if is_trusted else {}, ready, open_inputs(inputs, ranges))
     return ExportedGraph(
         shown(entry(written, "name"), "a name"),
         held,
@@ -344,12 +341,19 @@ def _read_input(what: Any, symbols: Collection[str]) -> TensorInput | FixedInput
     name = shown(entry(what, "name"), "the name of an input")
     if "node" not in what:
         return FixedInput(name, decode(entry(what, "value"), {}))
+    shape = tuple([read_size(size, symbols) for size in parts(entry(what, "shape"))])
+    order = entry(what, "order")
+    if order is not None:
+        order = sizes(order, "a dimension")
+        if sorted(order) != list(range(len(shape))):
+            raise UserError(f"{order!r:.60} stands where the order of {len(shape)} dimensions should")
     return TensorInput(
         name,
         whole(what["node"], "the number of an input"),
         decode(entry(what, "dtype"), {}),
-        tuple([read_size(size, symbols) for size in parts(entry(what, "shape"))]),
+        shape,
         read_device(entry(what, "device"), {}, 0),
+        order,
     )
 
 

@@ -55,8 +55,11 @@ class OpenSize:
     factor: int = 1
     added: int = 0
 
-    def at(self, values: Mapping[str, int]) -> Any:
-        return self.factor * values[self.symbol] + self.added
+    def at(self, values: Mapping[str, Any]) -> Any:
+        """For the values of symbols, or other things that can be multiplied and added."""
+        size = values[self.symbol]
+        size = size if self.factor == 1 else self.factor * size
+        return size + self.added if self.added else size
 
     def solved(self, size: int) -> int | None:
         """The symbol's value for a size of the dimension."""
@@ -83,6 +86,9 @@ class SizeRange:
     """None: there is no limit."""
     is_named: bool = True
     """Whether it is a ``Dim`` of the caller's, and not one for each dimension (``Dim.AUTO``)."""
+    below: str = ""
+    """Why it holds for no smaller sizes, if it is the program that does not."""
+    above: str = ""
 
     def holds(self, value: int) -> bool:
         return self.least <= value and (self.most is None or value <= self.most)
@@ -92,9 +98,13 @@ class SizeRange:
         return f"from {self.least} on" if self.most is None else f"from {self.least} to {self.most}"
 
     def widened(self, value: int) -> str:
-        """A declaration whose range holds a value, as the user would write it."""
+        """A declaration whose range holds a value, as the user would write it, or why there is none."""
+        why = self.below if value < self.least else self.above
+        if why:
+            return f"The program does other things there: {why}"
         most = None if self.most is None else max(self.most, value)
-        return declaration(self.name if self.is_named else None, min(self.least, value), most)
+        made = declaration(self.name if self.is_named else None, min(self.least, value), most)
+        return f"To take it: {made} in dynamic_shapes"
 
 
 def declaration(name: str | None, least: int, most: int | None) -> str:
@@ -144,6 +154,55 @@ def names_in(term: Term) -> list[str]:
         return [term]
     parts: Iterable[Any] = term[1:] if isinstance(term, tuple) else ()
     return list(dict.fromkeys(name for part in parts for name in names_in(part)))
+
+
+Affine = tuple[dict[str, int], int]
+"""Factors of symbols, and what is added."""
+
+
+def affine(term: Term) -> Affine | None:
+    """A formula as a sum of multiples of symbols, if it is one."""
+    if isinstance(term, str):
+        return {term: 1}, 0
+    if type(term) is int:
+        return {}, term
+    if not isinstance(term, tuple) or term[0] not in ("add", "sub", "mul", "neg", "pos"):
+        return None
+    parts = [affine(part) for part in term[1:]]
+    if any(part is None for part in parts):
+        return None
+    (one, one_added), *others = parts  # type: ignore[misc]
+    if not others:
+        sign = -1 if term[0] == "neg" else 1
+        return {name: sign * factor for name, factor in one.items()}, sign * one_added
+    ((other, other_added),) = others
+    if term[0] == "mul":
+        if one and other:
+            return None
+        factors, factor = (one, other_added) if one else (other, one_added)
+        scaled = {name: factor * n for name, n in factors.items() if factor * n}
+        return scaled, one_added * other_added
+    sign = 1 if term[0] == "add" else -1
+    total = {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
+    return {name: n for name, n in total.items() if n}, one_added + sign * other_added
+
+
+def simplified(term: Term) -> Term:
+    """The same in fewer operations."""
+    if not isinstance(term, tuple):
+        return term
+    found = affine(term)
+    if found is None:
+        return (term[0], *map(simplified, term[1:]))
+    factors, added = found
+    made: Term = None
+    for name, factor in sorted(factors.items(), key=lambda item: (item[1] < 0, item[0])):
+        part = name if abs(factor) == 1 else ("mul", abs(factor), name)
+        first = part if factor > 0 else ("neg", part)
+        made = first if made is None else ("add" if factor > 0 else "sub", made, part)
+    if made is None:
+        return added
+    return made if not added else ("add" if added > 0 else "sub", made, abs(added))
 
 
 def text_of(term: Term, is_inside: bool = False) -> str:

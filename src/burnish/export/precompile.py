@@ -160,7 +160,7 @@ class NativeGraph:
 
     @functools.cached_property
     def lifted_with_numbers(self) -> tuple[GraphModule, Numbers]:
-        made, numbers = lifted(self.held.graph(), self.held.names, self.sizes is not None)
+        made, numbers = lifted(self.held.graph(), self.held.names, self.sizes)
         request_of(made).programs = self.programs
         return made, numbers
 
@@ -215,7 +215,7 @@ def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def lifted(module: GraphModule, names: Sequence[str], has_sizes: bool = False) -> tuple[GraphModule, Numbers]:
+def lifted(module: GraphModule, names: Sequence[str], sizes: OpenInputs | None = None) -> tuple[GraphModule, Numbers]:
     """The graph with its own tensors, of these names, as further inputs, and then the numbers computed from sizes."""
     graph = Graph()
     values: dict[Node, Node] = {}
@@ -226,9 +226,11 @@ def lifted(module: GraphModule, names: Sequence[str], has_sizes: bool = False) -
     for number, name in enumerate(names):
         own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
         own[name].meta[INPUT] = InputFacts(is_module_state=True)
-    numbers = Numbers(list(module.graph.nodes) if has_sizes else [])
-    for number, node in enumerate(numbers.needed):
-        values[node] = graph.placeholder(f"size_{number}")
+    numbers = Numbers() if sizes is None else Numbers(list(module.graph.nodes), sizes.hidden)
+    for number in range(len(numbers.readers)):
+        made = graph.placeholder(f"size_{number}")
+        if number < len(numbers.needed):
+            values[numbers.needed[number]] = made
     for node in module.graph.nodes:
         if node.op == "get_attr":
             values[node] = own[str(node.target)]

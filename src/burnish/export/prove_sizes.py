@@ -21,7 +21,7 @@ from ..capture.symbolic_sizes.declared_dimensions import DeclaredSizes
 from ..capture.symbolic_sizes.size_box import SizeBox
 from ..errors import UserError
 from .dynamic_shapes import Declared
-from .open_sizes import OPERATIONS, Condition, SizeRange, Term, declaration, names_in
+from .open_sizes import COMPARISONS, OPERATIONS, Condition, SizeRange, Term, affine, declaration, names_in, simplified
 
 LARGEST = 1 << 40
 """The largest size that conditions are evaluated for."""
@@ -50,6 +50,10 @@ class Proven:
 
 def term_of(sizes: DeclaredSizes, expression: Any) -> Term:
     """A formula of the trace as data, in the names of symbols."""
+    return simplified(plain_term(sizes, expression))
+
+
+def plain_term(sizes: DeclaredSizes, expression: Any) -> Term:
     if not isinstance(expression, live_scalars.Expression):
         if type(expression) not in (int, float, bool):
             raise Inexpressible(repr(expression))
@@ -59,11 +63,11 @@ def term_of(sizes: DeclaredSizes, expression: Any) -> Term:
         return sizes.symbols.declared[known[0]].name
     operation = expression.operation
     if operation is live_scalars.is_type and expression.operands[1] in (int, float):
-        return (f"is_{expression.operands[1].__name__}", term_of(sizes, expression.operands[0]))
+        return (f"is_{expression.operands[1].__name__}", plain_term(sizes, expression.operands[0]))
     name = NAMES.get(operation)
     if name is None:
         raise Inexpressible(getattr(operation, "__name__", repr(operation)))
-    return (name, *[term_of(sizes, part) for part in expression.operands])
+    return (name, *[plain_term(sizes, part) for part in expression.operands])
 
 
 def prove(sizes: DeclaredSizes, declared: Declared, name: str) -> Proven:
@@ -118,9 +122,10 @@ class Prover:
             found = [name for name in names_in(term) if name in self.order]
             if not found:
                 continue
-            condition = Condition(with_constants(term, constants), value, line)
-            if condition not in self.conditions:
-                self.conditions.append(condition)
+            condition = Condition(simplified(with_constants(term, constants)), value, line)
+            if is_always(condition) or any(c.term == condition.term and c.value is value for c in self.conditions):
+                continue
+            self.conditions.append(condition)
             if len(found) == 2 and is_equality(condition) and all(map(self.is_named, found)):
                 self.refuse_relation(condition)
         self.raise_if_wrong()
@@ -139,7 +144,7 @@ class Prover:
             self.refuse_multiple(symbol, steps, why_not(declared.example + 1))
             return
         most, above = last_good(why_not, declared.example, LARGEST if declared.most is None else declared.most)
-        least, below = last_good(why_not, declared.example, declared.least)
+        least, below = last_good_below(why_not, declared.example, declared.least)
         self.narrow(symbol, least, most if above is not None else declared.most, below, above)
 
     def narrow(self, symbol: str, least: int, most: int | None, below: Any, above: Any) -> None:
@@ -156,7 +161,13 @@ class Prover:
                 f"{self.place(symbol)} is declared by {symbol} {declared.limits}, and the program holds "
                 f"{SizeRange(symbol, 0, least, most).limits}: {reason(why)}. What to do: {shown}."
             )
-        self.ranges[symbol] = replace(declared, least=least, most=most)
+        self.ranges[symbol] = replace(
+            declared,
+            least=least,
+            most=most,
+            below=reason(below) if least != declared.least else declared.below,
+            above=reason(above) if most != declared.most else declared.above,
+        )
 
     # ---- calls
 
@@ -170,10 +181,7 @@ class Prover:
 
         far = self.farthest(symbol) if found.most is None else found.most
         most, above = last_good(why_not, found.example, far)
-        least, below = last_good(why_not, found.example, max(found.least, min(2, found.example)))
-        while below is None and least > found.least:
-            if (below := why_not(least - 1)) is None:
-                least -= 1
+        least, below = last_good_below(why_not, found.example, found.least, 4)
         self.narrow(symbol, least, most if above is not None else found.most, below, above)
 
     def try_together(self) -> None:
@@ -237,16 +245,16 @@ class Prover:
     def is_implied(self, condition: Condition) -> bool:
         """Whether the range says it. A comparison of a symbol with a constant holds on one side of it."""
         term = condition.term
-        if not (isinstance(term, tuple) and term[0] in ("lt", "le", "gt", "ge", "ne", "eq") and len(term) == 3):
+        found = difference(term)
+        if found is None or len(found[0]) != 1:
             return False
-        names = names_in(term)
-        if len(names) != 1 or not all(isinstance(part, int) or is_linear(part) for part in term[1:]):
-            return False
+        ((symbol, factor),) = found[0].items()
+        known = self.ranges[symbol]
         if term[0] in ("eq", "ne"):
-            return False
-        found = self.ranges[names[0]]
-        ends = (found.least, LARGEST if found.most is None else found.most)
-        return all(condition.holds({names[0]: end}) for end in ends)
+            at, rest = divmod(-found[1], factor)
+            return not is_equality(condition) and (bool(rest) or not known.holds(at))
+        ends = (known.least, LARGEST if known.most is None else known.most)
+        return all(condition.holds({symbol: end}) for end in ends)
 
     def place(self, symbol: str) -> str:
         return self.declared.places[symbol]
@@ -254,22 +262,23 @@ class Prover:
     def refuse_constant(self, symbol: str, value: int, line: str | None, why: str) -> None:
         fix = f"torch.export.Dim.STATIC, None or {value} in its place in dynamic_shapes"
         self.wrong.append(
-            f"{self.place(symbol)} is declared dynamic ({symbol}), and the program needs it to be {value}{place_of(line)}: {why}. "
-            f"What to do: {fix}, or code that works for every size."
+            f"{self.place(symbol)} is declared dynamic ({symbol}), and the program needs it to be "
+            f"{value}{place_of(line)}: {why}. What to do: {fix}, or code that works for every size."
         )
 
     def refuse_equality(self, one: str, other: str, line: str | None) -> None:
         self.wrong.append(
-            f"{self.place(one)} and {self.place(other)} must be equal{place_of(line)}, and are declared by the two Dims {one} and "
-            f"{other}. What to do: the same Dim {one} for both."
+            f"{self.place(one)} and {self.place(other)} must be equal{place_of(line)}, and are declared by the two "
+            f"Dims {one} and {other}. What to do: the same Dim {one} for both."
         )
 
     def refuse_relation(self, condition: Condition) -> None:
         one, other = names_in(condition.term)
-        fix = f"the same Dim {one} for both" if condition.term[1:] == (one, other) else "a Dim computed from the other"
+        is_same = condition.term[1:] == (one, other)
+        fix = f"the same Dim {one} for both" if is_same else "a Dim computed from the other, such as 2*dim"
         self.wrong.append(
-            f"the program needs {condition}{place_of(condition.line)}, and {self.place(one)} and {self.place(other)} are declared by two Dims, "
-            f"{one} and {other}. What to do: {fix}, such as 2*dim."
+            f"the program needs {condition}{place_of(condition.line)}, and {self.place(one)} and {self.place(other)} "
+            f"are declared by two Dims, {one} and {other}. What to do: {fix}."
         )
 
     def refuse_multiple(self, symbol: str, steps: int, why: Condition | None) -> None:
@@ -279,7 +288,8 @@ class Prover:
         if self.is_named(symbol):
             self.wrong.append(
                 f"{self.place(symbol)} is declared by {symbol}, and the program does not hold for every size: "
-                f'{reason(why)}. What to do: _{symbol} = torch.export.Dim("_{symbol}") and {derived} in place of {symbol}.'
+                f'{reason(why)}. What to do: _{symbol} = torch.export.Dim("_{symbol}") and {derived} in place of '
+                f"{symbol}."
             )
 
     def raise_if_wrong(self) -> None:
@@ -295,18 +305,27 @@ def with_constants(term: Term, constants: Mapping[str, int]) -> Term:
     )
 
 
-def is_linear(term: Term) -> bool:
-    """Whether it grows with the one symbol in it."""
-    if isinstance(term, (str, int)):
-        return True
-    if not isinstance(term, tuple) or term[0] not in ("add", "sub", "mul", "floordiv"):
-        return False
-    name, one, other = term
-    if name == "add":
-        return is_linear(one) and is_linear(other)
-    if name == "mul" and isinstance(one, int):
-        one, other = other, one
-    return is_linear(one) and isinstance(other, int) and (name == "sub" or other > 0)
+def difference(term: Term) -> tuple[dict[str, int], int] | None:
+    """Of the two sides of a comparison, as a sum of multiples of symbols."""
+    is_comparison = isinstance(term, tuple) and term[0] in COMPARISONS and len(term) == 3
+    return affine(("sub", *term[1:])) if is_comparison else None
+
+
+def is_always(condition: Condition) -> bool:
+    """Whether it says nothing about sizes: a sum of whole numbers is one."""
+    term = condition.term
+    found = difference(term)
+    if found is not None and not found[0]:
+        return condition.holds(dict.fromkeys(names_in(term), 0))
+    return isinstance(term, tuple) and term[0] == "is_int" and condition.value and is_whole(term[1])
+
+
+def is_whole(term: Term) -> bool:
+    if not isinstance(term, tuple):
+        return isinstance(term, (str, int))
+    if term[0] in ("floordiv", "mod"):
+        return is_whole(term[1]) and isinstance(term[2], int) and term[2] > 0
+    return term[0] in ("add", "sub", "mul", "neg", "pos", "abs") and all(map(is_whole, term[1:]))
 
 
 def is_equality(condition: Condition) -> bool:
@@ -337,6 +356,15 @@ def last_good(why_not: Callable[[int], Any], start: int, end: int) -> tuple[int,
             return good, why
         good, step = tried, 2 * step
     return good, None
+
+
+def last_good_below(why_not: Callable[[int], Any], start: int, end: int, apiece: int = 16) -> tuple[int, Any]:
+    """The same downwards, where each of the last few sizes is tried: 0 and 1 have meanings of their own."""
+    least, why = last_good(why_not, start, max(end, min(start, apiece)))
+    while why is None and least > end:
+        why = why_not(least - 1)
+        least -= why is None
+    return least, why
 
 
 def intersection(one: SizeRange, other: SizeRange) -> SizeRange:

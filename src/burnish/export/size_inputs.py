@@ -31,9 +31,10 @@ Read = Callable[[int, int], int]
 
 
 class Numbers:
-    """The nodes of a graph that compute numbers from the sizes of its inputs, and those of them that calls take."""
+    """The nodes of a graph that compute numbers from the sizes of its inputs, and those of them that calls take.
+    `hidden`: symbols that are no sizes themselves, which programs are given as well."""
 
-    def __init__(self, nodes: Sequence[Node]):
+    def __init__(self, nodes: Sequence[Node] = (), hidden: Iterable[Callable[[Read], Any]] = ()):
         places = {node: k for k, node in enumerate(n for n in nodes if n.op == "placeholder")}
         self.formulas: dict[Node, Callable[[Read], Any]] = {}
         for node in nodes:
@@ -44,9 +45,10 @@ class Numbers:
                 if parts and None not in parts and any(isinstance(x, Node) for x in node.args):
                     self.formulas[node] = applied(node.target, parts)  # type: ignore[arg-type]
         self.needed = [n for n in self.formulas if any(user not in self.formulas for user in n.users)]
+        self.readers = [*(self.formulas[node] for node in self.needed), *hidden]
 
     def of(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
-        return [self.formulas[node](lambda k, dim: inputs[k].shape[dim]) for node in self.needed]
+        return [reader(lambda k, dim: inputs[k].shape[dim]) for reader in self.readers]
 
 
 def size_of(number: int, dim: int) -> Callable[[Read], int]:
@@ -91,6 +93,21 @@ class OpenInputs:
             if any(isinstance(size, OpenSize) for size in shape)
         }
 
+        self.hidden: list[Callable[[Read], Any]] = []
+        """Reads the symbols that are no sizes of an input by themselves (`2*b`)."""
+        places = [
+            (k, dim, size)
+            for k, shape in shapes.items()
+            for dim, size in enumerate(shape)
+            if isinstance(size, OpenSize)
+        ]
+        for symbol in ranges:
+            own = [place for place in places if place[2].symbol == symbol.name]
+            if all(size.factor != 1 for *_, size in own):
+                k, dim, size = own[0]
+                parts = applied(operator.sub, (size_of(k, dim), constant(size.added))), constant(size.factor)
+                self.hidden.append(applied(operator.floordiv, parts))
+
     def facts(self, inputs: Sequence[torch.Tensor]) -> list[tuple]:
         """What differs between programs. Raises NoKey where none is for these inputs."""
         found = []
@@ -109,19 +126,19 @@ class OpenInputs:
     def symbolic(
         self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], numbers: Numbers
     ) -> SymbolicExampleInputs:
-        def number(node: Node) -> Callable[[Point], Any]:
+        def number(reader: Callable[[Read], Any]) -> Callable[[Point], Any]:
             def at(point: Point) -> Any:
                 def read(k: int, dim: int) -> int:
                     size = self.shapes[k][dim] if k in self.shapes else inputs_shape[k][dim]
                     return size if isinstance(size, int) else size.at(point)
 
-                return numbers.formulas[node](read)
+                return reader(read)
 
             return at
 
         inputs_shape = [tuple(x.shape) for x in inputs]
         first = len(inputs) + len(own)
-        values = {first + k: number(node) for k, node in enumerate(numbers.needed)}
+        values = {first + k: number(reader) for k, reader in enumerate(numbers.readers)}
         likes: list[Any] = [Like.of(x) if is_plain(x) else x for x in (*inputs, *own)]
         orders = {k: packed_order(tuple(inputs[k].shape), inputs[k].stride()) for k in self.shapes}
         return SymbolicExampleInputs(

@@ -54,6 +54,7 @@ FIXED = frozenset(
 )
 EFFECT_WORDS = {"print_to": "print", "warn_at": "a warning", "call_logger": "a log record", "ask_cache": None}
 ABSENT = object()
+LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
 
 
 def is_fixed(value: Any) -> bool:
@@ -94,6 +95,7 @@ class Trace:
     left_out: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])  # parts of the result that a file cannot store
     sizes: DeclaredSizes | None = None
+    reads_layout: bool = False  # whether the program has asked how tensors lie in memory
     numbers: dict[int, Term] = field(default_factory=dict[int, Term])  # leaves of the result that are formulas of sizes
 
     def writes_to(self, tensor: Any, before: Any) -> bool:
@@ -293,6 +295,7 @@ def _take(tracer: Tracer, undo: Undo) -> Trace:
         [words for words in effects if words is not None],
         foreign,
         sizes,
+        not LAYOUT_FACTS.isdisjoint(recorder.facts_read),
         numbers,
     )
 

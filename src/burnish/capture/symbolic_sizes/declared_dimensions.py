@@ -73,7 +73,8 @@ class DeclaredSymbols(Symbols):
         """The size of a dimension, as a live scalar."""
         expression, value = self.leaves[size.symbol], self.hints[size.symbol]
         made = live_scalars.make(value, expression, self.tracer)
-        return made * size.factor + size.added if (size.factor, size.added) != (1, 0) else made
+        made = made * size.factor if size.factor != 1 else made
+        return made + size.added if size.added else made
 
     # ---- points
 
@@ -96,9 +97,28 @@ class DeclaredSymbols(Symbols):
 
     def settle_one(self, is_possible: Callable[[], bool], why: str) -> bool:
         before = set(self.settled)
-        found = super().settle_one(is_possible, why)
+        found = super().settle_one(is_possible, why) or self.settle_fewest(is_possible)
         self.note(before, why)
         return found
+
+    def settle_fewest(self, is_possible: Callable[[], bool]) -> bool:
+        """Specialize only the symbols that stand in the way. Example: the sizes of an image, but not of the batch."""
+        left = [k for k in range(len(self.hints)) if k not in self.settled]
+        before = set(self.settled)
+        self.settled.update(left)
+        for number in left:
+            self.settled.discard(number)
+            self.forget()
+            if not is_possible():
+                self.settled.add(number)
+        some = [k for k in left if k in self.settled]
+        self.settled.difference_update(left)
+        self.forget()
+        if len(some) == len(left):
+            return False
+        for number in some:
+            self.tracer.guard_value(self.leaves[number], self.hints[number])
+        return self.settled > before
 
     def settle_all(self, why: str) -> None:
         before = set(self.settled)
@@ -116,7 +136,7 @@ class DeclaredSymbols(Symbols):
 
     def note(self, before: set[int], why: str) -> None:
         for number in self.settled - before - self.united:
-            self.reasons[number] = self.tracer.user_line(), why
+            self.reasons[number] = self.tracer.user_line() or self.reasons.get(number, (None,))[0], why
 
 
 class DeclaredSizes(SymbolicSizes):
