@@ -161,6 +161,7 @@ def operations() -> dict[str, Callable[..., Any]]:
     """Every function a file may name, except for operators."""
     found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem, **ON_NUMBERS}
     found[f"torch.ops.{SIZE}"] = SIZE
+    found["torch.ops.higher_order.cond"] = torch.ops.higher_order.cond  # of graphs in the file
     for prefix, namespace, family in (
         ("torch", torch, ""),
         ("torch.nn.functional", torch.nn.functional, ""),

@@ -265,11 +265,12 @@ def why_not_sizes(exported: ExportedGraph, leaves: Sequence[Any], values: dict[s
             first = places.setdefault(size.symbol, place)
             if known != value:
                 is_right = False
-                same = size == OpenSize(size.symbol)
-                yield (
-                    f"{place} is {now}, and was exported as {size}, where {size.symbol} is {known} by {first}. "
-                    + ("If they may differ: a torch.export.Dim of its own for each" if same else "")
-                ).rstrip(". ")
+                if symbol.is_named:
+                    what = f"was exported as {size}, where {size.symbol} is {known} by {first}"
+                    fix = "If they may differ: a torch.export.Dim of its own for each"
+                else:
+                    what, fix = f"must be as {first}, which is {known}", "The program needs that"
+                yield f"{place} is {now}, and {what}. {fix}"
             elif first == place and not symbol.holds(value):
                 is_right = False
                 what = f"{size} with {symbol.name} {symbol.limits}" if symbol.is_named else f"a size {symbol.limits}"

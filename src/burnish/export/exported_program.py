@@ -237,7 +237,8 @@ def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInp
         else:
             raise UserError(
                 f"burnish.export: {name} is a {type(leaf).__module__}.{type(leaf).__qualname__}. Arguments "
-                f"are tensors, numbers, strings, None and dtypes, in tuples, lists and dictionaries. Other "
+                f"are tensors, numbers, strings, None and dtypes, in tuples, lists, dictionaries and classes "
+                f"that are registered: torch.export.register_dataclass({type(leaf).__name__}). Other "
                 f"objects can be held by the function: functools.partial(fn, config=...), or a closure."
             )
 

@@ -55,8 +55,8 @@ from .sizes_to_json import (
     read_size,
     read_term,
 )
-from .tensor_storage import Storages, memory_of, read_tensors
-from .values_to_json import decode, encode, entry, flag, parts, read_device, shown, sizes, text, whole
+from .tensor_storage import Storages, attribute_path, memory_of, read_tensors
+from .values_to_json import decode, encode, entry, flag, identifier, parts, read_device, shown, sizes, text, whole
 
 FORMAT = 2
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
@@ -92,15 +92,18 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
     storages = Storages()
     module = exported.graph_module
     attributes: dict[str, torch.Tensor] = {}
+    graphs: dict[str, torch.fx.GraphModule] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            attributes[str(node.target)] = operator.attrgetter(str(node.target))(module)
+            found = operator.attrgetter(str(node.target))(module)
+            (graphs if isinstance(found, torch.fx.GraphModule) else attributes)[str(node.target)] = found
     description = {
         "format": FORMAT,
         "torch": torch.__version__,
         "processor": _processor() if exported.native is not None and exported.native.programs else "",
         "name": exported.name,
         "graph": encode_graph(module.graph),
+        "graphs": {name: encode_graph(inner.graph, is_inner=True) for name, inner in graphs.items()},
         "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
         "inputs": list(_encode_inputs(exported)),
         "outputs": [_writable(lambda o=o: _encode_output(o)) for o in exported.outputs],
@@ -123,7 +126,7 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
             programs = exported.native.programs if exported.native is not None else {}
             for digest, program in programs.items():
                 archive.writestr(f"{PROGRAM}{digest}", program)
-            if programs or needs_trust(module.graph):
+            if programs or any(map(needs_trust, (module.graph, *(inner.graph for inner in graphs.values())))):
                 signed = signature(content, programs)
                 if signed is not None:
                     archive.writestr(SIGNATURE, signed)
@@ -190,8 +193,12 @@ def load(path: str | os.PathLike[str], trust: bool | None = None) -> ExportedGra
         exported = read_exported(archive, trust, path)
     # Without precompiled programs the graph will be needed; if it is damaged, report that now.
     if exported.native is None or not exported.native.ready:
-        graph = exported.held.graph().graph
-        exported.keeps_switches = not exported.is_trusted and sets_switches(graph)
+        module = exported.held.graph()
+        graph, inner = (
+            module.graph,
+            [part.graph for part in module.children() if isinstance(part, torch.fx.GraphModule)],
+        )
+        exported.keeps_switches = not exported.is_trusted and any(map(sets_switches, (graph, *inner)))
         with explained(path):
             _check_numbers(exported, graph)
     return exported
@@ -305,8 +312,9 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
 
     def decoded() -> torch.fx.GraphModule:
         with explained(path):
-            graph = decode_graph(entry(written, "graph"), attributes, is_trusted)
-            return graph_module(dict(attributes), graph, "Exported")
+            graphs = _read_graphs(written, attributes, is_trusted)
+            graph = decode_graph(entry(written, "graph"), {*attributes, *graphs}, is_trusted)
+            return graph_module({**attributes, **graphs}, graph, "Exported")
 
     held = Held(attributes, decoded)
     ranges = read_ranges(entry(written, "sizes"))
@@ -335,6 +343,18 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
         native,
         is_trusted,
     )
+
+
+def _read_graphs(written: Any, attributes: Collection[str], is_trusted: bool) -> dict[str, torch.fx.GraphModule]:
+    """Graphs inside the graph: the branches of `torch.cond`. They take tensors, and hold none."""
+    found = entry(written, "graphs")
+    if type(found) is not dict:
+        raise UserError(f"{found!r:.60} stands where graphs should")
+    taken = {name.partition(".")[0] for name in attributes}
+    for name in found:
+        if attribute_path(identifier(name)) in taken:
+            raise UserError(f"its graph {name!r:.60} has the name of a tensor")
+    return {name: graph_module({}, decode_graph(nodes, (), is_trusted), "Inner") for name, nodes in found.items()}
 
 
 def _read_input(what: Any, symbols: Collection[str]) -> TensorInput | FixedInput:

@@ -27,7 +27,7 @@ NUMBERS = (torch.fx.Node, int, float)
 FIELDS = frozenset(("name", "op", "target", "args", "kwargs", "line"))
 
 
-def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
+def encode_graph(graph: torch.fx.Graph, is_inner: bool = False) -> list[dict[str, Any]]:
     nodes: dict[torch.fx.Node, str] = {}
     written: list[dict[str, Any]] = []
     for node in graph.nodes:
@@ -36,6 +36,8 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
         try:
             if node.op == "call_function":
                 made["target"] = name_of(node.target)
+            elif node.op == "get_attr" and is_inner:
+                raise Unwritable("a graph inside a graph with one of its own")
             elif node.op == "call_method" and not is_method(node.target):
                 raise Unwritable(f"the method Tensor.{node.target}")
             elif node.op != "output":

@@ -20,7 +20,7 @@ from ..errors import UserError
 from .allowed_operators import Unwritable
 from .values_to_json import DEEPEST, decode, encode, parts, text
 
-CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list}
+CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "size": torch.Size}
 MAPPINGS: dict[str, type] = {"dict": dict, "ordered": collections.OrderedDict}
 NAMES: dict[type, str] = {kind: name for name, kind in {**CONTAINERS, **MAPPINGS}.items()}
 LEAF = 0
@@ -47,17 +47,14 @@ def name_of(kind: Any) -> str:
 
 
 def registered() -> dict[str, type]:
-    """The classes that may be named: of two of one name, neither."""
-    found: dict[str, type] = {}
+    """The classes that may be named: of two of one name, neither. Of torch's own only what its functions return."""
     names = collections.Counter(map(name_of, pytree.SUPPORTED_NODES))
-    for kind in pytree.SUPPORTED_NODES:
-        if names[name_of(kind)] == 1 and kind not in (*NAMES, *OWN_CONTEXT):
-            found[name_of(kind)] = kind
-    return found
+    return {name_of(kind): kind for kind in pytree.SUPPORTED_NODES if names[name_of(kind)] == 1 and is_nameable(kind)}
 
 
-OWN_CONTEXT = (collections.namedtuple, collections.defaultdict, torch.Size)
-"""Containers whose context is a class or a function."""
+def is_nameable(kind: type) -> bool:
+    root = kind.__module__.partition(".")[0]
+    return root not in ("builtins", "collections", "torch") or kind.__module__ == torch.return_types.__name__
 
 
 def decode_nesting(written: Any, depth: int = 0) -> Any:
@@ -89,7 +86,8 @@ def decode_nesting(written: Any, depth: int = 0) -> Any:
             f"it holds a {name!r:.100}, which is no class that this program has registered with torch.utils._pytree. "
             f"If you know it, import it (and what registers it) before you load the file"
         )
-    return spec(kind, decode(context, {}), [decode_nesting(part, depth + 1) for part in parts(children)])
+    fields = getattr(kind, "n_sequence_fields", None)  # of what a function of torch returns
+    return spec(kind, decode(context, {}), [decode_nesting(part, depth + 1) for part in parts(children, fields)])
 
 
 def spec(kind: type, context: Any, children: list[Any]) -> Any:

@@ -232,12 +232,13 @@ def lifted(module: GraphModule, names: Sequence[str], sizes: OpenInputs | None =
         if number < len(numbers.needed):
             values[numbers.needed[number]] = made
     for node in module.graph.nodes:
-        if node.op == "get_attr":
+        if node.op == "get_attr" and node.target in own:
             values[node] = own[str(node.target)]
         elif node.op != "placeholder" and node not in numbers.formulas:
             values[node] = graph.node_copy(node, values.__getitem__)
     graph.set_codegen(module.graph._codegen)  # a loaded graph checks the source it prints
-    return graph_module({}, graph, "Lifted"), numbers
+    graphs = {node.target: getattr(module, str(node.target)) for node in graph.nodes if node.op == "get_attr"}
+    return graph_module(graphs, graph, "Lifted"), numbers
 
 
 # ---- signatures of files

@@ -69,6 +69,11 @@ def open_inputs(inputs: Iterable[Any], ranges: Sequence[SizeRange]) -> OpenInput
     return OpenInputs(shapes, ranges) if ranges else None
 
 
+def before_end(symbol: SizeRange) -> int | None:
+    """The most for which a program is compiled. At the end itself it may be another: a slice is the whole tensor."""
+    return symbol.most if symbol.most in (None, symbol.example) else symbol.most - 1  # type: ignore[operator]
+
+
 class OpenInputs:
     """The inputs of a graph by number, and its symbols."""
 
@@ -76,7 +81,7 @@ class OpenInputs:
         names = tuple([f"s{k}" for k in range(len(ranges))])
         numbers = {symbol.name: k for k, symbol in enumerate(ranges)}
         self.space = Space.within(
-            {f"s{k}": (symbol.example, max(LEAST, symbol.least), symbol.most) for k, symbol in enumerate(ranges)}
+            {f"s{k}": (symbol.example, max(LEAST, symbol.least), before_end(symbol)) for k, symbol in enumerate(ranges)}
         )
         none = (0,) * len(ranges)
 

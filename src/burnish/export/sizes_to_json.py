@@ -39,6 +39,8 @@ def encode_range(symbol: SizeRange) -> dict[str, Any]:
         "least": symbol.least,
         "most": symbol.most,
         "named": symbol.is_named,
+        "below": symbol.below,
+        "above": symbol.above,
     }
 
 
@@ -72,6 +74,8 @@ def read_range(written: Any) -> SizeRange:
         whole(entry(written, "least"), "the least of a size"),
         None if most is None else whole(most, "the most of a size"),
         flag(entry(written, "named"), "whether a size has a name of its own"),
+        shown(entry(written, "below"), "why a size has a least"),
+        shown(entry(written, "above"), "why a size has a most"),
     )
     if not made.holds(made.example):
         raise UserError(f"its size {made.name!r:.60} is {made.example} in the example, and may only be {made.limits}")
