@@ -1,6 +1,7 @@
 """Exported graphs with symbolic sizes: `dynamic_shapes`, in the form of torch.export."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -227,6 +228,40 @@ def test_declared_range_beyond_what_the_program_can_is_an_error_with_its_line(pa
     with pytest.raises(UserError, match=r'holds from 0 to 128: it needs b <= 128 at ".*", line \d+, in table.*max=128'):
         burnish.export(table, rows(4), dynamic_shapes={"x": {0: B}})
     checked(table, rows(4), {"x": {0: Dim("b", max=128)}}, [rows(n) for n in (0, 1, 2, 128)], path)
+
+
+def share(x):
+    values = torch.linalg.svdvals(x)
+    return values.sum() / values.shape[0]
+
+
+def grows(x):
+    return x.sum() * (x.shape[0] + x.shape[0] // 1000) + x.shape[0]
+
+
+@pytest.mark.parametrize("fn, most", [(share, 50), (grows, 999)])
+def test_formula_that_changes_far_from_the_example_limits_the_range(fn, most, path):
+    """The results of both have the same sizes as the example's for all sizes near it."""
+    (x,) = rows(4, columns=50)
+    with pytest.raises(UserError, match=rf'holds from 0 to {most}: .*Dim\("b", max={most}\)'):
+        burnish.export(fn, (x,), dynamic_shapes={"x": {0: B}})
+    calls = [rows(n, columns=50) for n in (1, 2, most)]
+    exported = checked(fn, (x,), {"x": {0: Dim.AUTO}}, calls, path)
+    with pytest.raises(UserError, match=f"a size from 0 to {most}"):
+        exported(*rows(most + 1, columns=50))
+
+
+def test_numbers_computed_from_sizes_are_arguments_and_results(path):
+    def numbers(x):
+        n = x.shape[0]
+        return x / math.sqrt(n + 1), x * min(n, 7), x * n**2, x[: n // 2], torch.tensor([n, 2]), round(n * 0.5)
+
+    checked(numbers, rows(4), {"x": {0: B}}, [rows(n) for n in (0, 1, 2, 5, 9, 30)], path)
+
+
+def test_text_of_a_size_is_no_part_of_a_graph():
+    with pytest.raises(UserError, match=r"computes format of a dynamic size \(b\), which a graph cannot hold"):
+        burnish.export(lambda x: (x, f"{x.shape[0]}"), rows(4), dynamic_shapes={"x": {0: B}})
 
 
 def test_range_of_a_hint_is_narrowed_to_what_holds():

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import operator
 import pkgutil
 import re
@@ -90,7 +91,11 @@ WORDS = frozenset(
 SIZE = torch.ops.aten.sym_size.int
 """Reads a size of a tensor: of the operators that return numbers the only one."""
 
-ON_NUMBERS = {f"operator.{name}": getattr(operator, name) for name in "add sub mul floordiv mod truediv neg".split()}
+ON_NUMBERS: dict[str, Callable[..., Any]] = {
+    **{f"operator.{name}": getattr(operator, name) for name in "add sub mul floordiv mod truediv neg pow".split()},
+    **{f"math.{name}": getattr(math, name) for name in ("sqrt", "floor", "ceil")},
+    **{function.__name__: function for function in (min, max, round, int, float)},
+}
 """What sizes are computed with. Their arguments are numbers, results or constants (`graph_to_json`)."""
 
 OF_TORCH = ("aten", "prims")

@@ -26,6 +26,8 @@ def export(
     args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
         first, so that the run does not change them. Other tensors and Python objects that the function reaches are
         restored afterwards, and so is torch's random state. This needs memory for one more copy of the tensors.
+    dynamic_shapes: which sizes vary, as for ``torch.export.export``: by name or position of the arguments, and then by
+        dimension, a ``torch.export.Dim`` or a hint (``Dim.AUTO``). Others are those of ``args`` and ``kwargs``.
     """
     from .exported_program import exported_program
 

@@ -19,6 +19,8 @@ The design:
   the module changes what the exported graph computes.
 * Inputs of the graph are the tensors among the arguments, in order, flattened by ``torch.utils._pytree``. Numbers,
   strings and other values are fixed: calling with other values is an error, and so are other shapes.
+* Sizes that ``dynamic_shapes`` declares are symbols of the trace (``declared_dimensions``). The graph computes
+  numbers from them with nodes of its own (``SizeNodes``). ``prove_sizes`` says for which sizes it is right.
 """
 
 from __future__ import annotations
@@ -69,6 +71,10 @@ class Exported(ExportedGraph):
         from .file_format import save
 
         save(self, path)
+
+    def module(self) -> Exported:
+        """Itself: it is a module. Programs of torch.export have one."""
+        return self
 
     def to_torch_export(self) -> ExportedProgram:
         """The same as a program of ``torch.export``, for tools that take those. Imports torch's compiler."""

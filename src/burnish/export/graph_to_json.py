@@ -100,6 +100,8 @@ def _decode_node(
         raise UserError(f"it takes a part of something with {len(args)} arguments, and there are two")
     if target in ON_NUMBERS and (kwargs or not all(type(x) in NUMBERS for x in args)):
         raise UserError(f"it computes a size by {target}, with other things than numbers")
+    if target == "operator.pow" and not (len(args) == 2 and type(args[1]) in (int, float) and abs(args[1]) <= 8):
+        raise UserError("it raises a size to a power that is no small number")
     if op == "call_function":
         node = graph.create_node(op, operation(target, trust), args, kwargs, name)
     elif op == "call_method" and is_method(target) and args and isinstance(args[0], torch.fx.Node):

@@ -10,10 +10,13 @@ are trees of these few operations on numbers, so that they can be written to a f
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ..capture.numbers.graph_numbers import is_word
 
 Term = Any
 """A number, the name of a symbol, or (operation, *operands)."""
@@ -38,7 +41,10 @@ def is_float(value: Any) -> bool:
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in "add sub mul floordiv mod truediv neg pos abs".split()},
     **{name: getattr(operator, name) for name in "lt le gt ge eq ne truth".split()},
+    **{name: getattr(operator, name) for name in "and_ or_ xor".split()},
+    **{function.__name__: function for function in (min, max, round, int, float, math.sqrt, math.floor, math.ceil)},
     "pow": power,
+    "is_word": is_word,
     "is_int": is_int,
     "is_float": is_float,
 }

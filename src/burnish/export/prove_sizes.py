@@ -27,13 +27,10 @@ LARGEST = 1 << 40
 """The largest size that conditions are evaluated for."""
 
 MOST_ELEMENTS = 1 << 26
-"""Of an input for which the calls are repeated where there is no limit."""
+"""Of the inputs for which the calls are repeated."""
 
-NAMES = {function: name for name, function in OPERATIONS.items()} | {operator.pow: "pow"}
-
-
-class Inexpressible(Exception):
-    """A formula of sizes has operations that a file cannot hold."""
+NAMES = {function: name for name, function in OPERATIONS.items()}
+NAMES[operator.pow] = "pow"
 
 
 @dataclass
@@ -56,7 +53,7 @@ def term_of(sizes: DeclaredSizes, expression: Any) -> Term:
 def plain_term(sizes: DeclaredSizes, expression: Any) -> Term:
     if not isinstance(expression, live_scalars.Expression):
         if type(expression) not in (int, float, bool):
-            raise Inexpressible(repr(expression))
+            raise inexpressible(sizes, repr(expression))
         return expression
     known = sizes.symbols.of_leaf.get(id(expression))
     if known is not None:
@@ -66,8 +63,17 @@ def plain_term(sizes: DeclaredSizes, expression: Any) -> Term:
         return (f"is_{expression.operands[1].__name__}", plain_term(sizes, expression.operands[0]))
     name = NAMES.get(operation)
     if name is None:
-        raise Inexpressible(getattr(operation, "__name__", repr(operation)))
+        raise inexpressible(sizes, getattr(operation, "__name__", repr(operation)))
     return (name, *[plain_term(sizes, part) for part in expression.operands])
+
+
+def inexpressible(sizes: DeclaredSizes, what: str) -> UserError:
+    names = ", ".join(symbol.name for symbol in sizes.symbols.declared)
+    return UserError(
+        f"burnish.export: the program computes {what} of a dynamic size ({names}), which a graph cannot hold: it holds "
+        f"numbers, computed by arithmetic, min, max, round and sqrt. What to do: leave that out while "
+        f"burnish.is_compiling() is True, or declare the size with torch.export.Dim.STATIC."
+    )
 
 
 def prove(sizes: DeclaredSizes, declared: Declared, name: str) -> Proven:
@@ -104,7 +110,7 @@ class Prover:
         for symbol in self.order:
             self.bound_by_conditions(symbol)
         self.raise_if_wrong()
-        self.box = self.sizes.box()
+        self.box = self.sizes.box
         if self.box is not None:
             for symbol in self.order:
                 self.bound_by_calls(symbol)
@@ -117,8 +123,13 @@ class Prover:
     # ---- conditions
 
     def collect_conditions(self, constants: Mapping[str, int]) -> None:
-        for expression, value, line in self.sizes.conditions():
-            term = term_of(self.sizes, expression)
+        found_out = [(term_of(self.sizes, each), value, line) for each, value, line in self.sizes.conditions()]
+        # Numbers that were equal at the sizes that were tried, so that the graph has one of them.
+        found_out += [
+            (("eq", term_of(self.sizes, one), term_of(self.sizes, other)), True, None)
+            for one, other in self.symbols.equal
+        ]
+        for term, value, line in found_out:
             found = [name for name in names_in(term) if name in self.order]
             if not found:
                 continue
@@ -179,8 +190,8 @@ class Prover:
                 None if self.is_valid({symbol: value}) else "the recorded calls do other things there, or are refused"
             )
 
-        far = self.farthest(symbol) if found.most is None else found.most
-        most, above = last_good(why_not, found.example, far)
+        far = self.farthest(symbol)
+        most, above = last_good(why_not, found.example, far if found.most is None else min(far, found.most))
         least, below = last_good_below(why_not, found.example, found.least, 4)
         self.narrow(symbol, least, most if above is not None else found.most, below, above)
 
@@ -211,8 +222,11 @@ class Prover:
                     self.conditions.append(Condition(("ne", one, other), True))
 
     def end(self, symbol: str, which: str) -> int:
-        value = getattr(self.ranges[symbol], which)
-        return self.farthest(symbol) if value is None else value
+        found = self.ranges[symbol]
+        if which == "least":
+            return found.least
+        far = self.farthest(symbol, len(self.order))
+        return far if found.most is None else min(far, found.most)
 
     def is_possible(self, values: Mapping[str, int]) -> bool:
         whole = {s: values.get(s, self.ranges[s].example) for s in self.order}
@@ -221,9 +235,8 @@ class Prover:
     def is_valid(self, values: Mapping[str, int]) -> bool:
         assert self.box is not None
         point = tuple([values.get(s, self.ranges[s].example) for s in self.order])
-        if self.box.facts is None and not self.box.learn():
-            return True  # nothing can be repeated: eager's kernels decide, in each call
-        return self.is_equal_at(point) and self.box.is_valid_at(point)
+        is_known = self.box.facts is not None or self.box.learn()
+        return is_known and self.is_equal_at(point) and self.box.is_valid_at(point)
 
     def is_equal_at(self, point: tuple[int, ...]) -> bool:
         assert self.box is not None
@@ -232,10 +245,10 @@ class Prover:
         except (ArithmeticError, TypeError, ValueError):
             return False
 
-    def farthest(self, symbol: str) -> int:
-        """A size that is far from the example, at which inputs are not too large."""
-        example = self.ranges[symbol].example
-        return max(example, min(16 * example + 5, example * MOST_ELEMENTS // self.sizes.largest()))
+    def farthest(self, symbol: str, together: int = 1) -> int:
+        """A size at which inputs are not too large, if as many symbols are as far from the example."""
+        times = (MOST_ELEMENTS / self.sizes.most_elements) ** (1 / together)
+        return int(self.ranges[symbol].example * max(1, times))
 
     # ---- errors
 

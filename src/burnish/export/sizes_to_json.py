@@ -22,7 +22,7 @@ DEEPEST = 100
 LONGEST_NAME = 500
 MOST_CONDITIONS = 10_000
 LARGEST = 1 << 63
-OF_ONE = frozenset(("neg", "pos", "abs", "truth", "is_int", "is_float"))
+OF_ONE = frozenset("neg pos abs truth is_int is_float is_word round int float sqrt floor ceil".split())
 
 
 # ---- writing
@@ -53,7 +53,7 @@ def encode_term(term: Term) -> Any:
         return {"symbol": term}
     if isinstance(term, tuple):
         return {term[0]: [encode_term(part) for part in term[1:]]}
-    return {"float": repr(term)} if isinstance(term, float) else term
+    return {"number": repr(term)} if isinstance(term, float) else term
 
 
 # ---- reading
@@ -127,7 +127,7 @@ def read_term(written: Any, symbols: Collection[str], depth: int = 0) -> Term:
     ((name, content),) = written.items()
     if name == "symbol":
         return read_symbol(content, symbols)
-    if name == "float":
+    if name == "number":
         return read_number(content)
     if name not in OPERATIONS:
         raise UserError(f"it computes a size by the unknown operation {name!r:.60}")

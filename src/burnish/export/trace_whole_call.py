@@ -27,7 +27,7 @@ from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
 from ..capture.engine.tracer import Tracer
 from ..capture.numbers.live_scalars import Expression, Live
-from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSizes, DeclaredSymbol
+from ..capture.symbolic_sizes.declared_dimensions import LAYOUT_FACTS, DeclaredSize, DeclaredSizes, DeclaredSymbol
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.explain_call import guard_text
 from ..report.text_layout import labelled
@@ -54,7 +54,6 @@ FIXED = frozenset(
 )
 EFFECT_WORDS = {"print_to": "print", "warn_at": "a warning", "call_logger": "a log record", "ask_cache": None}
 ABSENT = object()
-LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
 
 
 def is_fixed(value: Any) -> bool:
@@ -251,7 +250,7 @@ def _content(cell: CellType) -> Any:
 def _take(tracer: Tracer, undo: Undo) -> Trace:
     recorder, heap, sizes = tracer.recorder, tracer.heap, tracer.symbolic_sizes
     if sizes is not None:
-        sizes.check_calls()
+        sizes.finish()
     leaves, nesting = pytree.tree_flatten(tracer.result)
     handles: list[Any] = []
     outputs: list[tuple[int | None, Any]] = []

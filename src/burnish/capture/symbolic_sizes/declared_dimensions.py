@@ -25,6 +25,8 @@ from .dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes
 from .size_box import SizeBox
 from .size_symbols import LEAST, MOST_SIZE, Symbols
 
+LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
+
 KIND = "size"
 """The kind of the sources that stand for declared symbols."""
 
@@ -151,6 +153,10 @@ class DeclaredSizes(SymbolicSizes):
         self.symbols = DeclaredSymbols(tracer, declared)
         self.replay.symbols = self.symbols
         self.shapes = shapes
+        self.box: SizeBox | None = None
+        """None if every size turned out to be a constant."""
+        self.most_elements = 1
+        """Of an input with symbolic sizes, in the example."""
         self.lines: dict[int, str | None] = {}
         """The user's line of each condition, by the expression's id."""
         guard_outcome = tracer.guard_outcome
@@ -174,10 +180,19 @@ class DeclaredSizes(SymbolicSizes):
         dims = tuple(declared)
         return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
 
-    def box(self) -> SizeBox | None:
-        """Tells for which sizes the calls are the same; None if every size turned out to be a constant."""
+    def finish(self) -> None:
+        """As the trace ends: specialize what calls need, and keep what tells for which sizes the calls are the same."""
+        self.check_calls()
         inputs = self.inputs()
-        return None if inputs is None else self.box_of(inputs)
+        self.box = None if inputs is None else self.box_of(inputs)
+        if self.box is not None:
+            self.box.compares_layouts = self.reads_layout
+        self.most_elements = self.largest()
+
+    @property
+    def reads_layout(self) -> bool:
+        """Whether the program has asked how tensors lie in memory."""
+        return not LAYOUT_FACTS.isdisjoint(self.tracer.recorder.facts_read)
 
     def conditions(self) -> Iterator[tuple[live_scalars.Expression, bool, str | None]]:
         """What the program has found out about symbols, besides their values, with the user's lines."""
