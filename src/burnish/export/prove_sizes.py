@@ -190,8 +190,10 @@ class Prover:
                 None if self.is_valid({symbol: value}) else "the recorded calls do other things there, or are refused"
             )
 
-        far = self.farthest(symbol)
-        most, above = last_good(why_not, found.example, far if found.most is None else min(far, found.most))
+        far = self.farthest(symbol) if found.most is None else min(self.farthest(symbol), found.most)
+        # What is possible at the end is possible before it, so most ranges need no search.
+        is_possible = why_not(far) is None and why_not((found.example + far) // 2) is None
+        most, above = (far, None) if is_possible else last_good(why_not, found.example, far)
         least, below = last_good_below(why_not, found.example, found.least, 4)
         self.narrow(symbol, least, most if above is not None else found.most, below, above)
 
