@@ -63,7 +63,7 @@ def start(path: Path) -> dict[str, float]:
         begun = clock()
         loaded = burnish.load(path, trust=True)
         read = clock()
-        flat = loaded.graph_inputs((), given)
+        flat = loaded.matched((), given)[0]
         loaded.native.program(flat, *loaded.native.held.current())
         linked = clock()
         loaded(**given)

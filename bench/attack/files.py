@@ -19,6 +19,7 @@ What does not hold ends the run with status 1; the file is kept (`--keep`), and 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -46,7 +47,10 @@ try:
 except ImportError:
     atheris = None
 
-READERS = ("file_format", "graph_to_json", "values_to_json", "tensor_storage", "allowed_operators")
+READERS = (
+    *("file_format", "graph_to_json", "values_to_json", "nesting_to_json", "sizes_to_json", "tensor_storage"),
+    "allowed_operators",
+)
 """What coverage is counted of."""
 
 if atheris is not None and "--plain" not in sys.argv:
@@ -73,6 +77,13 @@ WORDS = (
     "torch.ops.aten.add.Tensor",
     "torch.ops.aten.set_.source_Storage",
     "torch.load",
+    "torch.ops.aten.sym_size.int",
+    "torch.ops.higher_order.cond",
+    "operator.mul",
+    "operator.pow",
+    "collections.namedtuple",
+    "bench.attack.files.Pair",
+    "b",
     "torch.hub.load",
     "os.system",
     "builtins.eval",
@@ -128,7 +139,10 @@ NUMBERS = (
     -0.0,
     1e308,
 )
-KINDS = "node float complex bytes list tuple size slice dict ordered ellipsis device dtype layout memory_format struct"
+KINDS = (
+    "node float complex bytes list tuple size slice dict ordered ellipsis device dtype layout memory_format struct "
+    "class symbol add mod pow eq truth is_int"
+)
 
 
 # ---- sound files
@@ -153,6 +167,22 @@ def every_kind(x: torch.Tensor) -> Any:
     return z.T[..., 0], torch.empty(0, layout=torch.strided), torch.float16
 
 
+@dataclasses.dataclass
+class Pair:
+    """A class that is registered, so that a file may name it."""
+
+    left: torch.Tensor
+    right: Any
+
+
+def open_sizes(x: torch.Tensor, pair: Pair) -> Any:
+    """Symbolic sizes with conditions, a branch, and a registered class."""
+    if x.is_contiguous() and x.shape[0] % 2 == 0 and x.shape[0] != pair.left.shape[0]:
+        x = x.reshape(x.shape[0] // 2, -1)
+    chosen = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+    return Pair(chosen, pair.right + x.shape[0]), x.shape[0] * 2
+
+
 def sound_files(folder: Path) -> list[dict[str, bytes]]:
     """By their entries."""
     x, found = torch.ones(2, 3), []
@@ -161,6 +191,13 @@ def sound_files(folder: Path) -> list[dict[str, bytes]]:
         burnish.export(fn, (x,), kwargs).save(path)
         with zipfile.ZipFile(path) as archive:
             found.append({item.filename: archive.read(item) for item in archive.infolist()})
+    torch.export.register_dataclass(Pair)
+    auto = torch.export.Dim.AUTO
+    sizes = ({0: 2 * torch.export.Dim("b", max=64)}, [{0: auto}, None])
+    path = folder / "open.burnish"
+    burnish.export(open_sizes, (torch.ones(6, 3), Pair(torch.ones(4), torch.ones(3))), dynamic_shapes=sizes).save(path)
+    with zipfile.ZipFile(path) as archive:
+        found.append({item.filename: archive.read(item) for item in archive.infolist()})
     with torch.no_grad(), settings.patch(cache=True, cache_dir=folder / "cache"):
         burnish.save(lambda x: x.sin(), folder / "compiled.burnish", (x,))
     with zipfile.ZipFile(folder / "compiled.burnish") as archive:

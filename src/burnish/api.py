@@ -13,6 +13,7 @@ import importlib
 import inspect
 import operator
 import os
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -90,7 +91,8 @@ def compile(
     dynamic_shapes: Any = None,
     **unknown: Any,
 ) -> Any:
-    """Compile a function, method, callable object or ``nn.Module``; as a call or as a decorator.
+    """Compile a function, method, callable object, ``nn.Module`` or ``torch.export.ExportedProgram``; as a call or as a
+    decorator.
 
     fullgraph: an error instead of a break.
     dynamic: True for sizes that vary from the start, False for never, None to find out.
@@ -119,6 +121,10 @@ def compile(
     }
     rarer = {"name": name, "recompile_limit": recompile_limit, "dynamic_shapes": dynamic_shapes}
     kwargs |= {argument: value for argument, value in rarer.items() if value is not None}
+    if "torch.export" in sys.modules:
+        from .integrations.from_torch_export import callable_of
+
+        model = callable_of(model)
     asked = options_of(**kwargs, isolate_recompiles=isolate_recompiles, model=model)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)

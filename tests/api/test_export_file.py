@@ -281,7 +281,7 @@ def node(description, op):
         (lambda d: d["attributes"][0].update(storage=7), "damaged"),
         (lambda d: d["attributes"][0].update(device="cuda:77"), "belongs on cuda:77, which is not there"),
         (lambda d: d["attributes"][0].update(dtype="sin"), "unknown kind 'dtype'"),
-        (lambda d: d.update(format=99), "of format 99, and this version of Burnish reads format 1"),
+        (lambda d: d.update(format=99), "of format 99, and this version of Burnish reads format 2"),
         (lambda d: d.pop("graph"), "damaged"),
     ],
 )

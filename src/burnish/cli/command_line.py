@@ -4,6 +4,7 @@
     burnish breaks [CODE ...]  what a break means, and what to do about it
     burnish report SCRIPT ...  run a script, and write what was compiled, why, and where the time went, as a page
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
+    burnish inspect FILE       what a file of burnish.save holds; --json for programs
     burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import platform
 import runpy
@@ -128,6 +130,18 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
+def inspect(options: argparse.Namespace) -> int:
+    """Print what a saved file holds, without running any of it."""
+    from .inspect_file import as_text, contents
+
+    try:
+        found = contents(options.file)
+    except OSError as error:
+        raise UserError(f"{options.file} cannot be read: {error.strerror}") from error
+    print(json.dumps(found, indent=1) if options.json else "\n".join(as_text(found)))
+    return 0
+
+
 def bisect(options: argparse.Namespace) -> int:
     """Run a command with more and less optimization, and print the first rewrite with which it fails."""
     from .bisect_rewrites import bisect
@@ -180,6 +194,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("script", nargs=argparse.REMAINDER, help="a script, and its arguments")
     command.set_defaults(run=report)
+
+    command = commands.add_parser("inspect", help="what a file of burnish.save holds")
+    command.add_argument("file", type=Path, help="nothing of it runs")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.set_defaults(run=inspect)
 
     command = commands.add_parser("bisect", help="the rewrite of the compiler that makes a command fail")
     command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import operator
 import pkgutil
 import re
@@ -86,6 +87,16 @@ WORDS = frozenset(
 """.split()
 )
 """Operator arguments that take one of a few words."""
+
+SIZE = torch.ops.aten.sym_size.int
+"""Reads a size of a tensor: of the operators that return numbers the only one."""
+
+ON_NUMBERS: dict[str, Callable[..., Any]] = {
+    **{f"operator.{name}": getattr(operator, name) for name in "add sub mul floordiv mod truediv neg pow".split()},
+    **{f"math.{name}": getattr(math, name) for name in ("sqrt", "floor", "ceil")},
+    **{function.__name__: function for function in (min, max, round, int, float)},
+}
+"""What sizes are computed with. Their arguments are numbers, results or constants (`graph_to_json`)."""
 
 OF_TORCH = ("aten", "prims")
 OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
@@ -153,7 +164,9 @@ def recorded() -> frozenset[str]:
 @once
 def operations() -> dict[str, Callable[..., Any]]:
     """Every function a file may name, except for operators."""
-    found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem}
+    found: dict[str, Callable[..., Any]] = {"operator.getitem": operator.getitem, **ON_NUMBERS}
+    found[f"torch.ops.{SIZE}"] = SIZE
+    found["torch.ops.higher_order.cond"] = torch.ops.higher_order.cond  # of graphs in the file
     for prefix, namespace, family in (
         ("torch", torch, ""),
         ("torch.nn.functional", torch.nn.functional, ""),

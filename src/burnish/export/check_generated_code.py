@@ -39,7 +39,19 @@ EXPRESSIONS = (
     ast.UnaryOp,
     ast.BinOp,
 )
-PIECES = (ast.keyword, ast.Load, ast.Store, ast.USub, ast.Add, ast.Sub)
+PIECES = (
+    ast.keyword,
+    ast.Load,
+    ast.Store,
+    ast.USub,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.Pow,
+)
 
 
 class CheckedCode(CodeGen):

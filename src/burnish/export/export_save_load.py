@@ -11,25 +11,36 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
+
 if TYPE_CHECKING:
     from .exported_program import Exported
 
 
-def export(fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Exported:
+def export(
+    fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None
+) -> Exported:
     """One graph of ``fn(*args, **kwargs)``, or an error that says why there is none.
 
     fn: what ``compile`` takes; of something compiled, its original is exported.
     args, kwargs: tensors, numbers, strings, ``None`` and dtypes, in lists, tuples and dictionaries. Tensors are copied
         first, so that the run does not change them. Other tensors and Python objects that the function reaches are
         restored afterwards, and so is torch's random state. This needs memory for one more copy of the tensors.
+    dynamic_shapes: which sizes vary, as for ``torch.export.export``: by name or position of the arguments, and then by
+        dimension, a ``torch.export.Dim`` or a hint (``Dim.AUTO``). Others are those of ``args`` and ``kwargs``.
     """
     from .exported_program import exported_program
 
-    return exported_program(fn, args, kwargs)
+    return exported_program(fn, args, kwargs, dynamic_shapes)
 
 
 def save(
-    fn: Any, path: str | os.PathLike[str], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    fn: Any,
+    path: str | os.PathLike[str],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
 ) -> Exported:
     """Save ``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file. ``burnish.load`` returns a callable
     that captures and compiles nothing for such inputs.
@@ -39,10 +50,12 @@ def save(
     """
     from .exported_program import Exported
     from .precompile import NativeGraph
+    from .size_inputs import open_inputs
 
-    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs)
-    exported.native = exported.native or NativeGraph(exported.held)
-    exported.native.prepare(exported.graph_inputs(tuple(args), dict(kwargs or {})))
+    exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs, dynamic_shapes=dynamic_shapes)
+    sizes = open_inputs(exported.inputs, exported.ranges)
+    exported.native = exported.native or NativeGraph(exported.held, sizes=sizes)
+    exported.native.prepare(exported.matched(tuple(args), dict(kwargs or {}))[0])
     exported.save(path)
     return exported
 
@@ -55,8 +68,16 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
         Apart from that, a file names operations of torch that compute tensors from tensors, and nothing in it becomes
         Python code. A damaged file is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """
+    from ..integrations.from_torch_export import is_archive, load_archive
     from .exported_program import Exported
     from .file_format import load as load_file
 
+    if is_archive(path):
+        if not trust:
+            raise UserError(
+                f"{os.fspath(path)} is a file of torch.export, which may run code when it is read. If you trust it as "
+                f"you trust a program: burnish.load(path, trust=True), or burnish.compile(torch.export.load(path))."
+            )
+        return export(load_archive(path))
     loaded = load_file(path, trust)
     return Exported(**{field.name: getattr(loaded, field.name) for field in fields(loaded)})

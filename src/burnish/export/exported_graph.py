@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from torch.utils import _pytree as pytree
 
 from ..errors import UserError
 from ..report.explain_report import tensor_type
+from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
+from .open_sizes import Condition, OpenSize, SizeRange, Term, value_of
 from .trace_whole_call import same_fixed
 
 if TYPE_CHECKING:
@@ -27,17 +29,46 @@ class TensorInput:
     name: str
     node: int
     dtype: torch.dtype
-    shape: tuple[int, ...]
+    shape: tuple[int | OpenSize, ...]
     device: torch.device
+    order: tuple[int, ...] | None = None
+    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked how it lies there."""
 
     def why_not(self, value: Any) -> str | None:
         """A sentence if ``value`` does not match what was exported."""
         if not isinstance(value, torch.Tensor):
             return f"{self.name} was a tensor of {self}, and is a {type(value).__name__}"
-        if value.dtype == self.dtype and value.shape == self.shape and value.device == self.device:
-            return None
+        if value.dtype == self.dtype and value.device == self.device and len(value.shape) == len(self.shape):
+            differing = [k for k, size in enumerate(self.shape) if type(size) is int and size != value.shape[k]]
+            if not differing:
+                return self.why_not_layout(value)
+            said = ", ".join(f'{k}: torch.export.Dim("{self.plain_name}_{k}")' for k in differing)
+            fix = f'. For other sizes: dynamic_shapes={{"{self.plain_name}": {{{said}}}}}'
+        else:
+            fix = ""
         found = TensorInput(self.name, self.node, value.dtype, tuple(value.shape), value.device)
-        return f"{self.name} was a tensor of {self}, and is one of {found}"
+        return f"{self.name} was a tensor of {self}, and is one of {found}{fix}"
+
+    def why_not_layout(self, value: torch.Tensor) -> str | None:
+        if self.order is None:
+            return None
+        is_usual = self.order == tuple(range(value.ndim - 1, -1, -1))
+        shape, stride = tuple(value.shape), value.stride()
+        if value.is_contiguous() if is_usual else packed_stride(shape, self.order) == stride:
+            return None
+        fix = f"{self.name}.contiguous()" if is_usual else "a tensor with the example's memory format"
+        return (
+            f"{self.name} has the strides {stride}, the program asks how tensors lie in memory, and the example's "
+            f"dimensions were in the order {self.order} there, from the fastest on. Pass {fix}"
+        )
+
+    @property
+    def plain_name(self) -> str:
+        return self.name.partition("[")[0].partition(".")[0]
+
+    @property
+    def open_sizes(self) -> list[OpenSize]:
+        return [size for size in self.shape if isinstance(size, OpenSize)]
 
     def __str__(self) -> str:
         place = "" if self.device.type == "cpu" else f" on {self.device}"
@@ -62,10 +93,16 @@ class FixedInput:
 
 @dataclass(frozen=True)
 class Output:
-    """A leaf of the result: the graph's output of that number, or (None) a fixed value."""
+    """A leaf of the result: the graph's output of that number, or (None) a fixed value, or a formula of the sizes."""
 
     node: int | None
     value: Any = None
+    size: Term = None
+
+    def of(self, results: Sequence[Any], values: Mapping[str, int]) -> Any:
+        if self.node is not None:
+            return results[self.node]
+        return self.value if self.size is None else value_of(self.size, values)
 
 
 class GraphView(torch.nn.Module):
@@ -130,6 +167,10 @@ class ExportedGraph(GraphView):
     """Guards that held at export and are assumed to hold from then on. Only those on the arguments are checked."""
     left_out: list[str] = field(default_factory=list[str])
     """Prints, warnings and log records of the function, which the graph does not repeat."""
+    ranges: list[SizeRange] = field(default_factory=list[SizeRange])
+    """The symbols in the sizes of inputs."""
+    conditions: list[Condition] = field(default_factory=list[Condition])
+    """What must hold of them besides."""
     native: NativeGraph | None = None
     """The compiled graph. ``burnish.save`` makes it, and ``burnish.load`` reads it if the file contains it."""
     is_trusted: bool = True
@@ -150,10 +191,23 @@ class ExportedGraph(GraphView):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         run = self.graph_module if self.native is None else self.native
-        inputs = self.graph_inputs(args, kwargs)
+        inputs, values = self.matched(args, kwargs)
         results = self.run_keeping_switches(run, inputs) if self.keeps_switches else run(*inputs)
-        leaves = [output.value if output.node is None else results[output.node] for output in self.outputs]
-        return pytree.tree_unflatten(leaves, self.result)
+        return pytree.tree_unflatten([output.of(results, values) for output in self.outputs], self.result)
+
+    def unchecked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call for another tracer, which has its own checks of arguments: without compiled code."""
+        leaves = pytree.tree_leaves((args, dict(sorted(kwargs.items()))))
+        found: dict[int, torch.Tensor] = {}
+        values: dict[str, Any] = {}
+        for expected, leaf in zip(self.inputs, leaves, strict=True):
+            if isinstance(expected, TensorInput):
+                found.setdefault(expected.node, leaf)
+                for dim, size in enumerate(expected.shape):
+                    if isinstance(size, OpenSize):
+                        values.setdefault(size.symbol, (leaf.shape[dim] - size.added) // size.factor)
+        results = self.graph_module(*[found[node] for node in sorted(found)])
+        return pytree.tree_unflatten([output.of(results, values) for output in self.outputs], self.result)
 
     def run_keeping_switches(self, run: Any, inputs: list[torch.Tensor]) -> Any:
         before = TorchState.now()
@@ -162,8 +216,8 @@ class ExportedGraph(GraphView):
         finally:
             before.restore()
 
-    def graph_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The flat inputs of the graph for a call, which must match the exported one."""
+    def matched(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[torch.Tensor], dict[str, int]]:
+        """The flat inputs of the graph for a call, which must match the exported one, and the values of its symbols."""
         leaves, nesting = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         if nesting != self.arguments:
             expected = pytree.tree_unflatten([i.name for i in self.inputs], self.arguments)
@@ -180,12 +234,49 @@ class ExportedGraph(GraphView):
                 wrong.append(f"{expected.name} was the same tensor as another argument, and is not")
         if self.writes_inputs and len(set(map(id, found.values()))) < len(found):
             wrong.append("two arguments are the same tensor, the graph writes to its inputs, and they were different")
+        values: dict[str, int] = {}
+        if self.ranges and not wrong:
+            wrong += why_not_sizes(self, leaves, values)
         if wrong:
             raise UserError(
                 f"{self.name} cannot be called with these arguments: {'; '.join(wrong)}. "
                 f"An exported graph holds for the arguments it was made with: export again with these."
             )
-        return [found[node] for node in sorted(found)]
+        return [found[node] for node in sorted(found)], values
+
+
+def why_not_sizes(exported: ExportedGraph, leaves: Sequence[Any], values: dict[str, int]) -> Iterator[str]:
+    """What is wrong with the symbolic sizes of a call. Puts the symbols' values into `values`."""
+    ranges = {symbol.name: symbol for symbol in exported.ranges}
+    places: dict[str, str] = {}
+    is_right = True
+    for expected, leaf in zip(exported.inputs, leaves, strict=True):
+        for dim, size in enumerate(expected.shape) if isinstance(expected, TensorInput) else ():
+            if not isinstance(size, OpenSize):
+                continue
+            place, now = f"{expected.name}.shape[{dim}]", leaf.shape[dim]
+            value = size.solved(now)
+            symbol = ranges[size.symbol]
+            if value is None:
+                is_right = False
+                yield f"{place} is {now}, and was exported as {size}"
+                continue
+            known = values.setdefault(size.symbol, value)
+            first = places.setdefault(size.symbol, place)
+            if known != value:
+                is_right = False
+                if symbol.is_named:
+                    what = f"was exported as {size}, where {size.symbol} is {known} by {first}"
+                    fix = "If they may differ: a torch.export.Dim of its own for each"
+                else:
+                    what, fix = f"must be as {first}, which is {known}", "The program needs that"
+                yield f"{place} is {now}, and {what}. {fix}"
+            elif first == place and not symbol.holds(value):
+                is_right = False
+                what = f"{size} with {symbol.name} {symbol.limits}" if symbol.is_named else f"a size {symbol.limits}"
+                yield f"{place} is {now}, and was exported as {what}. {symbol.widened(value)}"
+    if is_right:
+        yield from filter(None, (condition.why_not(values) for condition in exported.conditions))
 
 
 def _call_text(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:

@@ -19,14 +19,17 @@ The design:
   the module changes what the exported graph computes.
 * Inputs of the graph are the tensors among the arguments, in order, flattened by ``torch.utils._pytree``. Numbers,
   strings and other values are fixed: calling with other values is an error, and so are other shapes.
+* Sizes that ``dynamic_shapes`` declares are symbols of the trace (``declared_dimensions``). The graph computes
+  numbers from them with nodes of its own (``SizeNodes``). ``prove_sizes`` says for which sizes it is right.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,12 +39,18 @@ from torch.utils import _pytree as pytree
 from ..api import is_asynchronous, original_of, runner, why_not_compile
 from ..backends.registry import lookup
 from ..capture.engine.program_options import Options
+from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
 from ..errors import InternalError, UserError
 from ..frontend.marks import is_disabled
+from ..integrations.from_torch_export import callable_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
+from ..tensors.eager_strides import packed_order
 from ..tensors.lazy_graph_module import graph_module
+from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
+from .open_sizes import OPERATIONS, OpenSize, Term, names_in, value_of
+from .prove_sizes import Proven, prove, with_constants
 from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were
 
 if TYPE_CHECKING:
@@ -62,6 +71,10 @@ class Exported(ExportedGraph):
         from .file_format import save
 
         save(self, path)
+
+    def module(self) -> Exported:
+        """Itself: it is a module. Programs of torch.export have one."""
+        return self
 
     def to_torch_export(self) -> ExportedProgram:
         """The same as a program of ``torch.export``, for tools that take those. Imports torch's compiler."""
@@ -85,24 +98,34 @@ class Exported(ExportedGraph):
         return f"<Exported {self.name}: {count(len(self.inputs), 'input')}, {count(len(self.outputs), 'output')}>"
 
 
-def exported_program(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Exported:
+def exported_program(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any = None
+) -> Exported:
     """See ``export_save_load.export``."""
+    if is_exported_program(fn):
+        if not args and not kwargs:
+            args, kwargs, own_shapes = example_of(fn)
+            dynamic_shapes = own_shapes if dynamic_shapes is None else dynamic_shapes
+        fn = callable_of(fn)
     original, args, kwargs = _checked(fn, args, kwargs)
     name = getattr(original, "__qualname__", type(original).__qualname__)
     leaves, nesting = pytree.tree_flatten((args, kwargs))
     names = _argument_names(original, args, kwargs)
     inputs = list(_describe(leaves, names))
     copies = _copied(leaves)
+    declared = declared_sizes(dynamic_shapes, original, args, kwargs, names)
     own_args, own_kwargs = pytree.tree_unflatten(copies, nesting)
     options = Options(lookup("eager"), "eager", True, fullgraph=True, dynamic=False, keeps_data=False, exports=True)
     program, run = runner(original, options, OneGraph)
     assert isinstance(program, OneGraph)
+    program.symbols, program.shapes = _symbols(declared, copies)
     with kept_as_they_were(original):
         try:
             run(*own_args, **own_kwargs)
+            trace = program.found
+            proven = prove(trace.sizes, declared, name) if trace is not None and trace.sizes is not None else None
         finally:
             program.take_back()
-    trace = program.found
     if trace is None:
         raise InternalError("export", f"no graph was made of {name}, and no error either")
     refusal = trace.why_not_export(name)
@@ -117,10 +140,58 @@ def exported_program(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
             f"{name} writes to its arguments, and {pair[0]} and {pair[1]} share memory: what it does "
             f"depends on how they overlap, which an exported graph does not know. Pass copies."
         )
-    module, outputs = _put_together(original, trace, inputs, copies)
+    if trace.reads_layout:
+        inputs = [_with_order(described, copied) for described, copied in zip(inputs, copies, strict=True)]
+    if proven is not None:
+        inputs = [_with_sizes(described, declared.sizes.get(k, {}), proven) for k, described in enumerate(inputs)]
+    module, outputs = _put_together(original, trace, inputs, copies, {} if proven is None else proven.constants)
     from .precompile import Held
 
-    return Exported(name, Held.of(module), inputs, outputs, nesting, trace.result, writes, trace.guards, trace.left_out)
+    return Exported(
+        name,
+        Held.of(module),
+        inputs,
+        outputs,
+        nesting,
+        trace.result,
+        writes,
+        trace.guards,
+        trace.left_out,
+        proven.ranges if proven is not None else [],
+        proven.conditions if proven is not None else [],
+    )
+
+
+def _symbols(declared: Declared, copies: list[Any]) -> tuple[list[DeclaredSymbol], dict[int, dict[int, DeclaredSize]]]:
+    """For the tracer: symbols by number, and the sizes of tensors by their ids."""
+    numbers = {name: k for k, name in enumerate(declared.ranges)}
+    shapes: dict[int, dict[int, DeclaredSize]] = {}
+    for leaf, sizes in declared.sizes.items():
+        shapes.setdefault(id(copies[leaf]), {}).update(
+            {dim: DeclaredSize(numbers[size.symbol], size.factor, size.added) for dim, size in sizes.items()}
+        )
+    symbols = [DeclaredSymbol(s.name, s.example, s.least, s.most) for s in declared.ranges.values()]
+    return symbols, shapes
+
+
+def _with_order(described: TensorInput | FixedInput, copied: Any) -> TensorInput | FixedInput:
+    if not isinstance(described, TensorInput) or copied.layout is not torch.strided:
+        return described
+    return replace(described, order=packed_order(tuple(copied.shape), copied.stride()))
+
+
+def _with_sizes(
+    described: TensorInput | FixedInput, sizes: Mapping[int, OpenSize], proven: Proven
+) -> TensorInput | FixedInput:
+    """An input with its symbolic sizes, where the program did not make constants of them."""
+    if not isinstance(described, TensorInput):
+        return described
+    shape: list[int | OpenSize] = list(described.shape)
+    for dim, size in sizes.items():
+        symbol = proven.united.get(size.symbol, size.symbol)
+        if symbol not in proven.constants:
+            shape[dim] = replace(size, symbol=symbol)
+    return replace(described, shape=tuple(shape))
 
 
 def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -172,7 +243,8 @@ def _describe(leaves: Iterable[Any], names: Iterable[str]) -> Iterator[TensorInp
         else:
             raise UserError(
                 f"burnish.export: {name} is a {type(leaf).__module__}.{type(leaf).__qualname__}. Arguments "
-                f"are tensors, numbers, strings, None and dtypes, in tuples, lists and dictionaries. Other "
+                f"are tensors, numbers, strings, None and dtypes, in tuples, lists, dictionaries and classes "
+                f"that are registered: torch.export.register_dataclass({type(leaf).__name__}). Other "
                 f"objects can be held by the function: functools.partial(fn, config=...), or a closure."
             )
 
@@ -207,7 +279,7 @@ def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | N
 
 
 def _put_together(
-    original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any]
+    original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any], constants: Mapping[str, int]
 ) -> tuple[torch.fx.GraphModule, list[Output]]:
     """The traced graph with the arguments as inputs and every other tensor as an attribute."""
     graph = torch.fx.Graph()
@@ -218,11 +290,14 @@ def _put_together(
             node.meta["tensor_meta"] = described
     attributes = _Attributes(original)
     values: dict[torch.fx.Node, Any] = {}
+    sizes = SizeNodes(graph, inputs, of_argument, copies)
     placeholders = iter(trace.inputs)
     for node in trace.graph_module.graph.nodes:
         if node.op == "placeholder":
-            value, words = next(placeholders)
-            if not isinstance(value, torch.Tensor):
+            value, words, term = next(placeholders)
+            if term is not None:
+                values[node] = sizes.node(with_constants(term, constants))
+            elif not isinstance(value, torch.Tensor):
                 values[node] = value  # a number among the arguments: fixed
             else:
                 values[node] = of_argument.get(id(value)) or attributes.node(graph, value, words)
@@ -232,7 +307,59 @@ def _put_together(
                 attributes.hold(values[node], trace.graph_module.get_submodule(str(node.target)))
     graph.lint()
     module = graph_module(attributes.values, graph, "Exported")
-    return module, [Output(None, leaf) if node is None else Output(node) for node, leaf in trace.outputs]
+    return module, list(_outputs(trace, constants))
+
+
+def _outputs(trace: Trace, constants: Mapping[str, int]) -> Iterator[Output]:
+    for number, (node, leaf) in enumerate(trace.outputs):
+        term = with_constants(trace.numbers.get(number), constants)
+        if node is not None:
+            yield Output(node)
+        elif term is None:
+            yield Output(None, leaf)
+        else:
+            yield Output(None, size=term) if names_in(term) else Output(None, value_of(term, {}))
+
+
+class SizeNodes:
+    """The sizes of inputs, and numbers computed from them, as nodes at the beginning of a graph."""
+
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        inputs: Iterable[TensorInput | FixedInput],
+        of_argument: Mapping[int, torch.fx.Node],
+        copies: Iterable[Any],
+    ):
+        self.graph = graph
+        self.places: dict[str, tuple[torch.fx.Node, int, OpenSize]] = {}
+        self.made: dict[Term, torch.fx.Node] = {}
+        for described, leaf in zip(inputs, copies, strict=True):
+            for dim, size in enumerate(described.shape) if isinstance(described, TensorInput) else ():
+                if isinstance(size, OpenSize):
+                    self.places.setdefault(size.symbol, (of_argument[id(leaf)], dim, size))
+
+    def node(self, term: Term) -> Any:
+        if not names_in(term):
+            return value_of(term, {})
+        found = self.made.get(term)
+        if found is None:
+            if isinstance(term, str):
+                made = self.symbol(term)
+            else:
+                function = operator.pow if term[0] == "pow" else OPERATIONS[term[0]]
+                made = self.graph.call_function(function, tuple(map(self.node, term[1:])))
+            found = self.made[term] = made
+        return found
+
+    def symbol(self, name: str) -> torch.fx.Node:
+        tensor, dim, size = self.places[name]
+        made = self.graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim))
+        if size.added:
+            made = self.graph.call_function(operator.sub, (made, size.added))
+        if size.factor != 1:
+            made = self.graph.call_function(operator.floordiv, (made, size.factor))
+        return made
 
 
 class _Attributes:

@@ -25,11 +25,12 @@ import json
 import mmap
 import operator
 import os
+import platform
 import re
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +42,23 @@ from ..tensors.lazy_graph_module import graph_module
 from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
+from .nesting_to_json import decode_nesting, encode_nesting
 from .precompile import Held, NativeGraph, signature
-from .tensor_storage import Storages, memory_of, read_tensors
-from .values_to_json import (
-    decode,
-    decode_nesting,
-    encode,
-    encode_nesting,
-    entry,
-    flag,
-    parts,
-    read_device,
-    shown,
-    sizes,
-    text,
-    whole,
+from .size_inputs import open_inputs
+from .sizes_to_json import (
+    encode_condition,
+    encode_range,
+    encode_size,
+    encode_term,
+    read_conditions,
+    read_ranges,
+    read_size,
+    read_term,
 )
+from .tensor_storage import Storages, attribute_path, memory_of, read_tensors
+from .values_to_json import decode, encode, entry, flag, identifier, parts, read_device, shown, sizes, text, whole
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
 NAMES = re.compile(r"burnish\.json|signature|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
 """What an archive may contain."""
@@ -92,20 +92,23 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
     storages = Storages()
     module = exported.graph_module
     attributes: dict[str, torch.Tensor] = {}
+    graphs: dict[str, torch.fx.GraphModule] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            attributes[str(node.target)] = operator.attrgetter(str(node.target))(module)
+            found = operator.attrgetter(str(node.target))(module)
+            (graphs if isinstance(found, torch.fx.GraphModule) else attributes)[str(node.target)] = found
     description = {
         "format": FORMAT,
         "torch": torch.__version__,
+        "processor": _processor() if exported.native is not None and exported.native.programs else "",
         "name": exported.name,
         "graph": encode_graph(module.graph),
+        "graphs": {name: encode_graph(inner.graph, is_inner=True) for name, inner in graphs.items()},
         "attributes": [storages.describe(name, tensor) for name, tensor in attributes.items()],
         "inputs": list(_encode_inputs(exported)),
-        "outputs": [
-            _writable(lambda o=o: {"node": o.node} if o.node is not None else {"value": encode(o.value, {})})
-            for o in exported.outputs
-        ],
+        "outputs": [_writable(lambda o=o: _encode_output(o)) for o in exported.outputs],
+        "sizes": [encode_range(symbol) for symbol in exported.ranges],
+        "conditions": [encode_condition(condition) for condition in exported.conditions],
         "arguments": _writable(lambda: encode_nesting(exported.arguments)),
         "result": _writable(lambda: encode_nesting(exported.result)),
         "ready": exported.native.ready if exported.native is not None else {},
@@ -123,7 +126,7 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
             programs = exported.native.programs if exported.native is not None else {}
             for digest, program in programs.items():
                 archive.writestr(f"{PROGRAM}{digest}", program)
-            if programs or needs_trust(module.graph):
+            if programs or any(map(needs_trust, (module.graph, *(inner.graph for inner in graphs.values())))):
                 signed = signature(content, programs)
                 if signed is not None:
                     archive.writestr(SIGNATURE, signed)
@@ -136,18 +139,30 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
         raise
 
 
+def _processor() -> str:
+    """For people: a program's key says what it was compiled for."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
 def _encode_inputs(exported: ExportedGraph) -> Iterator[dict[str, Any]]:
     for described in exported.inputs:
         if isinstance(described, TensorInput):
             yield {
                 "name": described.name,
                 "node": described.node,
-                "shape": list(described.shape),
+                "shape": [encode_size(size) for size in described.shape],
                 "dtype": encode(described.dtype, {}),
                 "device": str(described.device),
+                "order": None if described.order is None else list(described.order),
             }
         else:
             yield {"name": described.name, "value": encode(described.value, {})}
+
+
+def _encode_output(output: Output) -> dict[str, Any]:
+    if output.node is not None:
+        return {"node": output.node}
+    return {"value": encode(output.value, {})} if output.size is None else {"size": encode_term(output.size)}
 
 
 def _writable(encoded: Callable[[], Any]) -> Any:
@@ -175,11 +190,15 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 def load(path: str | os.PathLike[str], trust: bool | None = None) -> ExportedGraph:
     path = os.fspath(path)
     with open(path, "rb") as file, explained(path), Archive(file) as archive:
-        exported = _read(archive, trust, path)
+        exported = read_exported(archive, trust, path)
     # Without precompiled programs the graph will be needed; if it is damaged, report that now.
     if exported.native is None or not exported.native.ready:
-        graph = exported.held.graph().graph
-        exported.keeps_switches = not exported.is_trusted and sets_switches(graph)
+        module = exported.held.graph()
+        graph, inner = (
+            module.graph,
+            [part.graph for part in module.children() if isinstance(part, torch.fx.GraphModule)],
+        )
+        exported.keeps_switches = not exported.is_trusted and any(map(sets_switches, (graph, *inner)))
         with explained(path):
             _check_numbers(exported, graph)
     return exported
@@ -267,7 +286,7 @@ class Archive:
         return found if begins % ALIGNMENT == 0 else found.clone()
 
 
-def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
+def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
     written = json.loads(content.decode())  # as text: given bytes, json would guess the encoding
     version = entry(written, "format")
@@ -293,15 +312,22 @@ def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
 
     def decoded() -> torch.fx.GraphModule:
         with explained(path):
-            graph = decode_graph(entry(written, "graph"), attributes, is_trusted)
-            return graph_module(dict(attributes), graph, "Exported")
+            graphs = _read_graphs(written, attributes, is_trusted)
+            graph = decode_graph(entry(written, "graph"), {*attributes, *graphs}, is_trusted)
+            return graph_module({**attributes, **graphs}, graph, "Exported")
 
     held = Held(attributes, decoded)
+    ranges = read_ranges(entry(written, "sizes"))
+    symbols = {symbol.name for symbol in ranges}
+    inputs = [_read_input(what, symbols) for what in parts(entry(written, "inputs"))]
+    outputs = [_read_output(what, symbols) for what in parts(entry(written, "outputs"))]
+    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.open_sizes}
+    if missing := symbols - opened:
+        raise UserError(f"no input has the size {min(missing)!r:.60}, which it declares")
     native = None
     if programs:
-        native = NativeGraph(held, programs if is_trusted else {}, _read_ready(written) if is_trusted else {})
-    inputs = [_read_input(what) for what in parts(entry(written, "inputs"))]
-    outputs = [_read_output(what) for what in parts(entry(written, "outputs"))]
+        ready = _read_ready(written) if is_trusted else {}
+        native = NativeGraph(held, programs if is_trusted else {}, ready, open_inputs(inputs, ranges))
     return ExportedGraph(
         shown(entry(written, "name"), "a name"),
         held,
@@ -312,27 +338,50 @@ def _read(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
         flag(entry(written, "writes_inputs"), "whether it writes to its inputs"),
         _read_lines(written, "guards"),
         _read_lines(written, "left_out"),
+        ranges,
+        read_conditions(entry(written, "conditions"), symbols),
         native,
         is_trusted,
     )
 
 
-def _read_input(what: Any) -> TensorInput | FixedInput:
+def _read_graphs(written: Any, attributes: Collection[str], is_trusted: bool) -> dict[str, torch.fx.GraphModule]:
+    """Graphs inside the graph: the branches of `torch.cond`. They take tensors, and hold none."""
+    found = entry(written, "graphs")
+    if type(found) is not dict:
+        raise UserError(f"{found!r:.60} stands where graphs should")
+    taken = {name.partition(".")[0] for name in attributes}
+    for name in found:
+        if attribute_path(identifier(name)) in taken:
+            raise UserError(f"its graph {name!r:.60} has the name of a tensor")
+    return {name: graph_module({}, decode_graph(nodes, (), is_trusted), "Inner") for name, nodes in found.items()}
+
+
+def _read_input(what: Any, symbols: Collection[str]) -> TensorInput | FixedInput:
     name = shown(entry(what, "name"), "the name of an input")
     if "node" not in what:
         return FixedInput(name, decode(entry(what, "value"), {}))
+    shape = tuple([read_size(size, symbols) for size in parts(entry(what, "shape"))])
+    order = entry(what, "order")
+    if order is not None:
+        order = sizes(order, "a dimension")
+        if sorted(order) != list(range(len(shape))):
+            raise UserError(f"{order!r:.60} stands where the order of {len(shape)} dimensions should")
     return TensorInput(
         name,
         whole(what["node"], "the number of an input"),
         decode(entry(what, "dtype"), {}),
-        sizes(entry(what, "shape"), "a size"),
+        shape,
         read_device(entry(what, "device"), {}, 0),
+        order,
     )
 
 
-def _read_output(what: Any) -> Output:
+def _read_output(what: Any, symbols: Collection[str]) -> Output:
     if type(what) is dict and "node" in what:
         return Output(whole(what["node"], "the number of an output"))
+    if type(what) is dict and "size" in what:
+        return Output(None, size=read_term(what["size"], symbols))
     return Output(None, decode(entry(what, "value"), {}))
 
 

@@ -18,14 +18,16 @@ import torch.fx
 
 from ..capture.pytorch.torch_switches import SWITCHES
 from ..errors import UserError
-from .allowed_operators import OF_TORCH, Unwritable, is_method, name_of, operation, why_not_pure
+from .allowed_operators import OF_TORCH, ON_NUMBERS, SIZE, Unwritable, is_method, name_of, operation, why_not_pure
 from .check_generated_code import CheckedCode
 from .values_to_json import decode, encode, entry, identifier, parts, shown
+
+NUMBERS = (torch.fx.Node, int, float)
 
 FIELDS = frozenset(("name", "op", "target", "args", "kwargs", "line"))
 
 
-def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
+def encode_graph(graph: torch.fx.Graph, is_inner: bool = False) -> list[dict[str, Any]]:
     nodes: dict[torch.fx.Node, str] = {}
     written: list[dict[str, Any]] = []
     for node in graph.nodes:
@@ -34,6 +36,8 @@ def encode_graph(graph: torch.fx.Graph) -> list[dict[str, Any]]:
         try:
             if node.op == "call_function":
                 made["target"] = name_of(node.target)
+            elif node.op == "get_attr" and is_inner:
+                raise Unwritable("a graph inside a graph with one of its own")
             elif node.op == "call_method" and not is_method(node.target):
                 raise Unwritable(f"the method Tensor.{node.target}")
             elif node.op != "output":
@@ -57,6 +61,7 @@ def needs_trust(graph: torch.fx.Graph) -> bool:
     """Whether it calls operators that an untrusted file may not name."""
     return any(
         isinstance(node.target, torch._ops.OpOverload)
+        and node.target is not SIZE
         and (node.target.namespace not in OF_TORCH or why_not_pure(node.target) is not None)
         for node in graph.nodes
     )
@@ -93,6 +98,10 @@ def _decode_node(
     target = written.get("target")
     if target == "operator.getitem" and (len(args) != 2 or kwargs):  # torch.fx prints it as x[y]
         raise UserError(f"it takes a part of something with {len(args)} arguments, and there are two")
+    if target in ON_NUMBERS and (kwargs or not all(type(x) in NUMBERS for x in args)):
+        raise UserError(f"it computes a size by {target}, with other things than numbers")
+    if target == "operator.pow" and not (len(args) == 2 and type(args[1]) in (int, float) and abs(args[1]) <= 8):
+        raise UserError("it raises a size to a power that is no small number")
     if op == "call_function":
         node = graph.create_node(op, operation(target, trust), args, kwargs, name)
     elif op == "call_method" and is_method(target) and args and isinstance(args[0], torch.fx.Node):

@@ -37,6 +37,7 @@ from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import owned
 from ..tensors.compile_request import INPUT, InputFacts, request_of
 from ..tensors.lazy_graph_module import graph_module
+from .size_inputs import Numbers, OpenInputs
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""
@@ -123,8 +124,14 @@ class NativeGraph:
     """Calls like the graph module. `programs` are compiled graphs by the digests of their keys. `ready` maps a digest
     of environment and inputs, without the graph, to one of them."""
 
-    def __init__(self, held: Held, programs: Mapping[str, bytes] | None = None, ready: Mapping[str, str] | None = None):
-        self.held = held
+    def __init__(
+        self,
+        held: Held,
+        programs: Mapping[str, bytes] | None = None,
+        ready: Mapping[str, str] | None = None,
+        sizes: OpenInputs | None = None,
+    ):
+        self.held, self.sizes = held, sizes
         self.programs: dict[str, bytes] = dict(programs or {})
         self.ready: dict[str, str] = dict(ready or {})
         self.made: dict[tuple, Callable[..., Any]] = {}
@@ -132,12 +139,13 @@ class NativeGraph:
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         own, stamp = self.held.current()
-        return self.program(inputs, own, stamp)(*inputs, *own)
+        numbers = self.lifted_with_numbers[1].of(inputs) if self.sizes is not None else ()
+        return self.program(inputs, own, stamp)(*inputs, *own, *numbers)
 
     def program(self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], stamp: tuple) -> Callable[..., Any]:
         """The function that computes the graph for such inputs: known already, read from the file, or compiled."""
         try:
-            key = (switches(), stamp, *map(input_facts, inputs))
+            key = (switches(), stamp, *(map(input_facts, inputs) if self.sizes is None else self.sizes.facts(inputs)))
         except NoKey:
             return self.eager
         found = self.made.get(key)
@@ -147,29 +155,37 @@ class NativeGraph:
                 if found is None:
                     if len(self.made) >= MOST:
                         return self.eager
-                    found = self.made[key] = self.found_ready(key, own) or self.compiled([*inputs, *own])
+                    found = self.made[key] = self.found_ready(key, own) or self.compiled(inputs, own)
         return found
 
     @functools.cached_property
-    def lifted(self) -> GraphModule:
-        made = lifted(self.held.graph(), self.held.names)
+    def lifted_with_numbers(self) -> tuple[GraphModule, Numbers]:
+        made, numbers = lifted(self.held.graph(), self.held.names, self.sizes)
         request_of(made).programs = self.programs
-        return made
+        return made, numbers
+
+    @property
+    def lifted(self) -> GraphModule:
+        return self.lifted_with_numbers[0]
 
     def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
         """Compile for these inputs without running."""
         own, stamp = self.held.current()
         request_of(self.lifted).digest = None
-        self.compiled([*inputs, *own])
+        self.compiled(inputs, own)
         digest = request_of(self.lifted).digest
-        if digest in self.programs and stamp is AS_FIRST:
+        if digest in self.programs and stamp is AS_FIRST and self.sizes is None:
             try:
                 self.ready[ready_digest((switches(), stamp, *map(input_facts, inputs)), own)] = digest
             except NoKey:
                 return
 
-    def compiled(self, given: list[Any]) -> Callable[..., Any]:
-        return lookup("burnish")(self.lifted, given)
+    def compiled(self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        module, numbers = self.lifted_with_numbers
+        if self.sizes is not None:
+            request_of(module).symbolic_inputs = self.sizes.symbolic(inputs, own, numbers)
+            request_of(module).guards_number_types = True
+        return lookup("burnish")(module, [*inputs, *own, *numbers.of(inputs)])
 
     def found_ready(self, key: tuple, own: Sequence[torch.Tensor]) -> Callable[..., Any] | None:
         """A program that can be found and run without the graph."""
@@ -199,8 +215,8 @@ def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
-    """The graph with its own tensors, of these names, as further inputs."""
+def lifted(module: GraphModule, names: Sequence[str], sizes: OpenInputs | None = None) -> tuple[GraphModule, Numbers]:
+    """The graph with its own tensors, of these names, as further inputs, and then the numbers computed from sizes."""
     graph = Graph()
     values: dict[Node, Node] = {}
     for node in module.graph.nodes:
@@ -210,13 +226,19 @@ def lifted(module: GraphModule, names: Sequence[str]) -> GraphModule:
     for number, name in enumerate(names):
         own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
         own[name].meta[INPUT] = InputFacts(is_module_state=True)
+    numbers = Numbers() if sizes is None else Numbers(list(module.graph.nodes), sizes.hidden)
+    for number in range(len(numbers.readers)):
+        made = graph.placeholder(f"size_{number}")
+        if number < len(numbers.needed):
+            values[numbers.needed[number]] = made
     for node in module.graph.nodes:
-        if node.op == "get_attr":
+        if node.op == "get_attr" and node.target in own:
             values[node] = own[str(node.target)]
-        elif node.op != "placeholder":
+        elif node.op != "placeholder" and node not in numbers.formulas:
             values[node] = graph.node_copy(node, values.__getitem__)
     graph.set_codegen(module.graph._codegen)  # a loaded graph checks the source it prints
-    return graph_module({}, graph, "Lifted")
+    graphs = {node.target: getattr(module, str(node.target)) for node in graph.nodes if node.op == "get_attr"}
+    return graph_module(graphs, graph, "Lifted"), numbers
 
 
 # ---- signatures of files

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType
@@ -26,11 +26,14 @@ from torch.utils import _pytree as pytree
 from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
 from ..capture.engine.tracer import Tracer
-from ..capture.numbers.live_scalars import Live
+from ..capture.numbers.live_scalars import Expression, Live
+from ..capture.symbolic_sizes.declared_dimensions import LAYOUT_FACTS, DeclaredSize, DeclaredSizes, DeclaredSymbol
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
 from ..runtime.segments import Continuation
+from .open_sizes import Term
+from .prove_sizes import term_of
 
 FIXED = frozenset(
     (
@@ -82,7 +85,7 @@ class Trace:
     """The recording of one call."""
 
     graph_module: torch.fx.GraphModule
-    inputs: list[tuple[Any, str]]  # each graph input's value, and its source in words
+    inputs: list[tuple[Any, str, Term]]  # each graph input's value, its source in words, and its formula of sizes
     outputs: list[tuple[int | None, Any]]  # each leaf of the result: the graph's output of that number, or a value
     result: Any  # the structure of the result
     guards: list[str]
@@ -90,6 +93,9 @@ class Trace:
     changed: list[str] = field(default_factory=list[str])  # Python state it changed
     left_out: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])  # parts of the result that a file cannot store
+    sizes: DeclaredSizes | None = None
+    reads_layout: bool = False  # whether the program has asked how tensors lie in memory
+    numbers: dict[int, Term] = field(default_factory=dict[int, Term])  # leaves of the result that are formulas of sizes
 
     def writes_to(self, tensor: Any, before: Any) -> bool:
         """Whether the graph changes an argument whose data was ``before``."""
@@ -125,9 +131,13 @@ class OneGraph(Program):
 
     found: Trace | None = None
     undo: Undo | None = None
+    symbols: Sequence[DeclaredSymbol] = ()
+    shapes: Mapping[int, Mapping[int, DeclaredSize]] = MappingProxyType({})
+    """By the id of each tensor, its symbolic sizes."""
 
     def start_frame(self, tracer: Tracer, continuation: Continuation, slots: list[Any]) -> Any:
         self.undo = Undo(tracer)
+        tracer.symbolic_sizes = DeclaredSizes(tracer, self.symbols, self.shapes) if self.symbols else None
         return super().start_frame(tracer, continuation, slots)
 
     def finish_trace(self, tracer: Tracer, continuation: Continuation, signal: Any, *rest: Any) -> None:
@@ -238,12 +248,17 @@ def _content(cell: CellType) -> Any:
 
 
 def _take(tracer: Tracer, undo: Undo) -> Trace:
-    recorder, heap = tracer.recorder, tracer.heap
+    recorder, heap, sizes = tracer.recorder, tracer.heap, tracer.symbolic_sizes
+    if sizes is not None:
+        sizes.finish()
     leaves, nesting = pytree.tree_flatten(tracer.result)
     handles: list[Any] = []
     outputs: list[tuple[int | None, Any]] = []
     foreign: list[str] = []
+    numbers: dict[int, Term] = {}
     for leaf in leaves:
+        if isinstance(leaf, Live):
+            numbers[len(outputs)] = size_term(sizes, leaf.expression)
         value = leaf.plain() if isinstance(leaf, Live) else leaf
         handle = None
         if isinstance(value, torch.Tensor):
@@ -261,7 +276,10 @@ def _take(tracer: Tracer, undo: Undo) -> Trace:
     graph_module = build_graph(recorder, handles)
     for node in graph_module.graph.nodes:
         node.meta.pop("example_value", None)  # a copy of an argument, no longer needed
-    inputs = [(value, str(handle.source)) for handle, value in zip(recorder.inputs, recorder.examples, strict=True)]
+    inputs = [
+        (value, str(handle.source), size_term(sizes, handle.source))
+        for handle, value in zip(recorder.inputs, recorder.examples, strict=True)
+    ]
     writes = set(map(id, recorder.written_inputs()))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
     effects = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
@@ -275,7 +293,16 @@ def _take(tracer: Tracer, undo: Undo) -> Trace:
         list(undo.changes()),
         [words for words in effects if words is not None],
         foreign,
+        sizes,
+        not LAYOUT_FACTS.isdisjoint(recorder.facts_read),
+        numbers,
     )
+
+
+def size_term(sizes: DeclaredSizes | None, source: Any) -> Term:
+    """The formula of a number that is computed from symbolic sizes, or None."""
+    is_formula = sizes is not None and isinstance(source, Expression) and sizes.is_of_symbols(source)
+    return term_of(sizes, source) if is_formula else None
 
 
 # ---- restoring state

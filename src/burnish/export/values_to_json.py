@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils import _pytree as pytree
 
 from ..errors import UserError
 from .allowed_operators import Unwritable
@@ -96,11 +95,6 @@ def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:
         raise Unwritable(f"a {kind.__module__}.{kind.__qualname__}")
     name, write = WRITERS[kind]
     return {name: write(value, lambda part: encode(part, nodes))}
-
-
-def encode_nesting(nesting: Any) -> Any:
-    """The structure of a pytree, with the leaves' numbers in their places."""
-    return encode(pytree.tree_unflatten(range(nesting.num_leaves), nesting), {})
 
 
 # ---- reading
@@ -229,10 +223,6 @@ READERS: dict[str, Callable[[Any, Nodes, int], Any]] = {
     "struct": read_struct,
     **{kind.__name__: constant_reader(kind) for kind in CONSTANTS},
 }
-
-
-def decode_nesting(written: Any) -> Any:
-    return pytree.tree_flatten(decode(written, {}))[1]
 
 
 # ---- the parts of a description

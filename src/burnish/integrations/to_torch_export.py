@@ -26,19 +26,34 @@ class AsModule(torch.nn.Module):
         self.__dict__["exported"] = exported
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.exported(*args, **kwargs)
+        return self.exported.unchecked(args, kwargs)
 
 
 def to_torch_export(exported: ExportedGraph) -> torch.export.ExportedProgram:
-    """Trace the graph again with torch.export, on tensors like those it was exported with."""
+    """Trace the graph again with torch.export, on tensors like those it was exported with, for the same sizes."""
+    examples = {symbol.name: symbol.example for symbol in exported.ranges}
+    dims = {symbol.name: dim_of(f"s{k}", symbol) for k, symbol in enumerate(exported.ranges)}
     made: dict[int, torch.Tensor] = {}
     leaves: list[Any] = []
+    said: list[Any] = []
     for described in exported.inputs:
         if isinstance(described, TensorInput):
             if described.node not in made:
-                made[described.node] = torch.zeros(described.shape, dtype=described.dtype, device=described.device)
+                shape = [size if isinstance(size, int) else size.at(examples) for size in described.shape]
+                made[described.node] = torch.zeros(shape, dtype=described.dtype, device=described.device)
             leaves.append(made[described.node])
+            opened = {k: size for k, size in enumerate(described.shape) if not isinstance(size, int)}
+            said.append({k: size.at(dims) for k, size in opened.items()})
         else:
             leaves.append(described.value)
+            said.append(None)
     args, kwargs = pytree.tree_unflatten(leaves, exported.arguments)
-    return torch.export.export(AsModule(exported), args, kwargs)
+    # By position: the module takes *args, which torch.export describes as one argument.
+    args_said, kwargs_said = pytree.tree_unflatten(said, exported.arguments)
+    shapes = {**({"args": tuple(args_said)} if args else {}), **kwargs_said} if exported.ranges else None
+    return torch.export.export(AsModule(exported), args, kwargs, dynamic_shapes=shapes)
+
+
+def dim_of(name: str, symbol: Any) -> Any:
+    name = symbol.name if symbol.name.isidentifier() else name
+    return torch.export.Dim(name, min=symbol.least or None, max=symbol.most)

@@ -142,6 +142,25 @@ class Space:
             further=points[POINTS:],
         )
 
+    @classmethod
+    def within(cls, sizes: Mapping[str, tuple[int, int, int | None]], units: Mapping[str, int] | None = None) -> Space:
+        """Examples near given sizes, and between their least and most. Sizes with a unit are multiples of it."""
+        columns = []
+        for k, (name, (size, least, most)) in enumerate(sizes.items()):
+            unit = (units or {}).get(name, 1)
+            tried = [size + sign * distance * unit for sign in (1, -1) for distance in DISTANCES]
+            near = [x for x in dict.fromkeys(tried) if least <= x and (most is None or x <= most)] or [size]
+            near = near[: len(DISTANCES)]
+            numbers = range(1, POINTS + FURTHER_POINTS)
+            columns.append([size, *(near[number * (2 * k + 1) % len(near)] for number in numbers)])
+        points = list(zip(*columns, strict=True))
+        return cls(
+            tuple(sizes),
+            points[:POINTS],
+            units=tuple([(units or {}).get(name, 1) for name in sizes]),
+            further=points[POINTS:],
+        )
+
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
         terms, which are then not tried. For several symbols, all points."""

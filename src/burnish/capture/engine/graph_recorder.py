@@ -86,6 +86,7 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
+        self.facts_read: set[str] = set()  # by name: what the program has asked about tensors
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
         self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
@@ -196,6 +197,7 @@ class Recorder(TorchFunctionMode):
                 is_source = unbacked.takes(func, args, kwargs, result)
                 role = torch_call_roles.RECORD if is_source else role
             if role == torch_call_roles.FACT:
+                self.facts_read.add(what)
                 if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, args)):
                     return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)

@@ -66,7 +66,7 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
         return m.call(select, (predicate, given["true_fn"], given["false_fn"], tuple(operands)), {})
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")
-    if m.symbolic_sizes is not None and m.options.wants_operators:
+    if m.symbolic_sizes is not None and m.options.wants_operators and not m.options.exports:
         m.symbolic_sizes.symbols.settle_all("torch.cond")
     truth = m.plainly(bool, predicate)
     m.answer = None

@@ -20,7 +20,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -39,6 +39,9 @@ from . import argument_checks
 from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
 from .meta_shape_replay import NotRepeatable, ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
+
+if TYPE_CHECKING:
+    from .size_box import SizeBox
 
 NUMBER = -1
 """In place of a dimension: the symbol is a number by itself."""
@@ -100,6 +103,10 @@ class SymbolicSizes:
 
     def guard_box(self, inputs: SymbolicExampleInputs) -> None:
         """At the end: the segment serves sizes for which its calls are the same."""
+        left = [leaf for k, leaf in enumerate(self.symbols.leaves) if k not in self.symbols.settled]
+        self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
+
+    def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
         from .size_box import SizeBox  # few programs have symbolic sizes
 
         symbols, number = self.symbols, computation(self.symbols)
@@ -107,15 +114,13 @@ class SymbolicSizes:
         given = [
             Like.of(x) if k in inputs.shapes and isinstance(x, torch.Tensor) else x for k, x in enumerate(inputs.given)
         ]
-        left = [leaf for k, leaf in enumerate(symbols.leaves) if k not in symbols.settled]
-        box = SizeBox(
+        return SizeBox(
             list(self.tracer.recorder.calls),
             replace(inputs, given=given),
             [(number(one), number(other)) for one, other in symbols.equal],
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
             symbols.is_divided,
         )
-        self.tracer.guard_outcome(live_scalars.Expression(box.holds, tuple(left)), True)
 
     # ---- inputs
 
@@ -141,10 +146,14 @@ class SymbolicSizes:
             if most is not None:
                 self.tracer.guard_outcome(live_scalars.Expression(operator.le, (leaf, most)), True)
         self.given[id(tensor)] = tensor, tuple(shape), order
+        self.come_near_enough()
+        return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
+
+    def come_near_enough(self) -> None:
+        """Inputs of the sizes that are tried must not be too large."""
         symbols = self.symbols
         while symbols.far < len(FAR) and self.largest() * FAR[symbols.far] ** len(symbols.hints) > MOST_ELEMENTS:
             symbols.come_nearer()
-        return Guard("open tensor", source, (open_facts(tensor, dims, order), dims, order))
 
     def wanted(self, tensor: torch.Tensor, source: Source) -> tuple[int, ...]:
         path = source.path()

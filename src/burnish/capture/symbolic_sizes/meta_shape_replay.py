@@ -14,6 +14,7 @@ import torch
 
 from ...backends.shapes_at_other_sizes import Shapes
 from ...ir.untraceable_graph import Untraceable
+from ...runtime.eager.cond import Branches
 from ...tensors.fit_size_formulas import NoFormula
 from ..pytorch.torch_call_roles import STATE_IN_GRAPH
 from .size_symbols import Symbols
@@ -154,6 +155,9 @@ def repeated(probe: Shapes, target: Any, args: tuple, kwargs: dict) -> Any:
     """A call without data. Its errors, of any kind, say that the program does not support these sizes."""
     if target in STATE_IN_GRAPH:
         target = target[:-1]
+    if target is torch.ops.higher_order.cond:  # of an export; its branches take tensors only
+        predicate, on_true, on_false, operands = args
+        target, args = Branches(on_true, on_false), (predicate, *operands)
     try:
         if hasattr(target, "without_data"):  # a node with graphs of its own
             return target.without_data(probe.call, *args, **kwargs)

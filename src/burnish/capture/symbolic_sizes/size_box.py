@@ -65,6 +65,8 @@ class SizeBox:
         """`is_divided`: claims divide sizes, and are compared at every size, because they may differ in between."""
         self.is_divided = is_divided
         self.calls, self.inputs, self.equal, self.claims = calls, inputs, equal, claims
+        self.compares_layouts = True
+        """Whether results have to be contiguous for the same sizes: the program, or guards, may ask for it."""
         self.known: dict[Point, bool] = {inputs.space.points[0]: True}
         self.bounds: tuple[Point, Point] | None = None
         self.corners: set[Point] = set()
@@ -216,7 +218,7 @@ class SizeBox:
             values = self.values_at(point)
         except NO_SUCH_SIZES:
             return None
-        return [None if value is UNKNOWN else facts_of(value) for value in values.calls]
+        return [None if value is UNKNOWN else facts_of(value, self.compares_layouts) for value in values.calls]
 
     def values_at(self, point: Point) -> Values:
         varying = {*self.inputs.shapes, *self.inputs.numbers}
@@ -291,13 +293,13 @@ def input_of(probe: Shapes, example: Any) -> Any:
         return UNKNOWN
 
 
-def facts_of(value: Any) -> Facts:
+def facts_of(value: Any, with_layout: bool) -> Facts:
     if isinstance(value, torch.Tensor):
         return (
-            ("tensor", value.dtype, value.ndim, value.is_conj(), value.is_neg(), value.is_contiguous()),
+            ("tensor", value.dtype, value.ndim, value.is_conj(), value.is_neg(), with_layout and value.is_contiguous()),
             (*value.shape,),
         )
     if isinstance(value, (tuple, list)):
-        parts = [facts_of(part) for part in value]
+        parts = [facts_of(part, with_layout) for part in value]
         return (type(value), *(part[0] for part in parts)), tuple([number for part in parts for number in part[1]])
     return ((int,), (value,)) if type(value) is int else ((type(value),), ())

@@ -163,6 +163,7 @@ class Symbols:
         return self.around
 
     def space_of(self, symbols: Iterable[int]) -> Space:
+        """Of these symbols."""
         return Space.around(
             {f"s{k}": self.hints[k] for k in symbols},
             {f"s{k}": most for k, most in self.most.items()},

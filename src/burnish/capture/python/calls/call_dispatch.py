@@ -24,6 +24,7 @@ from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
+from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
@@ -56,9 +57,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
-        if not is_collective_operator(function) and library_operators.runs_python(function):
-            return call_registered(m, function, args, kwargs)
-        return call_torch(m, function, args, kwargs)
+        return call_operator(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function) if not args and not kwargs else m.plainly(function, *args, **kwargs)
     if issubclass(type(function), (staticmethod,)):
@@ -82,6 +81,24 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         m.check_readable(function, function)
         return native(m, function, args, kwargs)
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
+
+
+def call_operator(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
+    question = SIZE_QUESTIONS.get(operator)
+    if question is not None and args and type(args[0]) in TENSOR_TYPES and not m.modes:
+        return call(m, question, args, kwargs)
+    if not is_collective_operator(operator) and library_operators.runs_python(operator):
+        return call_registered(m, operator, args, kwargs)
+    return call_torch(m, operator, args, kwargs)
+
+
+SIZE_QUESTIONS: dict[Any, Any] = {
+    torch.ops.aten.sym_size.int: torch.Tensor.size,
+    torch.ops.aten.sym_stride.int: torch.Tensor.stride,
+    torch.ops.aten.sym_numel.default: torch.Tensor.numel,
+    torch.ops.aten.sym_storage_offset.default: torch.Tensor.storage_offset,
+}
+"""Operators by which a program of torch.export reads sizes, and what Python asks for the same."""
 
 
 def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
