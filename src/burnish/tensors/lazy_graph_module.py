@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from .. import own_builtins
+
 
 def graph_module(
     root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
@@ -31,6 +33,10 @@ class Lazy(_LazyGraphModule):
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward
+
+    def real_recompile(self) -> None:
+        with own_builtins.usual():
+            super().real_recompile()
 
 
 def without_hooks(compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd import forward_ad
 
-from ... import events, settings
+from ... import events, own_builtins, settings
 from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
@@ -40,6 +40,8 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
     if continuation.waits:
         continuation.waits -= 1
         return "other threads changed what the last traces of it read"
+    if replaced := own_builtins.replaced():
+        return f"builtins.{replaced[0]} is replaced, which torch's own code needs"
     stance = program.options.stance()
     if stance == "force_eager":
         return "stance is force_eager"

@@ -6,7 +6,7 @@ import __future__
 import functools
 import sys
 from collections.abc import Callable
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 from ...errors import OURS
@@ -104,10 +104,23 @@ def _evaluate(function: Callable, mode: str) -> Callable:
         elif not args:
             return MISSING
         if len(args) > 1 or kwargs:
-            return function(source, *args[1:], **kwargs)
+            return with_builtins_of(machine.frame, function, (source, *args[1:]), kwargs)
         return function(source, machine.frame.globals, frame_locals(machine.frame))
 
     return stand_in
+
+
+def with_builtins_of(frame: Frame, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call a function in C that takes the builtins of its caller where it is given globals without any."""
+    return FunctionType(_call.__code__, {"__builtins__": frame.builtins})(function, args, kwargs)
+
+
+def _call(function: Callable, args: tuple, kwargs: dict) -> Any:
+    return function(*args, **kwargs)
+
+
+def _function(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return with_builtins_of(machine.frame, FunctionType, args, kwargs)
 
 
 def _compile(machine: Any, args: tuple, kwargs: dict) -> Any:
@@ -155,6 +168,7 @@ FRAME_CALLS: dict[Any, Callable] = {
     dir: _dir,
     eval: _evaluate(eval, "eval"),
     exec: _evaluate(exec, "exec"),
+    FunctionType: _function,
     compile: _compile,
     sys.exc_info: exc_info,
     sys.exception: exception,

@@ -366,6 +366,12 @@ def _plain_container(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return m.made(m.plainly(cls, *args, **kwargs))
 
 
+def _function(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) < 2 or kwargs or args[1] is not m.frame.globals or id(args[0]) in m.heap.fresh:
+        m.stop(breaks.OPAQUE_CALL, "a function made of code and other globals")
+    return _plain_container(m, cls, args, kwargs)
+
+
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1:
         m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
@@ -419,6 +425,7 @@ CONSTRUCTORS: dict[type, Any] = {
     collections.defaultdict: _dict_like,
     functools.partial: _partial,
     range: _native,
+    FunctionType: _function,
     slice: _plain_container,
     property: _plain_container,
     staticmethod: _plain_container,
