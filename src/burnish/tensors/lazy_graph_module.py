@@ -15,6 +15,8 @@ import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from .. import own_builtins
+from .compile_request import REQUEST, request_of
+from .known_warnings import REGISTRY, registry_for
 
 
 def graph_module(
@@ -37,6 +39,10 @@ class Lazy(_LazyGraphModule):
     def real_recompile(self) -> None:
         with own_builtins.usual():
             super().real_recompile()
+        known = request_of(self).known_warnings if REQUEST in self.meta else {}
+        if known:
+            lines = [line for _, _, line in type(self).forward.__code__.co_lines() if line is not None]
+            type(self).forward.__globals__[REGISTRY] = registry_for(known, lines)
 
 
 def without_hooks(compiled: Callable[..., Any]) -> Callable[..., Any]:

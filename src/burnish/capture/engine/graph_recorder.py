@@ -28,6 +28,7 @@ from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..guards.value_bases import base_of_value, value_of
+from ..interpreter.emulated_frames import at_line
 from ..interpreter.program_errors import internal
 from ..numbers import constant_arrays, exact_numbers, numpy_tables, object_addresses
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
@@ -71,6 +72,7 @@ class Recorder(TorchFunctionMode):
         self.tracer = tracer
         # How the backend wants calls to be made: random calls must draw the numbers that compiled code will draw.
         self.perform = getattr(tracer.options.backend, "perform", None)
+        self.warnings: dict = {}  # that the recorded calls have given
         self.calls: list[Call] = []
         self.known: dict[int, tuple[Any, Handle]] = {}
         self.inputs: list[Handle] = []
@@ -125,7 +127,7 @@ class Recorder(TorchFunctionMode):
         if self.tracer.filters:
             function = warning_filters.listening(self, function)
         started = perf_counter()
-        perform = self.perform
+        perform, function = self.perform, at_line(self.tracer.frame, function, self.warnings)
         try:
             if may_read(shown, args, kwargs):
                 with ReadNumbers() as read:

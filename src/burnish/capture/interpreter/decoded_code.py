@@ -27,6 +27,7 @@ class Code:
 
     __slots__ = (
         "args_total",
+        "at_lines",
         "by_instruction",
         "cells",
         "class_at",
@@ -63,6 +64,7 @@ class Code:
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names) or observes(co)
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
+        self.at_lines: dict[int, CodeType] = {}  # see ``emulated_frames.call_at_line``
         self.live: list[int] | None = None
         self.positions: list[Any] | None = None
         self.dead: dict[int, tuple[int, ...]] = {}

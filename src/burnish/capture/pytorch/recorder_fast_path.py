@@ -25,6 +25,7 @@ import torch
 
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
 from ..numbers.detect_implicit_item_reads import SIZED_BY_FLOATS
 from .torch_call_roles import IMMEDIATE, known
@@ -188,7 +189,7 @@ def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: 
     recorder.pending_break, recorder.seen = None, seen + 1
     started = perf_counter()
     try:
-        result = function(*args, **kwargs)
+        result = call_at_line(m.frame, function, args, kwargs, recorder.warnings)
     except BaseException as caught:
         error = caught
     else:
