@@ -24,6 +24,7 @@ from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
+from ..pytorch.torch_call_roles import why_not_leaf
 from ..subclasses import make_tensors
 from . import class_creation, iterator_creation, locks, random_objects, text_streams
 from .attributes.class_lookup import lookup
@@ -191,6 +192,9 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
         guard_before_native_read.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
+    why = why_not_leaf(m, value)
+    if why is not None:
+        m.late(*why, value)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
     except NotRecordable as error:
