@@ -11,7 +11,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import settings
+from . import (
+    own_builtins,  # noqa: F401  # before all other modules
+    settings,
+)
 from .api import compile, disable, profile, report, reset, substitute_in_graph, trace
 from .backends.registry import list_backends, register_backend
 from .errors import BackendError, BurnishError, InternalError, Unsupported, UserError

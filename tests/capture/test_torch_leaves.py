@@ -1,5 +1,6 @@
 """Whether tensors require gradients, changed inside captured functions: forces, penalties, adversaries, frozen nets."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -287,3 +288,29 @@ def test_second_derivatives_are_compiled_for_all_sizes():
             x = torch.randn(size, 4)
             torch.testing.assert_close(compiled(x), fn(x))
     assert len(traced) == 2
+
+
+LEAVES = {
+    "factory": lambda x: torch.ones(3, requires_grad=True),
+    "parameter": lambda x: nn.Parameter(x * 2),
+    "switched on": lambda x: (x * 2).detach().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "burnish"])
+@pytest.mark.parametrize("make", LEAVES.values(), ids=LEAVES)
+def test_a_leaf_made_inside_gets_its_gradient(make, backend):
+    def fn(x, weight):
+        leaf = make(x)
+        return (x * weight * leaf).sum(), leaf
+
+    def gradients(function, i):
+        weight = torch.full((3,), 0.5 + i, requires_grad=True)
+        loss, leaf = function(torch.arange(3.0) + i, weight)
+        loss.backward()
+        return leaf.grad, weight.grad
+
+    compiled = burnish.compile(fn, backend=backend)
+    for i in range(4):
+        for found, expected in zip(gradients(compiled, i), gradients(fn, i), strict=True):
+            torch.testing.assert_close(found, expected)

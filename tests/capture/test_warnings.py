@@ -8,6 +8,7 @@ import sys
 import unittest
 import warnings
 
+import numpy
 import pytest
 import torch
 from typing_extensions import deprecated
@@ -316,3 +317,58 @@ def test_warnings_stay_shown_once_when_iterators_are_made_again():
             compiled(torch.ones(2), n)
     lines = [w.lineno - fn.__code__.co_firstlineno for w in seen if "burnish" not in str(w.message)]
     assert lines == [1, 4]
+
+
+def of_torch(x):
+    y = torch.std(x[:1])  # C++ warns
+    z = torch.std(x[:1])
+    return torch.nn.functional.softmax(x), y, z  # Python warns about the line that calls it
+
+
+def of_values_and_breaks(x):
+    print(end="")
+    y = torch.tensor(x)
+    if x.sum() > 0:
+        y = y + 1
+    return y, (y * 2).grad
+
+
+def of_numpy(x):
+    print(end="")
+    return x + 1, numpy.int8(100) + numpy.int8(100)
+
+
+def of_bool(x):
+    return x + 1, ~True, True.__invert__()
+
+
+def given_in_calls(function, count):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for size in range(3, 3 + count):
+            function(torch.ones(size))
+    return [(str(w.message), w.category, w.filename, w.lineno) for w in caught]
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("warns", [of_torch, of_values_and_breaks, of_numpy, of_bool])
+def test_native_code_warns_once_about_the_line_that_calls_it(warns, backend):
+    """The graph repeats the calls, and so does the compiler: no line of generated code is one more to warn about."""
+    want = given_in_calls(warns, 5)
+    assert given_in_calls(burnish.compile(warns, backend=backend), 5) == want
+
+
+def test_errors_of_native_code_have_no_further_frames():
+    def fails(x):
+        return torch.cat([x, "a"])
+
+    def lines(function):
+        with pytest.raises(TypeError) as error:
+            function(torch.ones(2))
+        return [entry.lineno for entry in error.traceback if entry.path.name == "test_warnings.py"][-1:], len(
+            [entry for entry in error.traceback if str(entry.path) == __file__]
+        )
+
+    compiled = burnish.compile(fails, backend="eager")
+    want = lines(fails)
+    assert [lines(compiled) for _ in range(3)] == [want] * 3

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import types
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch.nn.functional as F
 from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
+from ..tensors.known_warnings import call_quietly
 from ..tensors.torch_state import TorchState
 
 
@@ -51,19 +51,15 @@ class Silence:
 
 
 @once
-def silent(function: types.FunctionType) -> types.FunctionType:
-    """A function of torch's that warns of no sizes: the program has not called it with these."""
-    if function.__globals__.get("warnings") is not warnings or "warnings" not in function.__code__.co_names:
-        return function
-    made = types.FunctionType(
-        function.__code__,
-        {**function.__globals__, "warnings": Silence},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+def silent_functions() -> dict[str, Any]:
+    """The functions of `torch.nn.functional`, warning of no sizes: the program has not called them with these."""
+    names = {**vars(F), "warnings": Silence}
+    for name, function in vars(F).items():
+        if type(function) is types.FunctionType and function.__globals__ is vars(F):
+            code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
+            names[name] = types.FunctionType(code, names, function.__name__, defaults, closure)
+            names[name].__kwdefaults__ = function.__kwdefaults__
+    return names
 
 
 class Shapes:
@@ -130,15 +126,15 @@ class Shapes:
             raise Untraceable(why)  # user code must not run a second time
         if target is torch.autograd.grad:
             target = like_inputs
-        if type(target) is types.FunctionType and target.__module__ == F.__name__:
-            target = silent(target)
+        if type(target) is types.FunctionType and vars(F).get(target.__name__) is target:
+            target = silent_functions()[target.__name__]
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:
                 torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
                 if isinstance(target, str):
-                    return getattr(args[0], target)(*args[1:], **kwargs)
-                return target(*args, **kwargs)
+                    return call_quietly(getattr(args[0], target), args[1:], kwargs)
+                return call_quietly(target, args, kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 raise Untraceable(f"{target} cannot be traced: {error}") from error
             finally:

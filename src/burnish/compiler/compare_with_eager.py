@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import Any
@@ -27,6 +26,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
+from ..tensors.known_warnings import filtered
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 
@@ -203,8 +203,7 @@ class RandomNumbers:
 
 
 def quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with filtered("ignore"):
         return list(eager(*inputs))
 
 

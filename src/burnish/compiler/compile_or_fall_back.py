@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from .. import events
+from .. import events, own_builtins
 from ..concurrency import fork_safe_locks, pause_garbage_collection
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
@@ -75,6 +75,7 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 
 
 @pause_garbage_collection.paused()
+@own_builtins.usual()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     symbolic_inputs = request_of(gm).symbolic_inputs
     written = inputs_to_write_back(gm, example_inputs) if needs_gradients(gm, example_inputs) else ()

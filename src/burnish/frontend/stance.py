@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from sys import gettrace
 from typing import Any, NamedTuple
 
 from torch._C import _are_functorch_transforms_active
@@ -66,10 +67,11 @@ def forces_eager() -> bool:
     """Whether a compiled function is not to run as usual: ``run_plainly`` says how.
 
     Also True while Dynamo traces through a compiled function: it should see the original. And inside of a transform
-    of torch.func and in forward mode: kernels cannot read wrapped tensors, and tangents would be lost. Called on every
-    call, so the common cases return without another function call of Python."""
+    of torch.func and in forward mode: kernels cannot read wrapped tensors, and tangents would be lost. And under a
+    trace function: debuggers stop at lines of the program. Called on every call, so the common cases return without
+    another function call of Python."""
     global _dynamo
-    if forward_ad._current_level >= 0 or _are_functorch_transforms_active():
+    if forward_ad._current_level >= 0 or _are_functorch_transforms_active() or gettrace() is not None:
         return True
     if _current is not DEFAULT:
         return _current.name == "force_eager" or _current.backend is not None or is_dynamo_compiling()
@@ -90,6 +92,9 @@ def run_plainly(
     if is_dynamo_compiling():
         return original(*args, **kwargs)
     backend = in_force().backend
+    if gettrace() is not None:
+        events.emit("runtime", text=f"{program.entry.location}: runs eagerly under a trace function (sys.settrace)")
+        backend = None
     if backend is None or forward_ad._current_level >= 0 or _are_functorch_transforms_active():
         program.ran_compiled = False
         return original(*args, **kwargs)

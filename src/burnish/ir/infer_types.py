@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
+from ..tensors.known_warnings import call_quietly
 from ..tensors.observed_library_results import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
 from .frozen_values import is_attention_without_dropout
@@ -77,7 +78,7 @@ def types_without_data(func: OpOverload, args: tuple, kwargs: dict) -> Any:
 
 def types_answered(func: OpOverload, given: Sequence[Any], named: dict[str, Any], device: torch.device | None) -> Any:
     try:
-        found = func(*given, **named)
+        found = call_quietly(func, given, named)
     except Exception as error:
         raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
     if isinstance(found, torch.Tensor):

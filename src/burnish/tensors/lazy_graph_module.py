@@ -14,6 +14,10 @@ from typing import Any
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from .. import own_builtins
+from .compile_request import REQUEST, request_of
+from .known_warnings import REGISTRY, registry_for
+
 
 def graph_module(
     root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str = "GraphModule"
@@ -31,6 +35,14 @@ class Lazy(_LazyGraphModule):
         return self.forward(*args, **kwargs)
 
     forward = _lazy_forward
+
+    def real_recompile(self) -> None:
+        with own_builtins.usual():
+            super().real_recompile()
+        known = request_of(self).known_warnings if REQUEST in self.meta else {}
+        if known:
+            lines = [line for _, _, line in type(self).forward.__code__.co_lines() if line is not None]
+            type(self).forward.__globals__[REGISTRY] = registry_for(known, lines)
 
 
 def without_hooks(compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,9 +35,10 @@ OPAQUE_FUNCTION = kind(
     "B202",
     "opaque-function",
     title="a Python function that only Python itself can run",
-    why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`), is a coroutine, or runs code made
-        on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager mode, so it is
-        called natively. So are functions of torch that work with files or the profiler, such as `torch.save`.""",
+    why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`, `sys.settrace`), is a coroutine, or
+        runs code made on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager
+        mode, so it is called natively. So are functions of torch that work with files or the profiler, such as
+        `torch.save`.""",
     what_to_do="""Pass in what the function looks for (the caller's name, a value) as an argument, write generated
         code as an ordinary function, or call it outside the compiled function.""",
     broken="""

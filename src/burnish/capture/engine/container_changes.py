@@ -21,7 +21,7 @@ from ..guards.iterator_contents import VIEWS, container_of
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
 from ..numbers import constant_arrays, numpy_tables
 from .interpreted_or_native import find_on_type
-from .object_lifetimes import Origin, has_finalizer, has_lifetime
+from .object_lifetimes import Origin, has_lifetime, is_missed, with_lifetimes
 from .value_or_identity import (
     DICTS,
     GUARDED_KINDS,
@@ -64,7 +64,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
                 items[i] = number
                 kind.__setitem__(obj, i, number)
         origin.snapshot = items
-        origin.keeps_finalizers = any(map(has_finalizer, items))
+        origin.lasting = with_lifetimes(items)
         origin.appended_from = origin.appended_to = None
         if kind is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
@@ -74,10 +74,10 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         elements = list(elements_of(obj))
         for element in filter(hashes_in_python, elements):
             heap.tracer.refuse_key(element)
-        heap.guard("equal set", source, frozenset(elements))
+        heap.guard("equal set", source, frozenset(map(set_layouts.remembered, elements)))
         origin.snapshot = elements
         order_of(heap, origin)
-        origin.keeps_finalizers = any(map(has_finalizer, elements))
+        origin.lasting = with_lifetimes(elements)
 
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:
@@ -108,7 +108,7 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
             heap.admit(v, all_values.item(i))
         heap.tracer.check_stored_keys(checked)
     origin.snapshot = before
-    origin.keeps_finalizers = any(has_finalizer(k) or has_finalizer(v) for k, v in before)
+    origin.lasting = with_lifetimes([part for item in before for part in item])
 
 
 def hashes_in_python(key: Any) -> bool:
@@ -437,6 +437,12 @@ def check_length(heap: Heap, origin: Origin) -> None:
     """What another thread appends meanwhile must not become part of the segment."""
     if origin.appended_to is not None and origin.appended_to != list.__len__(origin.obj):
         heap.raced = str(origin.source)
+
+
+def check_lifetimes(heap: Heap, origin: Origin) -> None:
+    """What the program takes out of a container goes at once. The trace would keep it until its end."""
+    if any(map(is_missed, origin.lasting)):
+        heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
 
 
 def changed(heap: Heap, origin: Origin) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from ...own_builtins import OWN
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..numbers import live_scalars
@@ -24,8 +25,7 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
         if name in namespace:
             value = namespace[name]
             return value if origin.known[name] == id(value) else tracer.heap.read_key(origin, name)
-        if name in frame.builtins:
-            return frame.builtins[name]
+        return load_builtin(tracer, frame, name)
     names = tracer.fixed_names.get(id(namespace))
     if names is None and is_trusted_namespace(namespace):
         names = tracer.fixed_names[id(namespace)] = {}
@@ -35,13 +35,16 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
             if names.get(name, MISSING) is not value:
                 names[name] = tracer.heap.adopt_named(namespace, name, value)
             return value
-        if name in frame.builtins:
-            return frame.builtins[name]
-        return Machine.load_global(tracer, frame, name)
+        return load_builtin(tracer, frame, name)
     value = tracer.heap.read_key(tracer.heap.namespace(namespace), name)
-    if value is MISSING:
-        return Machine.load_global(tracer, frame, name)
-    return value
+    return load_builtin(tracer, frame, name) if value is MISSING else value
+
+
+def load_builtin(tracer: Tracer, frame: Frame, name: str) -> Any:
+    """A program may put other objects into ``builtins``."""
+    if frame.builtins is not OWN and tracer.heap.read_key(tracer.heap.namespace(frame.builtins), name) is MISSING:
+        return Machine.load_global(tracer, frame, name)  # which raises the error
+    return frame.builtins[name]
 
 
 def store_global(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:

@@ -24,10 +24,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ...tensors.collective_operators import is_wait
+from ...tensors.known_warnings import CALL
 from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
 from ..guards.value_bases import base_of_value, value_of
+from ..interpreter.emulated_frames import at_line
 from ..interpreter.program_errors import internal
 from ..numbers import constant_arrays, exact_numbers, numpy_tables, object_addresses
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
@@ -70,8 +72,9 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.tracer = tracer
         # How the backend wants calls to be made: random calls must draw the numbers that compiled code will draw.
-        self.perform = getattr(tracer.options.backend, "perform", None)
+        self.perform = getattr(tracer.options.backend, "perform", None) or CALL
         self.calls: list[Call] = []
+        self.warnings: dict = {}  # that these have given
         self.known: dict[int, tuple[Any, Handle]] = {}
         self.inputs: list[Handle] = []
         self.input_of: dict[int, Handle] = {}
@@ -108,8 +111,7 @@ class Recorder(TorchFunctionMode):
             not TENSOR_TYPES.issuperset(kinds) or next(subclasses_in((args, kwargs)), None) is not None
         ):
             return interpret_rules.call(self.tracer, func, kinds, args, kwargs)
-        kwargs = kwargs or {}
-        return self.call(func, args, kwargs, func, args, kwargs)
+        return self.call(func, args, kwargs or {}, func, args, kwargs or {})
 
     def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
         """A user's tensor class implements the call with code that runs inside the graph and may read anything. Objects
@@ -126,20 +128,20 @@ class Recorder(TorchFunctionMode):
             self.tracer.region.will_call(shown, shown_args, shown_kwargs)
         if self.tracer.filters:
             function = warning_filters.listening(self, function)
-        started = perf_counter()
-        perform = self.perform
+        function, started = at_line(self.tracer.frame, function, self.warnings), perf_counter()
         try:
             if may_read(shown, args, kwargs):
                 with ReadNumbers() as read:
-                    result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+                    result = self.perform(function, args, kwargs)
                 if read.any and self.pending_break is None:
                     self.pending_break = torch_call_roles.why_sized_by_data(shown, shown_args, shown_kwargs)
             else:
-                result = function(*args, **kwargs) if perform is None else perform(function, args, kwargs)
+                result = self.perform(function, args, kwargs)
         except Exception as error:
             self.tracer.program_error = error
             raise
         self.seconds += perf_counter() - started
+        self.pending_break = self.pending_break or torch_call_roles.why_not_leaf(self.tracer, result)
         if self.pending_break is None and not (
             type(result) is torch.Tensor
             and not self.tracer.unbacked_sizes.has_sizes

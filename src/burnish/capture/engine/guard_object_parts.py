@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..guards.object_sources import Source
+from ..guards.set_layouts import remembered
 from ..guards.value_bases import base_of_value, has_value, value_of
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression
@@ -46,7 +47,10 @@ def admit_entries(heap: Heap, value: tuple, source: Source) -> None:
 def guard_elements(heap: Heap, value: frozenset, source: Source) -> None:
     """By value, unless that would call methods of the user's that may have effects: a data class makes its own."""
     by_user = any(hashes_in_python(part) and not hasattr(type(part), "__dataclass_fields__") for part in value)
-    heap.guard("is" if by_user else "equal", source, value)
+    if by_user:
+        heap.guard("is", source, value)
+    else:
+        heap.guard("equal set", source, remembered(value))
 
 
 def guard_code(heap: Heap, value: types.FunctionType, source: Source) -> None:

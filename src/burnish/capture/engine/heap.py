@@ -63,6 +63,7 @@ class Heap:
     changing_set = container_changes.changing_set
     read_order = container_changes.read_order
     changed = container_changes.changed
+    check_lifetimes = container_changes.check_lifetimes
     note_changes = container_changes.note_changes
     why_not_readable = container_changes.why_not_readable
     guard_kind = guard_object_parts.guard_kind
@@ -397,7 +398,7 @@ class Heap:
         if self.tracer.addresses:
             object_addresses.check_key(self.tracer, key)
         if origin.complete:
-            self.check_finalizers(origin)
+            self.check_lifetimes(origin)
             origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
@@ -435,13 +436,8 @@ class Heap:
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
-            self.check_finalizers(origin)
+            self.check_lifetimes(origin)
             origin.is_changed_here = True
-
-    def check_finalizers(self, origin: Origin) -> None:
-        """What the program takes out of a container goes at once. The trace would keep it until its end."""
-        if origin.keeps_finalizers:
-            self.tracer.refuse_state("a change of a container with objects that run code when they go")
 
     def has_written(self) -> bool:
         """Whether the program has changed anything that code inside its graph could read."""

@@ -167,11 +167,25 @@ def is_pure_module(module: str | None) -> bool:
 PEEKERS = frozenset(("_getframe", "currentframe", "_getframemodulename", "getouterframes"))
 
 
+OBSERVERS = frozenset(("settrace", "setprofile", "settrace_all_threads", "setprofile_all_threads"))
+
+
+OBSERVES = "it sets a function that observes the interpreter"
+
+
+def observes(co: types.CodeType) -> bool:
+    """Whether the code sets a trace function, which would see the frames of our interpreter and not the program's."""
+    names = co.co_names
+    return not OBSERVERS.isdisjoint(names) or "monitoring" in names and "sys" in names
+
+
 def why_not_interpret(function: FunctionType) -> str | None:
     """Why a Python function must run natively as a whole, or None."""
     co = function.__code__
     if co.co_flags & 0x380:
         return "it is a coroutine, run by an event loop"
+    if observes(co):
+        return OBSERVES
     if PEEKERS & set(co.co_names) and not is_trusted(function.__globals__.get("__name__")):
         return "it looks at the interpreter's frames"
     return None

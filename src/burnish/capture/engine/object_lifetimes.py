@@ -18,11 +18,13 @@ from typing import Any
 import torch
 
 from ..guards.object_sources import Source
+from ..guards.set_layouts import ByIdentity
 from ..interpreter.frames import Generator
 from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact
 from ..numbers import numpy_tables
 from .interpreted_or_native import find_on_type, module_of
 
+PLAIN_CONTAINERS = frozenset((list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict))
 EXACT = frozenset((dict, list, tuple, collections.deque, collections.OrderedDict, types.MappingProxyType))
 NEVER, ALWAYS, IF_REFERENCED, UNREFERENCED = 0, 1, 2, 3
 FUNCTION = types.FunctionType
@@ -32,7 +34,25 @@ _kinds: dict[type, int] = {}
 def has_observable_finalization(value: Any) -> bool:
     """Whether a program can observe the finalization of ``value``."""
     rule = rule_of(type(value))
-    return rule == ALWAYS or rule == IF_REFERENCED and weakref.getweakrefcount(value) > 0
+    return rule == ALWAYS or rule == IF_REFERENCED and is_referenced_weakly(value)
+
+
+def with_lifetimes(parts: Sequence, depth: int = 2) -> list:
+    """What plain containers hold of which the program may notice the end, now or once it is referenced weakly."""
+    found = []
+    for part in parts:
+        if has_lifetime(part):
+            found.append(part)
+        if depth and type(part) in PLAIN_CONTAINERS:
+            found += with_lifetimes(gc.get_referents(part), depth - 1)
+    return found
+
+
+def is_referenced_weakly(value: Any) -> bool:
+    """By the program, not only by guards."""
+    return weakref.getweakrefcount(value) > 0 and any(
+        type(reference) is not ByIdentity for reference in weakref.getweakrefs(value)
+    )
 
 
 def may_be_referenced_weakly(value: Any) -> bool:
@@ -50,9 +70,9 @@ def has_lifetime(value: Any) -> bool:
     return rule_of(type(value)) != NEVER
 
 
-def has_finalizer(value: Any) -> bool:
-    """Whether code runs when the object goes, also for those that the tracer cannot reference weakly."""
-    return rule_of(type(value)) in (ALWAYS, UNREFERENCED)
+def is_missed(value: Any) -> bool:
+    """Whether the program notices when the object goes, also if the tracer cannot reference it weakly."""
+    return has_observable_finalization(value) or rule_of(type(value)) == UNREFERENCED
 
 
 def _rule(kind: type) -> int:
@@ -99,8 +119,8 @@ class Origin:
         "complete",
         "earlier",
         "is_changed_here",
-        "keeps_finalizers",
         "known",
+        "lasting",
         "members",
         "obj",
         "order",
@@ -126,7 +146,7 @@ class Origin:
         self.is_changed_here = False  # the program has asked to change it; otherwise another thread made the change
         self.appended_from: int | None = None  # length before appends to a list that has not been read
         self.appended_to: int | None = None  # and after the last of them: another thread may append, too
-        self.keeps_finalizers = False  # whether the snapshot holds objects that run code when they go
+        self.lasting: Sequence = ()  # objects in the snapshot whose end the program may notice
         self.set_order: Any = None  # of a set: the order in which it was found
         self.steps: tuple = ()  # the changes of a set: methods with their arguments
         self.after_steps: list | None = None  # the elements after the last of them
@@ -211,7 +231,7 @@ def ends_unseen(value: Any) -> bool:
     while waiting:
         held = waiting.pop()
         end = end_of(type(held))
-        if end == HAS_EFFECT or weakref.getweakrefcount(held) > 0 or shows_foreign_memory(held):
+        if end == HAS_EFFECT or is_referenced_weakly(held) or shows_foreign_memory(held):
             return False
         if end == IS_LEAF:
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd import forward_ad
 
-from ... import events, settings
+from ... import events, own_builtins, settings
 from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
@@ -16,6 +16,7 @@ from ...runtime.segments import Continuation
 from ..guards.arguments_of_eager_calls import Arguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
+from .interpreted_or_native import OBSERVES, observes
 
 if TYPE_CHECKING:
     from .engine import Program
@@ -40,6 +41,13 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
     if continuation.waits:
         continuation.waits -= 1
         return "other threads changed what the last traces of it read"
+    if replaced := own_builtins.replaced():
+        return f"builtins.{replaced[0]} is replaced, which torch's own code needs"
+    if continuation is program.entry and observes(program.code.co):
+        if program.options.fullgraph:
+            raise torch_errors.made("Unsupported", Plain(f"{continuation.location}: {OBSERVES}"))
+        give_up(continuation, OBSERVES, is_told=False)
+        return OBSERVES
     stance = program.options.stance()
     if stance == "force_eager":
         return "stance is force_eager"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import events, settings
+from ... import events, own_builtins, settings
 from ...concurrency import pause_garbage_collection
 from ...errors import BackendError, BurnishError, InternalError, Unsupported
 from ...frontend import torch_config, torch_errors
@@ -194,6 +194,8 @@ def was_raced(tracer: Tracer, continuation: Continuation) -> bool:
     what = tracer.heap.raced
     if tracer.is_short_of_stack:
         why = "the stack had no room left"
+    elif replaced := own_builtins.replaced():
+        why = f"builtins.{replaced[0]} was replaced"
     elif what is None or tracer.heap.dropped is not None:  # the end of an object ran code of this thread
         return False
     else:

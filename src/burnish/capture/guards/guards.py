@@ -30,7 +30,7 @@ from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .bypass_subclass_methods import base_of, elements_of, length_of
 from .object_sources import Source
-from .set_layouts import has_other_layout
+from .set_layouts import ByIdentity, has_other_layout, remembered
 from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,
@@ -171,7 +171,8 @@ class CheckWriter:
         if kind == "equal":
             return unequal(v, expected, self)
         if kind == "equal set":
-            return f"{self.constant(typed_key)}(frozenset({v})) != {self.constant(typed_key(expected))}"
+            elements = f"map({self.constant(remembered)}, {v})" if any(map(is_remembered, expected)) else v
+            return f"{self.constant(typed_key)}(frozenset({elements})) != {self.constant(typed_key(expected))}"
         if kind == "length":
             return f"len({v}) != {expected}"
         if kind == "keys":
@@ -302,6 +303,10 @@ def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
     if kind in (tuple, frozenset, slice, range):
         return f"{writer.constant(typed_key)}({v}) != {writer.constant(typed_key(expected))}"
     return f"type({v}) is not {writer.constant(kind)} or {v} != {writer.constant(expected)}"
+
+
+def is_remembered(element: Any) -> bool:
+    return type(element) in (ByIdentity, tuple, frozenset)
 
 
 def typed_key(value: Any) -> Any:

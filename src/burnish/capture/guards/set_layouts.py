@@ -11,8 +11,11 @@ from __future__ import annotations
 import array
 import ctypes
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from .bypass_subclass_methods import elements_of
 
@@ -67,6 +70,37 @@ class Steps(NamedTuple):
     order: tuple[int, ...]
     fillers: tuple[int, ...]
     finger: int
+
+
+class ByIdentity(weakref.ref):
+    """An element that is hashed by its address, as a guard remembers it: the guard must not keep it alive."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, element: Any):
+        super().__init__(element)
+        self.address = id(element)
+
+    def __hash__(self) -> int:
+        return self.address
+
+    def __eq__(self, other: object) -> bool:
+        element = self()
+        return element is not None and type(other) is ByIdentity and element is other()
+
+    def __repr__(self) -> str:
+        return repr(self())
+
+
+def remembered(element: Any) -> Any:
+    kind = type(element)
+    if kind in (tuple, frozenset):
+        return kind(map(remembered, element))
+    is_by_address = kind.__hash__ in HASHES_OF_ADDRESSES and kind.__weakrefoffset__ != 0
+    return ByIdentity(element) if is_by_address else element
+
+
+HASHES_OF_ADDRESSES = (object.__hash__, torch.Tensor.__hash__)
 
 
 class StandIn:
@@ -141,7 +175,7 @@ class Expected(NamedTuple):
 def expected_layout(table: Table, elements: list) -> Expected:
     layout = layout_in(table)
     places = tuple(p for p, hashed in zip(layout.places, layout.hashes, strict=True) if hashed == 0)
-    return Expected(table, {e: i for i, e in enumerate(elements)}, places)
+    return Expected(table, {remembered(e): i for i, e in enumerate(elements)}, places)
 
 
 def has_other_layout(items: Any, expected: Expected) -> bool:
@@ -153,7 +187,7 @@ def has_other_layout(items: Any, expected: Expected) -> bool:
         return True
     addresses = now.column(0)
     return not all([addresses[p] for p in expected.without_hash]) or list(
-        map(expected.numbers.get, elements_of(items))
+        map(expected.numbers.get, map(remembered, elements_of(items)))
     ) != list(range(len(expected.numbers)))
 
 

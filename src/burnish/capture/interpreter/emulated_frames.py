@@ -19,9 +19,12 @@ from collections.abc import Callable
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
+from ...tensors.known_warnings import CALL, REGISTRY, note
 from .. import breaks
 from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
+from .decoded_code import Code
 from .frame_introspection import frame_locals
+from .frames import Frame
 from .versions.behavior import BEHAVIOR
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
@@ -60,6 +63,44 @@ def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> A
         raise trouble
     finally:
         del trouble  # its traceback holds this frame
+
+
+def call_at_line(frame: Frame | None, function: Callable, args: tuple, kwargs: dict, known: dict | None = None) -> Any:
+    """``function(*args, **kwargs)``, called from one emulated frame, which is enough for warnings: C code warns about
+    the line that calls it, once for each line, and so does most of torch's Python. ``known`` receives the warnings."""
+    while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
+        frame = frame.caller
+    if frame is None:
+        return CALL(function, args, kwargs)
+    return call_at((frame.code, frame.line, frame.globals), function, args, kwargs, known)
+
+
+def call_at(place: Place, function: Callable, args: tuple, kwargs: dict, known: dict | None = None) -> Any:
+    code, line, namespace = place
+    shown = code.at_lines.get(line)
+    if shown is None:
+        co = code.co
+        names = {"co_name": co.co_name, "co_qualname": co.co_qualname, "co_filename": co.co_filename}
+        shown = code.at_lines[line] = CALL.__code__.replace(co_firstlineno=line, **names)
+    try:
+        return FunctionType(shown, namespace)(function, args, kwargs)
+    except BaseException as error:
+        raise without(error, 2)  # noqa: B904  # it is the same error
+    finally:
+        if known is not None and REGISTRY in namespace:
+            note(known, namespace[REGISTRY], line)
+
+
+Place = tuple[Code, int, dict]
+"""Code, line, and globals of a frame."""
+
+
+def at_line(frame: Frame | None, function: Callable, known: dict | None) -> Callable:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return call_at_line(frame, function, args, kwargs, known)
+
+    call.__name__ = getattr(function, "__name__", "")
+    return call
 
 
 def looking_like(co: CodeType, line: int, iterator: Any) -> CodeType:

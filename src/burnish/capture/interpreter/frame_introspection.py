@@ -1,15 +1,20 @@
-"""Frame introspection: callables that read the calling frame, such as ``super()``, ``locals()`` and ``eval()``."""
+"""Frame introspection: callables that read the calling frame, such as ``super()``, ``locals()`` and ``eval()``.
+
+Also those that count weak references, without the ones that guards have.
+"""
 
 from __future__ import annotations
 import __future__
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 from ...errors import OURS
+from ..guards.set_layouts import ByIdentity
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 
@@ -104,10 +109,23 @@ def _evaluate(function: Callable, mode: str) -> Callable:
         elif not args:
             return MISSING
         if len(args) > 1 or kwargs:
-            return function(source, *args[1:], **kwargs)
+            return with_builtins_of(machine.frame, function, (source, *args[1:]), kwargs)
         return function(source, machine.frame.globals, frame_locals(machine.frame))
 
     return stand_in
+
+
+def with_builtins_of(frame: Frame, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call a function in C that takes the builtins of its caller where it is given globals without any."""
+    return FunctionType(_call.__code__, {"__builtins__": frame.builtins})(function, args, kwargs)
+
+
+def _call(function: Callable, args: tuple, kwargs: dict) -> Any:
+    return function(*args, **kwargs)
+
+
+def _function(machine: Any, args: tuple, kwargs: dict) -> Any:
+    return with_builtins_of(machine.frame, FunctionType, args, kwargs)
 
 
 def _compile(machine: Any, args: tuple, kwargs: dict) -> Any:
@@ -143,6 +161,17 @@ def module_name(machine: Any, args: tuple, kwargs: dict) -> Any:
     return MISSING if frame is None else frame.globals.get("__name__")
 
 
+def _weak_references(machine: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 1 or kwargs:
+        return MISSING
+    return [reference for reference in weakref.getweakrefs(args[0]) if type(reference) is not ByIdentity]
+
+
+def _count_weak_references(machine: Any, args: tuple, kwargs: dict) -> Any:
+    found = _weak_references(machine, args, kwargs)
+    return found if found is MISSING else len(found)
+
+
 def exception(machine: Any, args: tuple, kwargs: dict) -> Any:
     return MISSING if args or kwargs else machine.handled()
 
@@ -155,6 +184,9 @@ FRAME_CALLS: dict[Any, Callable] = {
     dir: _dir,
     eval: _evaluate(eval, "eval"),
     exec: _evaluate(exec, "exec"),
+    FunctionType: _function,
+    weakref.getweakrefs: _weak_references,
+    weakref.getweakrefcount: _count_weak_references,
     compile: _compile,
     sys.exc_info: exc_info,
     sys.exception: exception,

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from . import frames as fr
 from . import generator_resumption, pattern_matching, unwinding
-from .emulated_frames import call_shown, looks_at_frames, makes_class_of_caller
+from .emulated_frames import call_at_line, call_shown, looks_at_frames, makes_class_of_caller
 from .exception_context import call_while_handling, set_context
 from .frame_introspection import FRAME_CALLS
 from .frames import EXHAUSTED, MISSING, PUSHED, UNBOUND, Frame, Generator, Raised, cell_value, made_no_error
@@ -283,11 +283,11 @@ class Machine:
     # ---- operators
 
     def binary(self, operation: Callable, left: Any, right: Any) -> Any:
-        return operation(left, right)
+        return call_at_line(self.frame, operation, (left, right), {})
 
     def unary(self, operation: Callable, value: Any) -> Any:
         if type(value) is bool and operation is invert:  # which may warn about the line that does so
-            return call_shown(self, operation, (value,), {})
+            return call_at_line(self.frame, operation, (value,), {})
         return operation(value)
 
     def truth(self, value: Any) -> Any:
@@ -405,7 +405,7 @@ class Machine:
         if handled is not None:
             return call_while_handling(handled, function, args, kwargs)
         # Modes of the program see no keywords as None, as of a call in the program's own text.
-        return function(*args, **kwargs) if kwargs else function(*args)
+        return call_at_line(self.frame, function, args, kwargs)
 
     def made(self, value: Any) -> Any:
         """Called after an instruction has made an object."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import operator
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ...tensors.known_warnings import filtered
 from .. import breaks
 from ..interpreter.frames import MISSING, Raised
 from . import constant_arrays
@@ -68,8 +68,7 @@ def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     error: BaseException | None = None
     value = MISSING
     try:
-        with warnings.catch_warnings(), numpy.errstate(all="raise"):
-            warnings.simplefilter("error")
+        with filtered("error"), numpy.errstate(all="raise"):
             value = m.plainly(function, *args, **kwargs)
     except Raised as raised:
         if isinstance(raised.error, (FloatingPointError, Warning)):

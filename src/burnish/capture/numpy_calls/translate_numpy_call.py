@@ -13,12 +13,12 @@ from __future__ import annotations
 import inspect
 import operator
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ...tensors.known_warnings import filtered
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.interpreted_or_native import OUR_PATH
@@ -239,8 +239,7 @@ def expected_of(m: Any, function: Callable, args: tuple, kwargs: dict) -> tuple[
     if any(mode not in ("warn", "ignore") for mode in numpy.geterr().values()):
         refuse(m, name_of(function), "np.errstate asks for errors")
     try:
-        with numpy.errstate(all="ignore"), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with numpy.errstate(all="ignore"), filtered("always") as warned:
             made = function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
     except Exception as error:  # NumPy's
         return refuse(m, name_of(function), f"it raises {type(error).__name__}")

@@ -12,10 +12,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-import warnings
 from types import CodeType, FunctionType
 from typing import Any
 
+from ...tensors.known_warnings import filtered
 from .. import breaks
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.decoded_code import Code
@@ -53,10 +53,8 @@ def check_warnings(m: Any, *args: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def warns(text: str, filename: str, mode: str, flags: int) -> bool:
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        with contextlib.suppress(Exception):  # the caller gets it when it compiles the text
-            compile(text, filename, mode, flags, True)
+    with filtered("always") as noted, contextlib.suppress(Exception):  # the caller gets it when it compiles the text
+        compile(text, filename, mode, flags, True)
     return bool(noted)
 
 

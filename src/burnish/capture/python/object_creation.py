@@ -24,6 +24,7 @@ from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_
 from ..numbers.live_scalars import PLAIN, Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
+from ..pytorch.torch_call_roles import why_not_leaf
 from ..subclasses import make_tensors
 from . import class_creation, iterator_creation, locks, random_objects, text_streams
 from .attributes.class_lookup import lookup
@@ -197,6 +198,9 @@ def make_tensor(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
         guard_before_native_read.settle_all(m, value)
     value = m.plainly(cls, *args, **kwargs)
+    why = why_not_leaf(m, value)
+    if why is not None:
+        m.late(*why, value)
     try:
         m.recorder.record(cls, args, kwargs, value, live_allowed=False)
     except NotRecordable as error:
@@ -378,6 +382,12 @@ def _mapping_proxy(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return _plain_container(m, cls, args, kwargs)
 
 
+def _function(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) < 2 or kwargs or args[1] is not m.frame.globals or id(args[0]) in m.heap.fresh:
+        m.stop(breaks.OPAQUE_CALL, "a function made of code and other globals")
+    return _plain_container(m, cls, args, kwargs)
+
+
 def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if len(args) != 1:
         m.stop(breaks.OPAQUE_CALL, f"weakref.{cls.__name__} with a function to call at the object's end")
@@ -431,6 +441,7 @@ CONSTRUCTORS: dict[type, Any] = {
     collections.defaultdict: _dict_like,
     functools.partial: _partial,
     range: _native,
+    FunctionType: _function,
     slice: _plain_container,
     property: _plain_container,
     staticmethod: _plain_container,

@@ -11,9 +11,9 @@ import _compat_pickle
 import collections
 import io
 import pickle
-import warnings
 from typing import Any
 
+from ...tensors.known_warnings import filtered
 from .. import breaks
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
@@ -51,8 +51,7 @@ def is_plain(m: Any, value: Any, seen: set, depth: int = 0) -> bool:
             return False
         return kind not in (tuple, frozenset) or not value or is_first(settled(value, {}), seen)
     if (kind in iteration.ITERATORS or kind is Generator) and m.heap.origin_of(value) is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+        with filtered("ignore"):
             try:
                 made = value.__reduce_ex__(2)
             except TypeError:

@@ -387,10 +387,8 @@ def written(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
         yield from tensors_in((args[:1], kwargs.get("out")))
 
 
-def function_of(target: Any, perform: Callable | None) -> Callable:
+def function_of(target: Any, perform: Callable) -> Callable:
     function = getattr(torch.Tensor, target) if isinstance(target, str) else target
-    if perform is None:
-        return function
     return lambda *args, **kwargs: perform(function, args, kwargs)
 
 

@@ -32,6 +32,7 @@ from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.object_lifetimes import Origin
 from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
+from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from .custom_functions.autograd_function_nodes import may_read_in_backward
@@ -63,7 +64,7 @@ class Gradients:
     def read(self, tensor: torch.Tensor) -> Any:
         """``tensor.grad``."""
         m = self.m
-        origin, value = m.heap.origin_of(tensor), tensor.grad
+        origin, value = m.heap.origin_of(tensor), call_at_line(m.frame, getattr, (tensor, "grad"), {})  # which may warn
         if origin is None:
             return value if value is None or m.knows(value) else m.perform(getattr, tensor, "grad")
         if id(tensor) not in self.fields:

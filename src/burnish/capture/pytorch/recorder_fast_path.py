@@ -25,9 +25,10 @@ import torch
 
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
 from ..numbers.detect_implicit_item_reads import SIZED_BY_FLOATS
-from .torch_call_roles import IMMEDIATE, known
+from .torch_call_roles import IMMEDIATE, known, why_not_leaf
 
 # The form in which a mode receives a call, by the called function. None if it cannot be predicted.
 _learned: dict[Any, LearnedCallForm | None] = {}
@@ -188,11 +189,14 @@ def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: 
     recorder.pending_break, recorder.seen = None, seen + 1
     started = perf_counter()
     try:
-        result = function(*args, **kwargs)
+        result = call_at_line(m.frame, function, args, kwargs, recorder.warnings)
     except BaseException as caught:
         error = caught
     else:
         recorder.seconds += perf_counter() - started
+        why = why_not_leaf(m, result)
+        if why is not None:
+            m.late(*why, result)
         record_learned_call(m, shown, arguments, values, result, mark)
         if m.frame is not None:
             m.answer = (m.frame, m.frame.pc, result)

@@ -481,3 +481,10 @@ class Getter:
 def identifier(text: str, at: int) -> str:
     cleaned = re.sub(r"\W+", "_", text).strip("_").lower()
     return f"{cleaned or 'input'}" if cleaned and not cleaned[0].isdigit() else f"input_{at}_{cleaned}"
+
+
+def why_not_leaf(m: Any, made: Any) -> tuple[breaks.BreakKind, str] | None:
+    """The break after a call that makes a leaf. Graphs of other compilers would give it no gradient."""
+    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad and made.is_leaf) or m.knows(made):
+        return None
+    return breaks.TENSOR_STATE, "a leaf is made for another compiler"

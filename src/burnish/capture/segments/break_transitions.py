@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import OURS
 from ..engine.object_lifetimes import ends_unseen, may_be_referenced_weakly
-from ..interpreter.emulated_frames import looks_at_frames, makes_class_of_caller
+from ..interpreter.emulated_frames import call_at, looks_at_frames, makes_class_of_caller
 from ..interpreter.execute_with_given_result import CompletedInstruction
 from ..interpreter.frame_introspection import FRAME_CALLS
 from ..interpreter.frames import EXHAUSTED, UNBOUND, Frame, Generator
@@ -88,8 +89,7 @@ def advance(iterator: Any) -> Any:
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    # C code passes no keywords on as None, and a mode of the program sees that.
-    return function(*args, **kwargs) if kwargs else function(*args)
+    """Performed by ``call_at``."""
 
 
 class TransitionTarget:
@@ -116,7 +116,7 @@ class TransitionTarget:
 class BreakTransition:
     """How the instruction at the end of a segment changes its slots."""
 
-    __slots__ = ("named", "operands", "other", "perform", "usual")
+    __slots__ = ("named", "operands", "other", "perform", "place", "usual")
 
     def __init__(self, layout: SlotLayout):
         if any(frame.handling or frame.generator for frame in layout.frames):
@@ -124,6 +124,9 @@ class BreakTransition:
         answer = SlotPlace(-1)
         (self.perform, self.operands, self.named), self.usual = probed(layout, answer)
         self.other: TransitionTarget | None = None
+        top = layout.frames[-1]
+        at = next((frame for frame in reversed(layout.frames) if not frame.code.co.co_filename.startswith(OURS)), top)
+        self.place = at.code, at.code.lines[at.pc - (at is not top)], at.globals
         if self.perform is ask_truth:
             self.usual, self.other = (probed(layout, answer)[1] for answer in (True, False))
         elif self.perform is advance:
@@ -207,8 +210,9 @@ def stays(slots: list, at: int, target: TransitionTarget, answer: Any) -> bool:
 def performed(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:
     try:
         operands = [slots[at] for at in transition.operands]
-        if transition.named:
-            return transition.perform(*operands, **{name: slots[at] for name, at in transition.named.items()}), None
+        if transition.perform is call:
+            named = {name: slots[at] for name, at in transition.named.items()}
+            return call_at(transition.place, operands[0], tuple(operands[1:]), named), None
         return transition.perform(*operands), None
     except BaseException as error:
         return None, error

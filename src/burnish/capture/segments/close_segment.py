@@ -101,6 +101,7 @@ def close(
             written_inputs=tuple(handle.key for handle in written),
             outputs_are_inference=tuple(rebuilder.in_inference_mode) if switches_mode else (),
             native_rules=tracer.subclasses.why_native(),
+            known_warnings=dict(recorder.warnings),
         )
         graph = _compiled(
             backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals

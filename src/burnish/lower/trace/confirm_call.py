@@ -23,6 +23,7 @@ from ...ir.infer_types import example_of, without_data
 from ...ir.probed_kernels import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
+from ...tensors.known_warnings import call_quietly
 from ...tensors.tensor_types import TensorType
 from .schema_facts import signature_of
 
@@ -67,11 +68,11 @@ def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: 
             if is_without_data:
                 given, named = map_values((args, tuple(kwargs.values())), without_data)
                 named = dict(zip(kwargs, named, strict=True))
-                func(*given, **{**named, **({"device": "meta"} if named.get("device") is not None else {})})
+                call_quietly(func, given, {**named, **({"device": "meta"} if named.get("device") is not None else {})})
             else:
                 names = [argument.name for argument in func._schema.arguments[: len(args)]]
                 given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
-                func(*given, **{name: example_of(name, arg) for name, arg in kwargs.items()})
+                call_quietly(func, given, {name: example_of(name, arg) for name, arg in kwargs.items()})
     except Exception as error:
         raise Untraceable(f"{func} is refused: {error}") from error
 

@@ -8,6 +8,7 @@ import torch
 
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
+from ...tensors.known_warnings import call_quietly
 from .aten_tracer import AtenTracer
 from .call_rewrites.masked_writes import is_masked_write, write_masked
 from .call_rewrites.max_pool1d_strides import is_pooled_line, pool_line
@@ -52,7 +53,7 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
     if tracer.has_custom and node.target is torch.autograd.grad:
         with custom_backwards(tracer):
             return node.target(*args, **kwargs)
-    return node.target(*args, **kwargs)  # type: ignore[operator]
+    return call_quietly(node.target, args, kwargs)
 
 
 def copy_picked(tracer: AtenTracer, args: tuple, at: int) -> Any:

@@ -9,11 +9,13 @@
 
 from __future__ import annotations
 
+import collections
 import functools
+import gc
 import re
 import types
 import weakref
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
 from ...guards.tensor_metadata import TENSOR_TYPES
+from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
@@ -141,16 +144,45 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
 
 
 def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
-    """Whether it may be the trace alone that still holds an object from an earlier break. No variable does now."""
+    """Whether it may be the trace alone that still holds an object from outside: no variable does now, and it is from
+    an earlier break, or the program has changed what held it, and no variable leads to it."""
     source = origin.source
-    if source.kind != "slot" or is_argument(m.heap, source) or isinstance(origin, WeakOrigin):
+    is_from_break = source.kind == "slot" and not is_argument(m.heap, source) and not isinstance(origin, WeakOrigin)
+    if not is_from_break and not was_taken_out(m.heap, source):
         return False
-    frame = m.frame
+    held, frame = [], m.frame
     while frame is not None:
-        if any(value is origin.obj for value in values_of(frame)):
-            return False
+        held += values_of(frame)
         frame = frame.caller
-    return True
+    return not leads_to(held, origin.obj, 0 if is_from_break else MOST_FOLLOWED)
+
+
+def was_taken_out(heap: Any, source: Source) -> bool:
+    """Whether the program has written where a path to an object leads through, or may have."""
+    holders = {id(origin.source): origin for origin in list(heap.origins.values())}
+    while source.base is not None and source.kind != "call":  # a weak reference holds nothing
+        holder = holders.get(id(source.base))
+        if holder is not None and (source.key in holder.written or holder.complete and heap.changed(holder)):
+            return True
+        source = source.base
+    return False
+
+
+MOST_FOLLOWED = 4096
+
+
+def leads_to(held: list, wanted: Any, most: int) -> bool:
+    """Whether one of the objects is ``wanted``, or references it through at most so many others."""
+    waiting, seen = collections.deque(held), {id(value) for value in held}
+    while waiting:
+        value = waiting.popleft()
+        if value is wanted:
+            return True
+        if len(seen) < most and not issubclass(type(value), (type, ModuleType)):
+            parts = [part for part in gc.get_referents(value) if id(part) not in seen]
+            seen.update(map(id, parts))
+            waiting += parts
+    return False
 
 
 CALLERS: dict[type, Any] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import weakref
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
@@ -22,6 +23,7 @@ from ...engine.interpreted_or_native import (
     is_trusted,
     why_not_interpret,
 )
+from ...engine.object_lifetimes import has_observable_finalization
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
@@ -123,6 +125,17 @@ def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> An
     return m.heap.adopt(found)
 
 
+def _weak_container(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """What it references weakly, only the program may hold."""
+    if not is_leaf(function):
+        return MISSING
+    value = call_leaf(m, function, args, kwargs)
+    for held in list(m.heap.fresh.values()):
+        if type(held) is not weakref.ref and has_observable_finalization(held):
+            m.heap.let_go(held)
+    return value
+
+
 def is_dispatched(dispatch: Any, cls: type, expected: Any) -> bool:
     return dispatch(cls) is expected
 
@@ -186,6 +199,7 @@ BY_MODULE: dict[str | None, Any] = {
     **inlined_operators.BY_MODULE,
     **collectives.BY_MODULE,
     "functools": _dispatched,
+    **dict.fromkeys(("weakref", "_weakrefset"), _weak_container),
     "dataclasses": recursive_text.call,
     "reprlib": recursive_text.call,
     "triton.runtime.jit": _triton_launch,

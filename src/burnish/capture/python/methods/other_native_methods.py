@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import re
 import types
 import weakref
@@ -47,6 +48,8 @@ ARITHMETIC = frozenset(
 
 
 def pure_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    if name == "__invert__" and type(owner) is bool and not args and not kwargs:
+        return m.unary(operator.invert, owner)
     if name == "__get__" and type(owner) is types.FunctionType and args and args[0] is not None and not kwargs:
         return types.MethodType(owner, args[0])
     if (

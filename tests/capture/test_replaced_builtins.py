@@ -1,0 +1,85 @@
+"""Programs that replace builtins: their own code sees it, and Burnish does not."""
+
+import builtins
+import types
+from unittest import mock
+
+import pytest
+import torch
+
+import burnish
+
+REPLACED = {
+    "len": (lambda: len([1, 2]), lambda items: 7),
+    "isinstance": (lambda: isinstance(1, str), lambda value, kind: "yes"),
+    "range": (lambda: [i for i in range(3)], lambda end: [end] * 2),
+    "open": (lambda: open("/no/such/file").read(), mock.mock_open(read_data="text")),
+    "print": (lambda: print("text"), lambda text: f"no {text}"),
+}
+
+
+def outcome(run):
+    try:
+        return run()
+    except OSError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_builtin_replaced_inside_the_program(name):
+    use, other = REPLACED[name]
+
+    def fn(x):
+        with mock.patch(f"builtins.{name}", other):
+            inside = use()
+        return x + 1, inside, getattr(builtins, name) is other
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        result, *rest = compiled(torch.ones(2))
+        assert torch.equal(result, torch.full((2,), 2.0)) and rest == [*fn(torch.ones(2))[1:]]
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_builtin_replaced_between_two_calls(name):
+    use, other = REPLACED[name]
+
+    def fn(x):
+        return x + 1, outcome(use)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for is_replaced in (False, False, True, True, False):
+        with mock.patch(f"builtins.{name}", other if is_replaced else getattr(builtins, name)):
+            result, found = compiled(torch.ones(2))
+            expected = outcome(use)
+        assert torch.equal(result, torch.full((2,), 2.0)) and found == expected
+
+
+def test_namespaces_get_the_builtins_of_the_program():
+    class Names(dict):
+        pass
+
+    def empty():
+        return len([])
+
+    def fn(x, run):
+        namespace, names = {}, Names()
+        run("size = len([1])", namespace, names)
+        made = types.FunctionType(empty.__code__, {})
+        return x + names["size"], namespace["__builtins__"], made.__builtins__, made
+
+    compiled, seen = burnish.compile(fn, backend="eager"), []
+    for _ in range(3):
+        result, of_text, of_function, made = compiled(torch.ones(2), exec)
+        assert torch.equal(result, torch.full((2,), 2.0))
+        assert of_text is of_function is vars(builtins)
+        assert made not in seen
+        seen.append(made)
+
+
+def test_graph_that_first_runs_while_builtins_are_replaced():
+    compiled = burnish.compile(lambda x: (x.sin() + 1,))
+    for is_replaced in (False, True, True, False):
+        with mock.patch("builtins.len", (lambda items: 7) if is_replaced else len):
+            (result,) = compiled(torch.ones(2))
+        assert torch.equal(result, torch.ones(2).sin() + 1)

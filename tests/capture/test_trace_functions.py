@@ -1,0 +1,81 @@
+"""Trace and profile functions (`sys.settrace`, `sys.setprofile`) see the program's frames, not Burnish's."""
+
+import sys
+import trace
+
+import pytest
+import torch
+
+import burnish
+
+
+def callee(x):
+    y = x + 1
+    return y * 2
+
+
+def traced(x):
+    seen = []
+
+    def note(frame, event, argument):
+        seen.append((event, frame.f_code.co_name, frame.f_lineno))
+        return note
+
+    sys.settrace(note)
+    try:
+        y = callee(x)
+    finally:
+        sys.settrace(None)
+    return y, seen
+
+
+def profiled(x):
+    seen = []
+    sys.setprofile(lambda frame, event, argument: seen.append((event, frame.f_code.co_name)))
+    try:
+        y = callee(x)
+    finally:
+        sys.setprofile(None)
+    return y, seen
+
+
+def counted(x):
+    counter = trace.Trace(count=1, trace=0)
+    return counter.runfunc(callee, x), sorted(counter.results().counts.items())
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("sets", [traced, profiled, counted])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_program_that_sets_a_trace_function(sets, is_nested):
+    def around(x):
+        return sets(x)
+
+    fn = around if is_nested else sets
+    compiled, (_, expected) = burnish.compile(fn, backend="eager"), fn(torch.ones(2))
+    for _ in range(3):
+        result, seen = compiled(torch.ones(2))
+        assert torch.equal(result, torch.full((2,), 4.0)) and seen == expected
+
+
+def test_one_graph_cannot_set_a_trace_function():
+    with pytest.raises(burnish.Unsupported, match="observes the interpreter"):
+        burnish.compile(traced, backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_trace_function_around_the_call_sees_each_line():
+    compiled, seen = burnish.compile(callee, backend="eager"), []
+    compiled(torch.ones(2))
+
+    def note(frame, event, argument):
+        if frame.f_code is callee.__code__:
+            seen.append((event, frame.f_lineno - callee.__code__.co_firstlineno))
+            return note
+        return None
+
+    sys.settrace(note)
+    try:
+        compiled(torch.ones(2))
+    finally:
+        sys.settrace(None)
+    assert seen == [("call", 0), ("line", 1), ("line", 2), ("return", 2)]
