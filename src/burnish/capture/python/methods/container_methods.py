@@ -103,7 +103,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(dict, (table,), {})  # by the ``keys`` and ``__getitem__`` of a class with its own ``__iter__``
     if name == "__init__" and any(iteration.needs_interpreting(m, items) for items in args):
         if issubclass(type(table), collections.defaultdict):
-            m.stop(breaks.OPAQUE_CALL, "a defaultdict made of what is iterated in Python")
+            m.stop(breaks.OPAQUE_CALL, "a defaultdict made of an iterable that runs Python code")
         return m.call(container_polyfills.dict_init, (dict.update, table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
