@@ -3,13 +3,13 @@
     truth = in_double(run)                         # name of a tensor -> tensor
     relative_error(truth, results)                 # 3e-07
 
-Compiled arithmetic may round otherwise than eager's, so "equal to eager" is the wrong question. The right one is
-whether it is as near to the truth as eager is: a ratio of 1 says so, up to 2 is what two ways of rounding differ by.
+Compiled arithmetic may round differently from eager, so "equal to eager" is the wrong question. The right one is
+whether it is as close to the true result as eager is. A ratio of 1 says so; two ways of rounding differ by up to 2.
 
-Gradients of a net with ReLUs or maxima jump where an activation changes sign, and among a million activations some are
-so near to zero that rounding decides. Eager's gradients of resnet18 are 2e-5 off for one image and 0.1 for the next. So
-where gradients jump, one input says nothing: the error is then the root mean square over `DRAWS` of them, and over all
-entries.
+Gradients of a network with ReLUs or maxima jump where an activation changes sign, and among a million activations some
+are so close to zero that rounding decides. Eager's gradients of resnet18 are off by 2e-5 for one image and by 0.1 for
+the next. Where gradients jump, a single input is therefore meaningless: the error is then the root mean square over
+`DRAWS` inputs and over all entries.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SMALL = 0.01
 DRAWS = 9
 
 NUDGE = 1e-5
-"""By this share inputs are changed to see whether results jump: more than a hundred times as far."""
+"""The relative change of the inputs that tests whether results jump: by more than a hundred times as much."""
 
 
 def relative_error(truth: Tensors, got: Tensors) -> float:
-    """The largest difference of any entry, as a share of the largest entry that its tensor should have: gradients of
-    a hundred weights, each of its own magnitude, count alike. Infinite where a tensor is missing or has another shape.
+    """The largest difference of any entry, relative to the largest entry that its tensor should have: gradients of
+    a hundred weights of different magnitudes count alike. Infinite if a tensor is missing or has another shape.
 
-    Some gradients are zero by algebra, that of a bias before a normalisation for one, and rounding is all there is in
-    them. So no tensor is measured against less than a hundredth of the largest entry of its kind: those whose names
+    Some gradients are zero by algebra, such as that of a bias before a normalisation, and contain only rounding. So no
+    tensor is measured against less than a hundredth of the largest entry of its kind, which is the tensors whose names
     begin with the same word.
     """
     if truth.keys() != got.keys():
@@ -56,7 +56,7 @@ def relative_error(truth: Tensors, got: Tensors) -> float:
 
 
 def typical_error(truth: Tensors, got: Tensors) -> float:
-    """The root mean square of the difference as a share of the tensor's own, over all tensors alike."""
+    """The root mean square of the difference relative to that of the tensor itself; all tensors count alike."""
     if truth.keys() != got.keys():
         return math.inf
     norms = {name: precise(part).norm().item() for name, part in truth.items() if part.numel()}
@@ -75,7 +75,7 @@ def difference(truth: torch.Tensor, got: torch.Tensor) -> float:
         return 0.0
     truth, got = precise(truth), precise(got)
     apart = (truth - got).abs()
-    # Equal infinities and NaN in the same place are right; a difference of them would be NaN.
+    # Equal infinities and NaNs in the same place are right; their difference would be NaN.
     apart[(truth == got) | (truth.isnan() & got.isnan())] = 0.0
     return apart.nan_to_num(nan=math.inf, posinf=math.inf).max().item()
 
@@ -89,7 +89,7 @@ def precise(part: torch.Tensor) -> torch.Tensor:
 
 
 def error_ratio(error: float, eager: float, dtype: torch.dtype = torch.float32) -> float:
-    """An error over eager's. Less than one rounding of the data type is luck: it counts as one, on both sides."""
+    """An error over eager's. On both sides, an error below one rounding of the dtype is luck and counts as one."""
     least = torch.finfo(dtype).eps / 2
     return max(error, least) / max(eager, least)
 
@@ -108,5 +108,5 @@ def doubled(value: Any) -> Any:
 
 
 def differ(a: Tensors, b: Tensors) -> bool:
-    """Whether two results are not the same: what drew random numbers cannot be compared with float64."""
+    """Whether two results differ: results that depend on random numbers cannot be compared with float64."""
     return a.keys() != b.keys() or any(not torch.equal(part, b[name]) for name, part in a.items())

@@ -1,8 +1,8 @@
-"""A measurement in a process of its own, with empty caches: what it does to the process is nobody else's.
+"""A measurement in a process of its own, with empty caches, so that it cannot disturb any other.
 
     found, why = apart(["-m", "bench.tutorials", "--worker", …], folder, limit=300)
 
-The process prints what it found with `hand_back`; `why` says in words why there is nothing, with the last it said.
+The process prints its findings with `hand_back`; `why` says why there are none and quotes its last output.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def hand_back(found: Any) -> None:
 
 
 def paths() -> str:
-    """This checkout first, whatever else is installed."""
+    """PYTHONPATH with this checkout first, whatever else is installed."""
     return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def run_family(command: Sequence[str], environment: Mapping[str, str], limit: float) -> tuple[int | None, list[str]]:
-    """The exit status, None if it was not done in time, and the lines that it and what it started have printed."""
+    """The exit status (None after a timeout), and the lines printed by the process and its children."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             command,
@@ -68,7 +68,7 @@ def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[A
 
 
 def kill_family(process: subprocess.Popen) -> None:
-    """It leads a session of its own, in which compilers may have started others."""
-    with contextlib.suppress(ProcessLookupError):  # they may all have ended
+    """End the process and its children: it leads a session, in which compilers may have started others."""
+    with contextlib.suppress(ProcessLookupError):  # all of them may have ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

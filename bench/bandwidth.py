@@ -1,11 +1,11 @@
-"""How near fused kernels come to the speed of memory: their bytes over their time, beside those of a copy.
+"""How close fused kernels come to memory bandwidth: their bytes over their time, compared with a copy.
 
     python -m bench.bandwidth --device cuda                      2**28 elements, f32 and bf16
     python -m bench.bandwidth --elements 4194304 --dtype f32     on a CPU
 
-Each program reads its inputs once and writes its result once, if it is one kernel; what moves more has intermediates
-that go through memory. A copy of as many elements is timed in the same rounds. Kernels are Burnish's own also where
-eager is faster; a result that is not eager's is said, and has no speed.
+A program that is one kernel reads its inputs once and writes its result once; one that moves more has intermediates
+that go through memory. A copy of as many elements is timed in the same rounds. Burnish's own kernels run even where
+eager is faster. A result that differs from eager's is reported, and its speed is not shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ELEMENTS, WIDTH = 2**28, 4096
 ROUNDS, SECONDS = 5, 0.05
 WARM_CALLS = 3
 ROUNDINGS = {torch.float32: 64}
-"""By how many rounding units of the largest number a result may be off, where it is not `FEW`: long sums."""
+"""How many rounding units of the largest number a result may be off by where `FEW` is too strict: long sums."""
 FEW = 4
 COPY = "copy_"
 
@@ -75,14 +75,14 @@ class Found:
     dtype: str
     bytes: int
     copy: float
-    """Bytes a second of a copy, read and written."""
+    """Bytes per second of a copy, read and written."""
     seconds: dict[str, float]
     way: str
     """How Burnish ran it: see `bench.operators.WAYS`."""
     wrong: str | None = None
 
     def share(self, name: str) -> float:
-        """Of the copy's bandwidth."""
+        """The share of the copy's bandwidth."""
         return self.bytes / self.seconds[name] / self.copy
 
 
@@ -125,7 +125,7 @@ def measure(
 
 
 def why_far(want: torch.Tensor, got: torch.Tensor) -> str | None:
-    """A wrong kernel may be as fast as it likes. What rounds otherwise in long sums is right."""
+    """Why a result is wrong: the speed of a wrong kernel means nothing. Long sums may round differently."""
     largest = want.abs().max().item()
     precision = torch.finfo(want.dtype).eps
     off = (want - got).abs().max().item() if want.shape == got.shape else float("inf")

@@ -1,13 +1,13 @@
-"""What programs with graph breaks take, which neither compiler makes one graph of.
+"""How long programs with graph breaks take, which neither compiler captures as one graph.
 
     python -m bench.broken                   all programs: eager, burnish, torch.compile, in turns
     python -m bench.broken branch hidden     some
 
     branch        0.83 × eager, torch.compile 0.61 ×
 
-Two kinds: functions so small that what a break costs is most of what they take, and twelve small layers with a break in
-each, as a module that reads a value or calls out of torch has them. The contest with eager is off, so that compiled
-code shows even where it would give way.
+Two kinds: functions so small that the cost of a break dominates, and twelve small layers with a break in each, as in a
+module that reads a value or calls code outside torch. The contest with eager is off, so that compiled code is timed
+even where eager would replace it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def measure(name: str) -> tuple[float, float]:
     x = torch.rand(shape)
     with torch.no_grad(), patch(never_slower=False):
         compiled = {"eager": fn, "burnish": burnish.compile(fn), "torch.compile": torch.compile(fn)}
-        calls = {who: lambda run=run: run(x) for who, run in compiled.items()}
+        calls = {contestant: lambda run=run: run(x) for contestant, run in compiled.items()}
         for each in calls.values():
             torch.testing.assert_close(each(), calls["eager"](), rtol=1e-4, atol=1e-4)
             warm_up(each)

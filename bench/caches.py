@@ -1,9 +1,9 @@
-"""Where compilers keep what they made, so that none finds what it, or another one, made before.
+"""Where compilers keep their caches, so that none finds what it, or another one, compiled before.
 
     os.environ.update(variables(folder_of("/tmp/run", "torch.compile:freezing")))
 
-A contestant has one folder for a model. Its first call, timed in a process of its own, finds the folder empty; the
-process in which all take turns may use what that left there.
+A contestant has one folder for each model. Its first call, timed in a process of its own, finds the folder empty; the
+process in which all contestants take turns may use what that call left there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """The environment that sends every cache we know of there."""
+    """The environment variables that direct every cache we know of to the folder."""
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),

@@ -3,11 +3,11 @@
     python -m bench.capture                  all models of bench.models
     python -m bench.capture --only bert,lstm
 
-For each model, under no_grad: eager's time, the first compiled call, what of it is capture (first call minus eager),
-breaks, graphs and operations, whether three later calls on new data equal eager, and, where the tracer tells and
-nothing broke, the time per bytecode instruction: of tracing, and of the whole first call (both without what torch's own
-calls took, for tracing makes those too; the fastest of several captures, for one alone says more about what else the
-machine does). The backend runs graphs as they are: no time here is spent on making code.
+For each model, under no_grad: eager's time, the first compiled call, its share of capture (first call minus eager),
+breaks, graphs and operations, and whether three later calls on new data equal eager. Where the tracer reports it and
+there was no break, also the time per bytecode instruction: of tracing, and of the whole first call. Both exclude
+torch's own calls, which tracing makes too, and are the fastest of several captures: a single one mostly measures the
+other load of the machine. The backend runs graphs as they are: no time is spent on generating code.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def measure(name: str) -> Row:
 
 
 def per_instruction(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Microseconds for each instruction of tracing, and of the whole first call: both the least of several."""
+    """Microseconds per instruction of tracing, and of the whole first call: each the minimum of several."""
     captures = []
     for _ in range(CAPTURES):
         burnish.reset()
@@ -123,7 +123,7 @@ def burnish_of(module: Any, backend: Any) -> Callable:
 
 
 def wrong_replays(module: Any, args: tuple, kwargs: dict[str, Any]) -> str | None:
-    """The first of three replays, each on other data, that does not equal eager."""
+    """The first of three replays, each on different data, that does not equal eager."""
     compiled = burnish_of(module, "eager")
     compiled(*args, **kwargs)
     for call in range(3):
@@ -136,7 +136,7 @@ def wrong_replays(module: Any, args: tuple, kwargs: dict[str, Any]) -> str | Non
 
 
 def other_data(values: tuple) -> tuple:
-    """Tensors of the same metadata whose rows, or only entries, are in another order, and floats scaled."""
+    """Tensors of the same metadata, flipped along every dimension, and floats scaled."""
 
     def other(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.numel():
@@ -183,7 +183,7 @@ def main() -> int:
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     rows = []
-    # The first capture of a process pays for imports and tables; it is not any model's.
+    # The first capture of a process pays for imports and tables, so no model is charged for it.
     burnish.compile(lambda x: torch.sin(x), backend="eager")(torch.ones(2))
     for name in settings.only.split(",") if settings.only else MODELS:
         rows.append(measure(name))

@@ -1,12 +1,12 @@
-"""How long a call takes: by the clock on the wall, or on a GPU by two of its events.
+"""How long a call takes: by the wall clock, or on a GPU by two of its events.
 
     clock = clock_for("cuda")
     clock.sample(call)                      # seconds of one call
-    clock.start(); …; clock.stop()          # of anything between
+    clock.start(); …; clock.stop()          # seconds of anything between the two
 
 A GPU is still at work when a call returns. An event is a mark in its queue: the GPU notes the time when it gets there.
-Before a call the queue is empty, so what lies between the marks is what a user waits for: Python and launches where
-these are slower than the kernels, else the kernels. The wait for the last one is not in it.
+Before a call the queue is empty, so the time between the marks is what a user waits for: Python and launches where
+these are slower than the kernels, else the kernels. It does not include the wait for the last kernel.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch
 Now = Callable[[], float]
 
 SAMPLE_SECONDS = 2e-4
-"""Shorter calls are timed several at a time, for the clock itself takes part of a microsecond."""
+"""Shorter calls are timed several at a time, because the clock itself takes a fraction of a microsecond."""
 
 
 class WallClock:
     name = "wall clock"
     waits = False
-    """Whether the clock itself waits for what a call has queued."""
+    """Whether the clock itself waits for the work that a call has queued."""
 
     def __init__(self, now: Now = time.perf_counter):
         self.now = now
@@ -40,11 +40,11 @@ class WallClock:
         return self.now() - self.started
 
     def repeats(self, seconds: float) -> int:
-        """How many calls of so many seconds make a sample."""
+        """How many calls of the given duration make a sample."""
         return max(1, round(SAMPLE_SECONDS / max(seconds, 1e-9)))
 
     def sample(self, call: Callable[[], Any], repeat: int = 1) -> float:
-        """Seconds of a call."""
+        """Seconds per call."""
         self.start()
         for _ in range(repeat):
             call()  # the result is dropped, so that every call finds the same memory free
@@ -52,8 +52,8 @@ class WallClock:
 
 
 class EventClock(WallClock):
-    """Every call has events of its own, however short it is: calls that follow each other in the queue would hide what
-    it costs to launch them."""
+    """Every call has events of its own, however short it is: calls queued behind each other would hide the cost of
+    launching them."""
 
     name = "CUDA events"
     waits = True
@@ -61,7 +61,7 @@ class EventClock(WallClock):
     def __init__(self, device: str = "cuda", now: Now = time.perf_counter):
         super().__init__(now)
         self.device = device
-        # Made once: an event is created when it is first recorded, and that takes time.
+        # Created once: an event is initialized when it is first recorded, and that takes time.
         self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.stream = torch.cuda.current_stream(device)
         self.begin.record(self.stream)

@@ -1,25 +1,26 @@
-"""Whether compiled arithmetic is right: as near to float64 as eager is, element by element.
+"""Whether compiled arithmetic is right: as close to float64 as eager is, element by element.
 
     wrong = why_wrong(eager, compiled, truth)                  None, or what is wrong in words
 
 The rule, for each element, once both are of one dtype and shape:
 
-1. Integers and booleans are equal. Where one of the two floats is NaN or infinite, the compiled one is eager's, or what
-   eager gives in float64.
-2. The error against float64 is at most twice eager's, and one rounding unit (of the result's dtype, at the true value).
-3. Eager's error may be nought by luck, in a sum whose terms cancel for one. What breaks rule 2 is looked at again:
-   eager's error there is taken to be the greatest of those that it makes on the inputs and on `NEIGHBOURS` others,
-   each number of which is moved by a few rounding units; and on inputs whose elements changed places along a
-   dimension, where that leaves the true result as it is: a sum's terms have no order of their own. As soon as one is
-   found that is large enough, all is well.
+1. Integers and booleans are equal. Where one of the two floats is NaN or infinite, the compiled one equals eager's, or
+   eager's result in float64.
+2. The error against float64 is at most twice eager's plus one rounding unit (of the result's dtype, at the true value).
+3. Eager's error may be zero by luck, for example in a sum whose terms cancel. An element that breaks rule 2 is
+   therefore examined again. Eager's error there is taken to be its greatest error on the inputs, on `NEIGHBOURS` other
+   inputs with each number moved by a few rounding units, and on inputs whose elements are permuted along a dimension
+   if that leaves the true result unchanged: the terms of a sum have no inherent order. The search ends with success as
+   soon as it finds a large enough error.
 
-What is float64 itself has no better truth than eager's, variances and norms apart (`AddedUp`). As eager's error, in
-rounding units, counts the greatest that it makes in any element in float32; it counts once more, and a rounding unit
-too, because eager is no truth. What eager itself makes of another order, where the true result stays, counts as well.
-And what is less than four rounding units of the tensor's largest number, or of 1, is not looked at.
+For results in float64 itself there is no better reference than eager's, except for variances and norms (`PreciseSums`).
+There eager's error, in rounding units, is the greatest that it makes in any element in float32. It counts once more,
+with one more rounding unit, because eager is not exact. What eager itself computes for another order, where the true
+result stays the same, counts as well. Differences below four rounding units of the tensor's largest number, or of 1,
+are ignored.
 
-Complex numbers count as pairs. The sign of zero does not count. Where float64 has no answer (what draws random numbers
-draws others) eager's result stands for it.
+Complex numbers count as pairs. The sign of zero does not count. Where float64 gives no reference (a random operator
+draws other numbers), eager's result takes its place.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 NEIGHBOURS = 200
 FAR = 16
-"""By how many rounding units a number of a neighbouring input is moved at most; by 2 where numbers are short."""
+"""The most rounding units by which a number of a neighbouring input is moved; 2 for short dtypes."""
 
 ORDERS = 60
-"""Inputs in another order that are tried."""
+"""How many reordered inputs are tried."""
 
 SAME = 1e-12
-"""How near true results must be, of themselves, to count as equal."""
+"""The relative distance below which true results count as equal."""
 
 FACTOR = 2.0
 ROUNDINGS = 1.0
@@ -68,24 +69,24 @@ def why_wrong(
     rounded_to: torch.dtype | None = None,
     noise: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
 ) -> str | None:
-    """`eager_errors` gives eager's errors on neighbouring inputs; it is asked only if rule 2 does not hold.
-    `rounded_to` is the shortest dtype that the result was rounded to on its way. `noise` says, for the elements of a
-    mask, what rounding on the way may come to, whoever computes it; that counts in place of the one rounding unit
-    where it is more."""
+    """`eager_errors` gives eager's errors on neighbouring inputs; it is called only if rule 2 does not hold.
+    `rounded_to` is the shortest dtype that the result was rounded to on the way. `noise` gives, for the elements of a
+    mask, the error that intermediate rounding can cause in any implementation; it replaces the one rounding unit where
+    it is greater."""
     if bitwise_equal(eager, got):
         return None
     eager, got = real(eager), real(got)
     if not eager.is_floating_point():
-        return told(eager, got, eager != got)
+        return describe_worst(eager, got, eager != got)
     finite = eager.isfinite()
     special = (eager == got) | (eager.isnan() & got.isnan())
     if truth is not None and comparable(truth) and truth.shape == eager.shape:
         meant = real(truth).to(eager.dtype)
         special |= ~(finite & got.isfinite()) & ((meant == got) | (meant.isnan() & got.isnan()))
     if bool((~finite & ~special).any()):
-        return told(eager, got, ~finite & ~special)
+        return describe_worst(eager, got, ~finite & ~special)
     if bool((~got.isfinite() & ~special).any()):
-        return told(eager, got, ~got.isfinite() & ~special)
+        return describe_worst(eager, got, ~got.isfinite() & ~special)
     exact = (
         eager.double() if truth is None or truth.shape != eager.shape or not comparable(truth) else real(truth).double()
     )
@@ -110,10 +111,10 @@ def why_wrong(
             bad &= ours > FACTOR * own + slack
             if not bool(bad.any()):
                 return None
-    return told(eager, got, bad, exact, own) if bool(bad.any()) else None
+    return describe_worst(eager, got, bad, exact, own) if bool(bad.any()) else None
 
 
-def told(
+def describe_worst(
     eager: torch.Tensor,
     got: torch.Tensor,
     bad: torch.Tensor,
@@ -139,7 +140,7 @@ def told(
 
 
 def bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """True saves the slow comparison; False says nothing (NaN, layouts and dtypes without `equal`)."""
+    """True saves the slow comparison; False means nothing (NaN, layouts and dtypes without `equal`)."""
     try:
         return a.layout is torch.strided and not a.is_nested and torch.equal(a, b)
     except RuntimeError:
@@ -163,7 +164,7 @@ def error(x: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 def scaled_error(x: torch.Tensor, exact: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """The greatest error in float32, as so many rounding units of float64 at `at`, and half of it more."""
+    """1.5 times the greatest error in float32, as the same number of rounding units of float64 at `at`."""
     units = error(x, exact) / rounding_unit(exact, torch.float32)
     worst = units[units.isfinite()].max() if units.numel() else 0.0
     return (FACTOR + 1) / FACTOR * worst * rounding_unit(at.double(), torch.float64)
@@ -176,16 +177,16 @@ def rounding_unit(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.ldexp(torch.full_like(x, info.eps), (exponent - 1).double())
 
 
-# -- inputs for the true result, and such as lie beside those given ----------------------------------------------------
+# -- inputs for the true result, and neighbours of the given ones ------------------------------------------------------
 
 
 def doubled(tree: Any) -> Any:
-    """Arguments with every float in float64, and every float dtype asked for too."""
+    """Arguments with every float in float64; dtype arguments are replaced too."""
     return in_dtypes(tree, DOUBLE)
 
 
 def singled(tree: Any) -> Any:
-    """Arguments with every float64 in float32, and so where it is asked for."""
+    """Arguments with every float64 in float32; dtype arguments are replaced too."""
     return in_dtypes(tree, SINGLE)
 
 
@@ -201,8 +202,9 @@ def in_dtypes(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:
 def moved(tree: Any, seed: int, unit: torch.dtype = torch.float64) -> Any:
     """Arguments with every float moved by some rounding units; integers too, as floats, for every other seed.
 
-    The units are those of `unit` where that is shorter: a float64 that is rounded to float32 later must be moved so far
-    that it is noticed there. That allows no more: truth and eager's result are both taken at what was moved.
+    The units are those of `unit` where that is shorter: a float64 that is later rounded to float32 must be moved far
+    enough to make a difference there. This does not loosen the rule: the true result and eager's are both computed
+    from the moved inputs.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -223,7 +225,7 @@ def moved(tree: Any, seed: int, unit: torch.dtype = torch.float64) -> Any:
 
 
 def reordered(tree: Any, seed: int) -> Any:
-    """Arguments of which one tensor's elements have changed places along one of its dimensions."""
+    """Arguments in which the elements of one tensor are permuted along one of its dimensions."""
     generator = torch.Generator().manual_seed(seed)
     leaves, spec = tree_flatten(tree)
     longer = [
@@ -248,20 +250,20 @@ def reordered(tree: Any, seed: int) -> Any:
 
 @contextlib.contextmanager
 def in_double() -> Iterator[None]:
-    """Integers become float64 where they become floats."""
+    """Inside the block, operators that convert integers to floats convert them to float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with AddedUp():
+        with PreciseSums():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-class AddedUp(TorchFunctionMode):
-    """Variances and norms of float64 as a mean and a sum of squares, in blocks of blocks. Eager's own take one number
-    after the other in, and are a dozen rounding units off for a few dozen numbers, in whatever order they come, and
-    forty for thousands: no truth for what is float64 itself."""
+class PreciseSums(TorchFunctionMode):
+    """Variances and norms of float64 as a mean and a sum of squares, summed in nested blocks. Eager's own add one
+    number after the other. They are off by a dozen rounding units for a few dozen numbers, in any order, and by forty
+    for thousands: not a reference for results in float64 itself."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

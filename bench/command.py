@@ -1,4 +1,4 @@
-"""`burnish bench`: its arguments, and what happens in which order.
+"""`burnish bench`: its arguments, and the order of its steps.
 
     burnish bench bert resnet50 --against eager,torch.compile,onnxruntime --json out.json --plot out.svg
     burnish bench --train
@@ -6,8 +6,8 @@
     burnish bench llama_1b --device cuda --dtype bf16 --modes default,reduce-overhead
     burnish bench --read out.json --compare before.json
 
-Eager and Burnish always take part. The JSON file is written anew after each model, so a run that is interrupted keeps
-what it had.
+Eager and Burnish always take part. The JSON file is rewritten after each model, so an interrupted run keeps the
+results so far.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(run: Run, options: argparse.Namespace) -> int:
-    """Fill the run, model by model. The status is 1 where Burnish failed at a model that eager runs."""
+    """Fill the run, model by model. The status is 1 if Burnish failed on a model that eager runs."""
     models = chosen_models(options)
     mode = "train-step" if options.train_step else "train" if options.train else "inference"
     starts = 0 if options.steady_only else options.starts
@@ -109,7 +109,7 @@ def overheads(conductor: Conductor) -> list[Overhead]:
 
 @contextlib.contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Whichever way a run is stopped, the process it waits for is stopped with it."""
+    """However a run is stopped, the process that it waits for is stopped with it."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -142,7 +142,7 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
 
 
 def contestants(against: str | None, modes: str | None = None) -> list[str]:
-    """Those named, and in each of the modes both Burnish and torch.compile."""
+    """The contestants named, and both Burnish and torch.compile in each of the modes."""
     named = names_in(against if against is not None else DEFAULT_AGAINST if modes is None else "")
     for mode in names_in(modes or ""):
         if mode not in COMPILER_MODES:
@@ -171,7 +171,7 @@ def read(path: Path) -> Run:
 
 
 def writable(path: Path) -> None:
-    """Found out now and not after an hour."""
+    """Raise an error if the file cannot be written: now, not after an hour of measuring."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
@@ -184,7 +184,7 @@ def writable(path: Path) -> None:
 
 
 def device(text: str) -> str:
-    """A device that is there."""
+    """The name of a device that exists."""
     import torch
 
     try:

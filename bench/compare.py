@@ -24,7 +24,7 @@ def tensors_of(value: Any, path: str = "result") -> Iterator[tuple[str, torch.Te
 
 
 def why_different(want: Any, got: Any) -> str | None:
-    """The first respect in which two results differ, bit for bit; None when they are equal."""
+    """The first difference between two results, bit for bit; None if they are equal."""
     if type(want) is not type(got):
         return f"a {type(want).__name__} expected, got a {type(got).__name__}"
     wanted, gotten = dict(tensors_of(want)), dict(tensors_of(got))
@@ -45,7 +45,7 @@ def why_different(want: Any, got: Any) -> str | None:
 
 
 def max_difference(want: Any, got: Any) -> float:
-    """The largest difference between the tensors of two results, infinite when there are not the same ones."""
+    """The largest difference between the tensors of two results, infinite if their paths differ."""
     wanted, gotten = dict(tensors_of(want)), dict(tensors_of(got))
     if wanted.keys() != gotten.keys() or any(a.shape != gotten[path].shape for path, a in wanted.items()):
         return float("inf")

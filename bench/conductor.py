@@ -1,10 +1,10 @@
-"""Starts the processes of a benchmark, one at a time, and makes rows of what they say.
+"""Starts the processes of a benchmark, one at a time, and makes rows of their messages.
 
     conductor = Conductor(plan, progress)
     row = conductor.row("bert")
 
-For each model there is a process for each contestant, from its start to its first result and with empty caches, and
-then one in which all of them take turns. What a process cannot do, also by dying or hanging, is a reason in the row.
+For each model there is one process for each contestant, from its start to its first result and with empty caches, and
+then one in which all of them take turns. If a process fails, dies or hangs, the row says why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .record import BURNISH, EAGER, Cold, Overhead, Result, Row, result_from
 
 ROOT = Path(__file__).resolve().parents[1]
 UNWANTED = ("BURNISH_CHECK", "BURNISH_SHOW", "BURNISH_DUMP")
-"""Settings for looking into the compiler. With them it is another one, and a slower."""
+"""Settings for debugging the compiler. They change and slow down what is measured."""
 POLL_SECONDS, LEAVING_SECONDS = 0.2, 10.0
 WARNINGS_KEPT = 5
 
@@ -46,38 +46,38 @@ class Plan:
     dropout: bool = True
     device: str = "cpu"
     dtype: str | None = None
-    """Of weights and inputs; None leaves them as the model makes them."""
+    """The dtype of weights and inputs; None leaves them as the model makes them."""
     threads: int | None = None
     rounds: int = 12
     seconds: float = 0.25
     starts: int = 1
-    """Processes for each contestant's start; 0 times its first call in the process of all."""
+    """Processes for each contestant's start; with 0 its first call is timed in the shared process."""
     warm: bool = False
-    """As many more, which find what the last of these left in its caches."""
+    """As many more, which find the caches that the last of the cold starts filled."""
     limit: float = 1800.0
-    """Seconds that a process may say nothing."""
+    """Seconds for which a process may send no message."""
 
 
 @dataclass
 class Outcome:
-    """What became of a process."""
+    """The result of a process, or why it failed."""
 
     result: Any = None
     why: str | None = None
     contestant: str | None = None
-    """Whose turn it was when it failed."""
+    """The contestant whose turn it was when the process failed."""
     hangs: bool = False
     died: bool = False
     foreign_load: float | None = None
     warnings: list[str] = field(default_factory=list)
 
 
-Told = Callable[[Message], Any]
+Listener = Callable[[Message], Any]
 
 
 class Conductor:
-    def __init__(self, plan: Plan, told: Told = lambda message: None):
-        self.plan, self.told = plan, told
+    def __init__(self, plan: Plan, listener: Listener = lambda message: None):
+        self.plan, self.listener = plan, listener
 
     def row(self, model: str) -> Row:
         with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
@@ -102,8 +102,8 @@ class Conductor:
         return contestant.why_not(self.plan.mode)
 
     def start(self, model: str, name: str, result: Result, folder: Path) -> None:
-        """Processes of its own; the one whose first call is the middle one counts."""
-        # A cold start finds its caches empty. What the last one leaves serves the warm ones, and the process of all.
+        """Start a contestant in processes of its own; the one with the median first call counts."""
+        # A cold start finds its caches empty. The warm starts and the shared process use those that the last one fills.
         starts = self.plan.starts
         places = [*(folder / str(number) for number in range(starts - 1)), *[folder] * (1 + starts * self.plan.warm)]
         found: list[Cold] = []
@@ -116,7 +116,7 @@ class Conductor:
         result.cold, result.warm = middle(found[:starts]), middle(found[starts:])
 
     def take_turns(self, model: str, results: dict[str, Result], folder: str) -> Row:
-        """The row of a model. A contestant with which the process dies is left out of the next attempt."""
+        """The row of a model. A contestant that ends the process is left out of the next attempt."""
         while True:
             names = [name for name, result in results.items() if result.why is None]
             if EAGER not in names:
@@ -154,7 +154,7 @@ class Conductor:
         )
 
     def run(self, job: Job) -> Outcome:
-        """One process, from start to end."""
+        """Run one process from start to end."""
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb", buffering=0) as messages, tempfile.TemporaryFile() as log:
             try:
@@ -201,25 +201,25 @@ class Conductor:
                     outcome.foreign_load = load.share()
                 return outcome
             if message:
-                # Of a process in which all take turns, only that part has to be undisturbed.
+                # In the process in which all take turns, only that part has to be undisturbed.
                 if (message["stage"] == TURNS) != taking_turns:
                     if taking_turns:
                         outcome.foreign_load = load.share()
                     load, taking_turns = ForeignLoad(process.pid), not taking_turns
                 outcome.contestant = message.get("contestant")
-            self.told(message)
+            self.listener(message)
         status = process.wait()
         ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
         outcome.why, outcome.died = f"the process ended with {ended}", True
         return outcome
 
     def messages(self, process: subprocess.Popen, pipe: Any) -> Iterator[Message | None]:
-        """What it says, as it says it; an empty message now and then; None when it has been silent for too long."""
+        """Messages of a process as they arrive; an empty one now and then; None after it was silent for too long."""
         rest, heard = b"", time.monotonic()
         while True:
             ready, _, _ = select.select([pipe], [], [], POLL_SECONDS)
             if ready:
-                # Children of the process may hold the pipe open longer than it lives, so its end is not waited for.
+                # Children of the process may keep the pipe open after it has ended, so there is no wait for its end.
                 part = pipe.read(1 << 16)
                 if not part:
                     return
@@ -237,12 +237,12 @@ class Conductor:
 
 
 def middle(starts: list[Cold]) -> Cold | None:
-    """The one whose first call is the middle one."""
+    """The start with the median first call."""
     return sorted(starts, key=lambda start: start.first_call)[len(starts) // 2] if starts else None
 
 
 def without_eager(results: dict[str, Result]) -> dict[str, Result]:
-    """There is nothing to compare with, whatever the others can do."""
+    """Results that say that without eager there is nothing to compare with."""
     why = f"eager does not run it: {results[EAGER].why}"
     return {
         name: result if result.why is not None else Result(why=why, cold=result.cold)
@@ -251,7 +251,7 @@ def without_eager(results: dict[str, Result]) -> dict[str, Result]:
 
 
 def environment(job: Job) -> dict[str, str]:
-    """The caller's, but for settings that would slow Burnish down, with this checkout first and empty caches."""
+    """The caller's environment without settings that slow Burnish down; this checkout comes first, caches are empty."""
     paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: text for name, text in os.environ.items() if name not in UNWANTED}
     place = caches.folder_of(job.caches, job.contestants[0] if job.kind == "cold" else BURNISH)
@@ -259,7 +259,7 @@ def environment(job: Job) -> dict[str, str]:
 
 
 def end(process: subprocess.Popen, patience: float) -> None:
-    """The process and those it started: it leads a session of its own."""
+    """End the process and its children: it leads a session of its own."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(patience)
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,13 +1,13 @@
-"""Who takes part: how each one is imported, and how it makes something to call of a model.
+"""The contestants: how each one is imported, and how it turns a model into a callable.
 
     contestant = contestant_of("torch.compile:freezing")
-    contestant.bring()                             # its imports, which no first call should pay for
+    contestant.bring()                             # its imports, which should not count in a first call
     compiled = contestant.compile(model, args, kwargs)
 
-A name is `eager`, `burnish`, `torch.compile`, `onnxruntime` or `openvino`. Behind a colon stand variants, with `+`
-between them: `torch.compile:max-autotune+freezing`, `burnish:max-autotune`, `burnish:backend=eager`. Each contestant
-is used as its own documentation says; what needs another package or a compiler and does not find it fails like a
-model it cannot load.
+A name is `eager`, `burnish`, `torch.compile`, `onnxruntime` or `openvino`. Variants follow a colon, with `+` between
+them: `torch.compile:max-autotune+freezing`, `burnish:max-autotune`, `burnish:backend=eager`. Each contestant is used
+as its own documentation says. One that does not find a package or a compiler it needs fails as it does on a model that
+it cannot load.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class UnknownContestant(ValueError):
 
 
 class Contestant:
-    """PyTorch as it is. The others are made of this one."""
+    """PyTorch as it is, and the base class of the others."""
 
     kind = EAGER
     variants: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """What has to be installed, by the names one imports."""
+    """The packages that have to be installed, by import name."""
 
     def __init__(self, name: str, variants: tuple[str, ...] = ()):
         self.name = name
@@ -42,18 +42,18 @@ class Contestant:
         self.details: dict[str, Any] = {}
 
     def why_not(self, mode: str) -> str | None:
-        """Why it takes no part in a mode."""
+        """Why it does not take part in a mode."""
         return None
 
     def bring(self) -> None:
-        """Import what it would else import in its first call."""
+        """Import what it would otherwise import in its first call."""
 
     def compile(self, fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Callable:
         return fn
 
     @property
     def returns_flat(self) -> bool:
-        """Whether results come as a list of tensors, whatever structure the model gives them."""
+        """Whether results are a flat list of tensors, whatever structure the model returns."""
         return False
 
     @property
@@ -71,8 +71,8 @@ class Burnish(Contestant):
     packages = ("burnish",)
 
     compiler = ("tensors", "ops", "ir", "lower", "schedule", "codegen", "runtime", "backends")
-    """The parts of the package that compiling may load late. Imported whole: what is not needed makes our own imports
-    longer, never the first call. Capture comes with the package, in the flavour of the Python that runs."""
+    """The parts of the package that compiling may load late. They are imported whole: unneeded modules lengthen our own
+    imports, never the first call. Capture is imported with the package, for the running version of Python."""
 
     def bring(self) -> None:
         package = importlib.import_module("burnish")
@@ -80,7 +80,7 @@ class Burnish(Contestant):
             if part.name in self.compiler and part.ispkg:
                 inner = importlib.import_module(f"burnish.{part.name}")
                 for found in pkgutil.walk_packages(inner.__path__, f"{inner.__name__}.", onerror=lambda name: None):
-                    # If compiling needs what cannot be imported, it will say so itself.
+                    # If compiling needs a module that cannot be imported, it will say so itself.
                     with contextlib.suppress(Exception):
                         importlib.import_module(found.name)
 
@@ -103,7 +103,7 @@ class TorchCompile(Contestant):
         torch._inductor.select_algorithm torch._inductor.codegen.cpp torch._inductor.codegen.cpp_gemm_template
         torch._inductor.codegen.cpp_wrapper_cpu torch._inductor.codegen.wrapper torch._inductor.utils sympy triton
     """.split()
-    """What its first call imports, found by listing the modules that one adds. Some move between versions of torch."""
+    """The modules that its first call adds to `sys.modules`. Some are moved between versions of torch."""
 
     def why_not(self, mode: str) -> str | None:
         if mode != "inference" and "freezing" in self.chosen:
@@ -114,7 +114,7 @@ class TorchCompile(Contestant):
         for name in self.lazy:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-        # What an earlier variant left in memory would be this one's head start. Files have a place for each.
+        # What an earlier variant left in memory would give this one a head start. Files are in a folder for each.
         clear = getattr(importlib.import_module("torch._inductor.utils"), "clear_caches", None)
         if clear is not None:
             clear()

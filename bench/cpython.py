@@ -6,11 +6,11 @@
     python -m bench.cpython test_dict -k repr --verbose         some of its methods, with their tracebacks
 
 The tests are those of the interpreter that runs this (the package `test`). A method runs in plain Python first, then
-compiled, three calls each: the first call of ours is a trace, later ones check guards and repeat effects. Methods that
-do not pass in plain Python are left out. Each module has a process of its own; where a method ends it, or takes longer
-than its limit, another process goes on behind that method.
+compiled, three calls each: our first call traces, later ones check guards and repeat effects. Methods that do not pass
+in plain Python are left out. Each module has a process of its own; if a method ends it, or takes longer than its limit,
+another process continues after that method.
 
-A row shows how many methods pass, of how many. Under `default` each one has to.
+A row shows how many methods pass, and out of how many. Under `default` all of them have to.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def outcome(case: unittest.TestCase, calls: int, limit: float) -> tuple[str, str]:
-    """Of the first call that does not pass."""
+    """The outcome of the first call that does not pass, else that of all of them."""
     for call in range(1, calls + 1):
         result = unittest.TestResult()
         try:
@@ -131,7 +131,7 @@ def no_subtest(*_: Any, **__: Any) -> Iterator[None]:
 
 
 def run_module(name: str, way: str, options: argparse.Namespace) -> None:
-    """Write a line to the record when a method begins, and one with its outcome."""
+    """Write a line to the record when a method begins, and one with its outcome when it ends."""
     from burnish.report.collect_fallbacks import collect_fallbacks
 
     done = read_record(options.record)
@@ -155,12 +155,12 @@ def run_module(name: str, way: str, options: argparse.Namespace) -> None:
                 case.subTest = no_subtest  # type: ignore[method-assign]
             note(case, DIED)
             with collect_fallbacks() as found:
-                answer, why = outcome(case, options.calls, options.limit)
+                result, why = outcome(case, options.calls, options.limit)
             internal = [str(fallback) for fallback in found if fallback.cause == "internal"]
-            if table != kept:  # a method that an error ends half way leaves other builtins for all that follow
+            if table != kept:  # a method that fails half way leaves changed builtins to all that follow
                 table.clear()
                 table.update(kept)
-            note(case, *((FELL_BACK, internal[0]) if internal and answer == PASSED else (answer, why)))
+            note(case, *((FELL_BACK, internal[0]) if internal and result == PASSED else (result, why)))
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
@@ -169,13 +169,13 @@ ByTest = dict[str, tuple[str, str]]
 
 
 def read_record(path: Path) -> ByTest:
-    """The last line about a method counts."""
+    """The outcomes in a record. The last line about a method counts."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {name: (outcome, why) for name, outcome, why in map(json.loads, lines)}
 
 
 def run_apart(name: str, way: str, options: argparse.Namespace, arguments: Sequence[str]) -> tuple[ByTest, str]:
-    """The outcomes, and why there are no more of them."""
+    """The outcomes, and why some are missing."""
     with tempfile.TemporaryDirectory(prefix="burnish-cpython-", ignore_cleanup_errors=True) as folder:
         record = Path(folder) / "record.jsonl"
         variables = {
@@ -192,11 +192,11 @@ def run_apart(name: str, way: str, options: argparse.Namespace, arguments: Seque
             found = read_record(record)
             if status == 0 or status is None or len(found) == known:
                 why = "" if status == 0 else "not done in time" if status is None else " ".join(lines[-1:])
-                return {test: told for test, told in found.items() if told[0] != LEFT_OUT}, why
+                return {test: outcome for test, outcome in found.items() if outcome[0] != LEFT_OUT}, why
 
 
 def reason(why: str) -> str:
-    """The code and the detail of a graph break; of another error the last line."""
+    """The code and the detail of a graph break; the last line of any other error."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     for at, line in enumerate(lines):
         code = re.search(r"Graph break (B\d+)", line)

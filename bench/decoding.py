@@ -1,19 +1,20 @@
-"""How near token generation comes to the speed of memory: tokens a second, and the weights' bytes over a token's time.
+"""How close token generation comes to memory bandwidth: tokens per second, and the weights' bytes over a token's time.
 
     python -m bench.decoding                                          a Llama of 240 M parameters, bf16 and f32
     python -m bench.decoding --layers 2 --dtypes bf16 --tokens 12     in a minute
     python -m bench.decoding --format int4 --dtypes bf16              with weights that `burnish.quantize_` makes
 
-A model from transformers writes greedily, with a cache that grows and with one of fixed size. Eager and Burnish take
+A model from transformers generates greedily, with a cache that grows and with one of fixed size. Eager and Burnish take
 turns, text by text, in one process. A token's time is measured from one token to the next, as a streamer sees them;
 prefill and the first tokens are left out. `sum` is the rate at which a plain `torch.sum` reads 256 MB in the same
-process. The error is that of the last token's logits, relative to the float64 model's for the same text; of a quantized
-model, that of its own weights. What quantizing costs is measured against the model before it, over the text that it
-wrote: the mean KL divergence of the next token, and how often both find the same token the likeliest.
+process. The error is that of the last token's logits, relative to the float64 model's for the same text; for a
+quantized model, the float64 model has the quantized weights. The loss by quantizing is measured against the model
+before it, over the generated text: the mean KL divergence of the next token, and how often both models agree on the
+most likely token.
 
     python -m bench.decoding --products --format int4
 
-measures single products of one row by our kernels, each with `sum` in turns.
+measures single products of one row by our kernels, each in turns with `sum`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Arrivals:
         pass
 
     def times(self) -> list[float]:
-        """Of the tokens behind the first ones."""
+        """The times of the tokens after the first ones."""
         return [b - a for a, b in zip(self.at[SETTLING:], self.at[SETTLING + 1 :], strict=False)]
 
 
@@ -85,13 +86,13 @@ def model_of(layers: int, dtype: torch.dtype) -> Any:
 
 
 def read_each_token(model: Any) -> int:
-    """Bytes of the weights that a token reads: all but the embedding, of which it is one row."""
+    """Bytes of the weights read for a token: all but the embedding, of which only one row is read."""
     named = [*model.named_parameters(), *((name, b) for name, b in model.named_buffers() if "rotary" not in name)]
     return sum(tensor.nbytes for name, tensor in named if "embed_tokens" not in name)
 
 
 def rate_of_sum() -> float:
-    """Bytes a second, at best."""
+    """Bytes per second, at best."""
     numbers = torch.zeros(SUM_BYTES // 4)
     spent = []
     for _ in range(8):
@@ -105,7 +106,7 @@ def rate_of_sum() -> float:
 class Text:
     tokens: torch.Tensor
     logits: torch.Tensor
-    """Of the last token."""
+    """The logits of the last token."""
     token_seconds: float
 
 
@@ -134,7 +135,7 @@ def error_of(text: Text, exact: Any) -> float:
 
 
 def in_float64(model: Any) -> Any:
-    """The model with the numbers of its weights, also of quantized ones."""
+    """The model in float64 with the same weight values, dequantized where they are quantized."""
     made = copy.deepcopy(model)
     for parent in list(made.modules()):
         for name, child in parent.named_children():
@@ -147,7 +148,7 @@ def in_float64(model: Any) -> Any:
 
 
 def cost_of_quantizing(tokens: torch.Tensor, quantized: Any, before: Any) -> list[str]:
-    """The mean KL divergence, and the share of places with the same likeliest token. Both models in float64."""
+    """The mean KL divergence, and the share of positions with the same most likely token. Both use float64."""
     with torch.no_grad():
         wanted, found = (model(tokens).logits[0].log_softmax(-1) for model in (before, quantized))
     divergence = (wanted.exp() * (wanted - found)).sum(-1).mean().item()
@@ -169,13 +170,13 @@ def measure(name: str, cache: str, layers: int, tokens: int, rounds: int, format
     spent: dict[str, list[float]] = {"eager": [], "burnish": []}
     texts: dict[str, Text] = {}
     for number in range(rounds):
-        for who in sorted(spent, reverse=bool(number % 2)):
-            texts[who] = write(eager if who == "eager" else ours, prompt, tokens, cache)
-            spent[who].append(texts[who].token_seconds)
-    token = {who: statistics.median(found) for who, found in spent.items()}
+        for side in sorted(spent, reverse=bool(number % 2)):
+            texts[side] = write(eager if side == "eager" else ours, prompt, tokens, cache)
+            spent[side].append(texts[side].token_seconds)
+    token = {side: statistics.median(found) for side, found in spent.items()}
     ratio = statistics.median(a / b for a, b in zip(spent["eager"], spent["burnish"], strict=True))
     exact = in_float64(eager)
-    errors = [error_of(texts[who], exact) for who in ("eager", "burnish")]
+    errors = [error_of(texts[side], exact) for side in ("eager", "burnish")]
     rate = read_each_token(eager) / token["burnish"]
     same = (texts["eager"].tokens == texts["burnish"].tokens)[:, PROMPT:].float().mean().item()
     cost = cost_of_quantizing(texts["burnish"].tokens, exact, before) if format else []
@@ -195,16 +196,16 @@ def measure(name: str, cache: str, layers: int, tokens: int, rounds: int, format
 
 
 def product_rates(name: str, format: str | None, outputs: int, depth: int) -> list[str]:
-    """Of one product with one row. There are so many weights that none is in a cache."""
+    """The rates of one product with one row. There are so many weights that none is in a CPU cache."""
     x, numbers = torch.randn(1, depth, dtype=DTYPES[name]), torch.zeros(SUM_BYTES // 4)
     runs, bytes = cold_products(x, format, outputs)
     spent = {"sum": [1.0], "ours": [1.0]}
     for _ in range(12):
-        for who, turn in (("sum", [numbers.sum]), ("ours", runs)):
+        for side, turn in (("sum", [numbers.sum]), ("ours", runs)):
             begun = time.perf_counter()
             for run in turn:
                 run()
-            spent[who].append(time.perf_counter() - begun)
+            spent[side].append(time.perf_counter() - begun)
     rate, wanted = bytes / min(spent["ours"]), SUM_BYTES / min(spent["sum"])
     time_each = seconds(min(spent["ours"]) / len(runs))
     return [

@@ -2,8 +2,8 @@
 
     make demo
 
-Times are medians of runs that alternate between eager and compiled, so that both meet the same machine. Weights are
-random and nothing is downloaded. The exit status is 1 only when a compiled result is not eager's.
+Times are medians of runs that alternate between eager and compiled, so that both see the same machine load. Weights are
+random and nothing is downloaded. The exit status is 1 only if a compiled result differs from eager's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 import burnish
 
-# Started as a file, Python looks for modules beside this one and not in the repository.
+# When this is started as a file, Python looks for modules beside it and not in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.compare import max_difference, tensors_of
@@ -65,7 +65,7 @@ def gelu(x):
 
 
 def settle(x):
-    """Python that no single graph can hold: the number of steps depends on the data."""
+    """A function that no single graph can represent: the number of steps depends on the data."""
     steps = 0
     while x.norm() > 10 and steps < 8:
         x = F.layer_norm(x * torch.sigmoid(x), x.shape[-1:]) * 0.1 * (8 - steps)
@@ -134,7 +134,7 @@ def measure(title: str, example: Example) -> Row:
     while len(eager) < RUNS[0] or (time.perf_counter() < end and len(eager) < RUNS[1]):
         for fn, times in sides:
             times.append(timed(fn))
-        sides.reverse()  # who runs second finds other data in the caches
+        sides.reverse()  # the second to run finds other data in the CPU caches
     got = example.compiled()
     difference = max_difference(want, got)
     largest = max(
@@ -152,7 +152,7 @@ def measure(title: str, example: Example) -> Row:
 
 
 def timed(fn: Callable[[], Any]) -> float:
-    """Seconds of one run. Its result is dropped, so that every run finds the same memory free."""
+    """Seconds of one run. Its result is freed, so that every run finds the same memory free."""
     start = time.perf_counter()
     fn()
     return time.perf_counter() - start

@@ -1,11 +1,11 @@
-"""How many instructions a thread of a kernel starts on average, loops included, by its machine code.
+"""How many instructions a thread of a kernel executes on average, loops included, according to its machine code.
 
     started(Path("3.cubin"))        what `nvdisasm` lists, each loop's body as often as its counter says
 
-A loop is a branch backwards. Its counter is the register that its condition compares with a number, and that a number
-is added to in the body; a loop whose counter is not found counts once. A branch forwards over much is taken half the
-time, as between the loops of a kernel that computes several; one over a slow path, such as that of a division near the
-ends of the range, is always taken; others never.
+A loop is a backward branch. Its counter is the register that its condition compares with a constant, and that the body
+adds a constant to; a loop without a recognized counter counts once. A forward branch over many instructions is taken
+half the time, as between the loops of a kernel that computes several. One over a slow path, such as that of a division
+near the ends of the range, is always taken; others never are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def disassembly(cubin: Path) -> str:
 
 @functools.cache
 def listing(cubin: Path) -> tuple[str, ...]:
-    """The instructions up to the last end of a program, behind which there is filling, with labels between them."""
+    """The instructions, with labels between them, up to the last exit; only padding follows."""
     found = []
     for line in disassembly(cubin).splitlines():
         if label := LABEL.match(line):
@@ -43,7 +43,7 @@ def listing(cubin: Path) -> tuple[str, ...]:
 
 
 MUCH = 24
-"""Instructions."""
+"""From so many instructions on, a skipped block is taken for a loop of its own."""
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def started(cubin: Path) -> float:
 
 
 def until_branch(code: tuple[str, ...], at: int) -> list[str]:
-    """The lines of the block that begins there."""
+    """The lines of the basic block that begins at `at`."""
     end = next((k for k in range(at, len(code)) if "BRA" in code[k] or code[k].startswith(".L_")), len(code))
     return list(code[at:end])
 

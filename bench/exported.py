@@ -1,9 +1,8 @@
-"""Contestants that run an exported file: ONNX Runtime and OpenVINO, what people pick for inference on a CPU.
+"""Contestants that run an exported file: ONNX Runtime and OpenVINO, common choices for inference on a CPU.
 
 Both get the same ONNX file from `torch.onnx`, compute in float32 and with as many threads as torch has. Their first
-call contains the export, for without it they have nothing to call; how long it took stands in `details`, so that one
-can look at the rest alone. What they are fed are the very tensors, without a copy; results are tensors over their
-memory.
+call includes the export, because without it there is nothing to call; `details` has its duration, so that the rest can
+be seen alone. They read the input tensors without a copy; their results are tensors that share their memory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .contestants import Contestant
 
 
 class Exported(Contestant):
-    """What is common to them; `load` is each one's own."""
+    """The part common to both; each has its own `load`."""
 
     lazy = (
         "onnx",
@@ -101,7 +100,7 @@ class OpenVino(Exported):
 
         def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
             arrays = [tensor.numpy() for tensor in tensors_in(args, kwargs)]
-            # The results are the request's own memory, good until it runs again.
+            # The results are the request's own memory, valid until it runs again.
             results = request.infer(arrays, share_inputs=True, share_outputs=True)
             return [torch.from_numpy(array) for array in results.values()]
 
@@ -109,7 +108,7 @@ class OpenVino(Exported):
 
 
 class AsModule(torch.nn.Module):
-    """The exporter takes modules only."""
+    """A function as a module, because the exporter accepts only modules."""
 
     def __init__(self, fn: Callable):
         super().__init__()
@@ -125,5 +124,5 @@ def export(fn: Callable, args: tuple, kwargs: dict[str, Any], path: Path) -> Non
 
 
 def tensors_in(args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors among the arguments in the order of an exported file's inputs, which is that of the call."""
+    """The tensors among the arguments, in the order of an exported file's inputs, which is the order of the call."""
     return [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""A benchmark in which something fell back is an error: its figures would be of something else than is said.
+"""Fallbacks in a benchmark are errors: its figures would describe something else than they claim.
 
     if __name__ == "__main__":
         fallbacks.exit_with(main)
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 
 def exit_with(main: Callable[..., int | None], *args: Any, named: Collection[str] = ()) -> NoReturn:
-    """Run `main` and leave with what it returns, or with 1 where something fell back for a cause that is not named."""
+    """Run `main` and exit with its result, or with 1 if something fell back for a cause that is not in `named`."""
     from burnish.report.collect_fallbacks import collect_fallbacks
 
     with collect_fallbacks() as found:

@@ -1,11 +1,11 @@
-"""Two hundred tokens with GPT-2, from the first one on: eager against compiled, compiling included.
+"""Two hundred tokens with GPT-2, including the first one: eager against compiled, with compile time.
 
     python -m bench.generation                     processes in turns: eager, Burnish with empty, with full caches
     python -m bench.generation --tokens 50 --repeat 3
 
-Greedy, with the cache of keys and values that transformers makes, which grows with every token. The clock starts before
-the first token. Models and imports are there by then, but for what Burnish imports when it compiles: that counts, read
-from bytecode as in an installed package. Tokens have to be eager's.
+Greedy, with the key-value cache of transformers, which grows with every token. The clock starts before the first token.
+Models and imports are loaded by then, except for what Burnish imports when it compiles: that counts, read from bytecode
+as in an installed package. The tokens have to equal eager's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEW = 6
 
 
 def generated(name: str, tokens: int) -> tuple[float, list[int]]:
-    """Seconds, and the tokens."""
+    """The duration in seconds, and the tokens."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 

@@ -1,10 +1,10 @@
-"""Gradients of every operator torch has samples for: through compiled code, beside eager's.
+"""Gradients of every operator that torch has samples for: through compiled code, compared with eager's.
 
     python -m bench.gradients                     all differentiable operators, two samples each
     python -m bench.gradients --only softmax --samples 20
 
 Each sample's inputs require gradients. The results are weighted and differentiated, in eager and through
-`burnish.compile`; results and gradients must agree by the rule of `bench.closeness`. The last line counts.
+`burnish.compile`; results and gradients must agree by the rule of `bench.closeness`. The last line has the counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .operators import (
 
 
 def with_gradients(run: Callable) -> Callable:
-    """The function's results and the gradients of their weighted sum, by the tensors that it was given."""
+    """The function's results and the gradients of their weighted sum with respect to the given tensors."""
 
     def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         sources = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -54,7 +54,7 @@ def with_gradients(run: Callable) -> Callable:
         if outs and sources:
             tangents = [weights(x) for x in outs]
             gradients = torch.autograd.grad(outs, sources, tangents, allow_unused=True)
-            # How they lie depends on how the tangents do; where they are accumulated, autograd lays them out.
+            # Their layout depends on that of the tangents; where they are accumulated, autograd chooses it.
             gradients = [
                 x if x is None or x.layout is not torch.strided else x.clone(memory_format=torch.contiguous_format)
                 for x in gradients
@@ -65,7 +65,7 @@ def with_gradients(run: Callable) -> Callable:
 
 
 def weights(x: torch.Tensor) -> torch.Tensor:
-    """Of all sizes and both signs, the same for tensors of one shape."""
+    """Weights of varied magnitude and both signs, the same for tensors of one shape."""
     made = torch.linspace(-1.0, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()].reshape(x.shape)
     return made.to(x.dtype)
 

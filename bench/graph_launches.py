@@ -1,14 +1,14 @@
-"""What the small programs of `bench.graphs` start on a GPU, beside torch.compile; there need not be a GPU.
+"""What the small programs of `bench.graphs` launch on a GPU, compared with torch.compile; no GPU is needed.
 
     python -m bench.graph_launches                        all, and the geometric means of the ratios
-    python -m bench.graph_launches softmax "rms norm"     those whose names begin so
+    python -m bench.graph_launches softmax "rms norm"     those whose names begin with one of these
 
 Each contestant runs in a process of its own on the pretended GPU, as in `bench.launches`. Columns are
 
     launches        kernels of Triton and of torch
-    MB              of each buffer of Triton's kernels, from the address that is passed to its end
-    instructions    millions that warps start in Triton's kernels, loops by their counters
-    peak MB         memory in use during the call, beyond what is in use between two calls
+    MB              of each buffer of Triton's kernels, from the address passed to the buffer's end
+    instructions    millions that warps execute in Triton's kernels, loops by their counters
+    peak MB         memory in use during the call, beyond that in use between two calls
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .record import BURNISH, TORCH_COMPILE
 
 COLUMNS = ("launches", "MB", "instructions", "peak MB")
 LEAST = {"launches": 1.0, "MB": 0.01, "instructions": 0.01, "peak MB": 0.01}
-"""What is less counts as this much."""
+"""Smaller values count as this much."""
 
 
-def note(names: list[str], who: str, folder: Path) -> None:
-    """In a process with the pretended GPU."""
+def note(names: list[str], contestant_name: str, folder: Path) -> None:
+    """Write one contestant's launches to the folder; runs in a process with the pretended GPU."""
     from .contestants import contestant_of
     from .workload import Workload
 
     torch.backends.cuda.enable_cudnn_sdp(False)
-    contestant = contestant_of(who)
+    contestant = contestant_of(contestant_name)
     contestant.bring()
     gpu = ctypes.CDLL(None)
     gpu.pretended_live.restype = gpu.pretended_most.restype = ctypes.c_size_t
@@ -72,7 +72,7 @@ def note(names: list[str], who: str, folder: Path) -> None:
 
 
 class Called:
-    """One contestant's program, called without a loss around it: a gradient of ones comes from outside."""
+    """One contestant's program, called without a loss around it: the gradient passed in is all ones."""
 
     device = "cuda"
 
@@ -113,13 +113,13 @@ class Trained(Called):
 Sides = {"inference": Called, "train": Trained}
 
 
-def measured(names: list[str], who: str) -> dict[str, dict[str, float] | str]:
+def measured(names: list[str], contestant_name: str) -> dict[str, dict[str, float] | str]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         code = place / "code"
         code.mkdir()
         env = noting_environment(place, code)
-        command = [sys.executable, "-m", "bench.graph_launches", *names, "--one", who, "--notes", folder]
+        command = [sys.executable, "-m", "bench.graph_launches", *names, "--one", contestant_name, "--notes", folder]
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * LIMIT, check=False)
         found: dict[str, dict[str, float] | str] = {}
         for name in names:
@@ -147,7 +147,7 @@ def table(found: dict[str, dict[str, dict[str, float] | str]]) -> str:
     """A line for each graph: ours / theirs for each column, and the ratio."""
     lines, ratios = [f"{'':38}" + "".join(f"{column:>28}" for column in COLUMNS)], {column: [] for column in COLUMNS}
     for name in next(iter(found.values())):
-        ours, theirs = (found[who][name] for who in (BURNISH, TORCH_COMPILE))
+        ours, theirs = (found[contestant_name][name] for contestant_name in (BURNISH, TORCH_COMPILE))
         if isinstance(ours, str) or isinstance(theirs, str):
             lines.append(f"{name:38}  burnish: {ours}, torch.compile: {theirs}")
             continue

@@ -1,4 +1,4 @@
-"""Small programs of a GPU's size, each for one kind of kernel: what `bench.launches graphs` notes.
+"""Small programs with sizes for a GPU, each for one kind of kernel: `bench.graph_launches` records their launches.
 
     run, inputs = GRAPHS["softmax"]()          on torch's default device; `run` is compiled, then called with the inputs
 
@@ -61,7 +61,7 @@ def adam(*given: Tensor) -> None:
 
 
 def mixture(x: Tensor, gate: Tensor) -> Tensor:
-    """The router of a mixture of experts: the two best of 64 and their weights."""
+    """The router of a mixture of experts: the best two of 64 and their weights."""
     weights, chosen = torch.softmax((x @ gate).float(), -1).topk(2, -1)
     return (weights / weights.sum(-1, keepdim=True)).to(x.dtype), chosen
 

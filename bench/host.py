@@ -1,12 +1,12 @@
-"""What the CPU does for a model: a first call, and what starting the work of each later call takes.
+"""CPU time of a model: of the first call, and of launching the work of each later call.
 
     python -m bench.host bert resnet50 --train --device cuda
-    python -m bench.pretend -m bench.host bert --device cuda       where there is no GPU, and no kernel takes any time
+    python -m bench.pretend -m bench.host bert --device cuda       without a GPU: kernels take no time
 
-Each contestant has a process of its own for each start, with caches that are empty. A later call's time is that until
-it returns, which on a GPU is before the work is done: the least of many calls, for other work can only add to it. The
-last lines are of ratios: how many times sooner than torch.compile the first call is over, and the others' time on the
-CPU as parts of eager's.
+Each contestant has a process of its own for each start, with empty caches. A later call is timed until it returns,
+which on a GPU is before the work is done. The minimum of many calls counts, because other load can only add to it. The
+last lines are ratios: how many times sooner than torch.compile's the first call ends, and the others' CPU time as a
+fraction of eager's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .table import geomean
 
 CALLS = 60
 WARM = 8
-"""Calls before those that count."""
+"""Calls before the ones that count."""
 LIMIT = 900
 
 
-def measured(model: str, mode: str, who: str, device: str) -> tuple[float, float]:
+def measured(model: str, mode: str, name: str, device: str) -> tuple[float, float]:
     """Seconds of the first call, and of a later one until it returns."""
     from .clocks import wait
     from .contestants import contestant_of
@@ -39,9 +39,9 @@ def measured(model: str, mode: str, who: str, device: str) -> tuple[float, float
     work = Workload.of(model, mode, device=device)
     with work.grad_mode():
         eager = work.side(contestant_of(EAGER), alone=True)
-        for _ in range(2):  # libraries choose their kernels, and memory is there
+        for _ in range(2):  # libraries choose their kernels, and the allocator gets its memory
             eager.call_and_wait()
-        contestant = contestant_of(who)
+        contestant = contestant_of(name)
         contestant.bring()
         side = work.side(contestant, alone=True)
         side.prepare()
@@ -59,9 +59,9 @@ def measured(model: str, mode: str, who: str, device: str) -> tuple[float, float
     return first, least
 
 
-def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, float] | str:
+def in_a_process(model: str, mode: str, name: str, device: str) -> tuple[float, float] | str:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.host", model, "--one", who, "--mode", mode, "--device", device]
+        command = [sys.executable, "-m", "bench.host", model, "--one", name, "--mode", mode, "--device", device]
         env = {**os.environ, **caches.variables(Path(folder))}
         ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     lines = ran.stdout.splitlines()
@@ -71,13 +71,13 @@ def in_a_process(model: str, mode: str, who: str, device: str) -> tuple[float, f
     return tuple(json.loads(lines[-1]))
 
 
-def told(model: str, mode: str, found: dict[str, tuple[float, float] | str]) -> str:
+def summary_of(model: str, mode: str, found: dict[str, tuple[float, float] | str]) -> str:
     parts = [f"{model:14} {mode:10}"]
-    for who, times in found.items():
+    for name, times in found.items():
         parts.append(
-            f"{who}: {times}"
+            f"{name}: {times}"
             if isinstance(times, str)
-            else f"{who} first {times[0]:6.2f} s, later {1e3 * times[1]:6.2f} ms"
+            else f"{name} first {times[0]:6.2f} s, later {1e3 * times[1]:6.2f} ms"
         )
     return " | ".join(parts)
 
@@ -107,25 +107,25 @@ def main() -> None:
     parts: dict[str, list[float]] = {}
     for model in asked.models:
         found: dict[str, tuple[float, float] | str] = {}
-        for who in [*asked.against.split(","), BURNISH] * asked.starts:
-            times, before = in_a_process(model, asked.mode, who, asked.device), found.get(who)
+        for name in [*asked.against.split(","), BURNISH] * asked.starts:
+            times, before = in_a_process(model, asked.mode, name, asked.device), found.get(name)
             if isinstance(before, tuple) and isinstance(times, tuple):
                 times = min(times[0], before[0]), min(times[1], before[1])
-            found[who] = times
-        print(told(model, asked.mode, found), flush=True)
+            found[name] = times
+        print(summary_of(model, asked.mode, found), flush=True)
         whole[model] = found
         if asked.json:
             asked.json.write_text(json.dumps({"mode": asked.mode, "device": asked.device, "seconds": whole}))
-        right = {who: times for who, times in found.items() if isinstance(times, tuple)}
+        right = {name: times for name, times in found.items() if isinstance(times, tuple)}
         if BURNISH in right and TORCH_COMPILE in right:
             sooner.append(right[TORCH_COMPILE][0] / right[BURNISH][0])
-        for who, times in right.items():
-            if EAGER in right and who != EAGER:
-                parts.setdefault(who, []).append(times[1] / right[EAGER][1])
+        for name, times in right.items():
+            if EAGER in right and name != EAGER:
+                parts.setdefault(name, []).append(times[1] / right[EAGER][1])
     if sooner:
         print(f"first call sooner than {TORCH_COMPILE}'s: {geomean(sooner):.2f} times, least {min(sooner):.2f}")
-    for who, ratios in parts.items():
-        print(f"{who}'s later calls take {geomean(ratios):.2f} of eager's time on the CPU")
+    for name, ratios in parts.items():
+        print(f"{name}'s later calls take {geomean(ratios):.2f} of eager's time on the CPU")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""The most memory that intermediate values take in one call, compiled and in eager.
+"""Peak memory of the intermediate values of one call, compiled and in eager.
 
     python -m bench.intermediates                 all models
     python -m bench.intermediates resnet50 bert
     python -m bench.intermediates --train bert    forward and backward: gradients are results
     python -m bench.intermediates --train-step bert
 
-What torch's allocator gives out and takes back while a warm call runs is added up, the same way for both; compiled code
-holds its arena besides, which is there from the first call on. Results count, weights do not, packed or not: those are
-`bench.memory`'s. Each model has a process of its own, for what an earlier one left may go while a later one is looked
-at. The last line is of the ratios.
+The allocations and frees of torch's allocator during a warm call are added up, in the same way for both. Compiled code
+also holds its arena from the first call on. Results count; weights, packed or not, do not: `bench.memory` counts those.
+Each model has a process of its own, because memory left by an earlier one may be freed while a later one is measured.
+The last line summarizes the ratios.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ from .models import MODELS
 from .workload import Workload
 
 FRAMES = unbound_driver.__name__
-"""Where the classes of frames are made."""
+"""The module that defines the classes of frames."""
 
 WARM = 3
-"""Calls before the one that is looked at: nothing is measured or packed any more."""
+"""Calls before the measured one, after which nothing is timed or packed any more."""
 
 
 def peak_of(call: Callable[[], object]) -> int:
-    """Of what is allocated while it runs, in bytes, and of what the call before has left. That one is watched as well:
-    of memory that was there before torch's profiler may tell that it goes or not, and neither is counted."""
+    """The peak in bytes of memory allocated during the call, with what the previous call left. That call is profiled
+    too: for older memory, torch's profiler may or may not report the free, and neither is counted."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         call()
         with record_function(MARK):
             call()
     most, held, live, is_second = 0, 0, {}, False
-    for event in sorted(_all_of(seen.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.start_time_ns):
+    for event in sorted(
+        with_descendants(seen.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.start_time_ns
+    ):
         if event.name == MARK:
             is_second = True
         elif event.name == "[memory]":
@@ -61,22 +63,22 @@ def peak_of(call: Callable[[], object]) -> int:
     return most
 
 
-def _all_of(events: list) -> Iterator:
-    """And those within them."""
+def with_descendants(events: list) -> Iterator:
+    """The events and all their descendants."""
     for event in events:
         yield event
-        yield from _all_of(event.children)
+        yield from with_descendants(event.children)
 
 
-MARK = "the call that is looked at"
+MARK = "the measured call"
 
 
 def peaks(name: str, mode: str) -> tuple[int, int, int]:
-    """Eager's, the compiled one's, and what of that is the arena."""
+    """The peaks of eager and of compiled code, and the arena's part of the latter."""
     work = Workload.of(name, mode)
     burnish.reset()
     with work.grad_mode(), patch(never_slower=False, on_error="raise", cache=False):
-        sides = [work.side(contestant_of(who), alone=mode == "inference") for who in ("eager", "burnish")]
+        sides = [work.side(contestant_of(contestant), alone=mode == "inference") for contestant in ("eager", "burnish")]
         for side in sides:
             side.prepare()
             for _ in range(WARM):
@@ -86,13 +88,13 @@ def peaks(name: str, mode: str) -> tuple[int, int, int]:
 
 
 def held_in_arenas() -> int:
-    """By all programs that there are. Forward and backward have one."""
+    """Bytes in the arenas of all live programs. Forward and backward share one."""
     gc.collect()
     frames = [
         thing
         for thing in gc.get_objects()
         if type(thing).__module__ == FRAMES and isinstance(getattr(thing, "arena", None), torch.Tensor)
-    ]  # a draft has one in bytes
+    ]  # the arena of a draft is a number of bytes, not a tensor
     return sum({frame.arena.data_ptr(): frame.arena.numel() for frame in frames}.values())
 
 

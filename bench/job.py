@@ -1,7 +1,7 @@
-"""What one process of the benchmark is asked to do, and how it answers.
+"""The job of one process of the benchmark, and the messages that it sends.
 
 {"kind": "cold", "model": "bert", "contestants": ["burnish"], …}     in, as the one argument
-{"stage": "compiles", "contestant": "burnish"}                       out, a line for each thing it begins
+{"stage": "compiles", "contestant": "burnish"}                       out, a line for each stage that begins
 {"result": {…}}                                                      out, last: or {"failed": "…"}
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TURNS = "takes turns"
-"""The stage in which everything has to be undisturbed."""
+"""The stage that other load must not disturb."""
 
 Message = dict[str, Any]
 Tell = Callable[[Message], Any]
@@ -21,15 +21,15 @@ Tell = Callable[[Message], Any]
 @dataclass
 class Job:
     kind: str
-    """`cold` is one contestant from the start of its process, `steady` all of them in turns, `overhead` the small
+    """`cold`: one contestant from the start of its process; `steady`: all contestants in turns; `overhead`: the small
     programs."""
     contestants: list[str]
     caches: str
-    """The folder in which each contestant has one for its caches."""
+    """The folder that contains a cache folder for each contestant."""
     spawned: float = 0.0
-    """`time.monotonic` of the parent: the machine's clock, the same in every process."""
+    """`time.monotonic` of the parent: this clock is the same in every process of the machine."""
     messages: int = -1
-    """The file descriptor that messages go to. Standard output and error belong to the libraries."""
+    """The file descriptor for messages. Libraries write to standard output and error."""
     model: str = ""
     mode: str = "inference"
     times: int | None = None

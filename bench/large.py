@@ -1,10 +1,10 @@
-"""Models of the size that people give to GPUs, with random weights like those of `bench.models`.
+"""Models of a size that is usual on GPUs, with random weights like those of `bench.models`.
 
     work = Workload.of("llama_1b", "inference", device="cuda", dtype="bfloat16")
 
-They stand apart: on two cores one call of them takes seconds, so nobody meets them who asks for all models. The
-builders make tensors on the default device, which is how a billion weights are drawn where they will be used.
-`resnet50`, `bert` and `gpt2` of `bench.models` are the usual size already; `--batch 32` makes their batches large.
+They are not part of "all models", because one call takes seconds on two cores. The builders make tensors on the default
+device, so that a billion weights are generated where they will be used. `resnet50`, `bert` and `gpt2` of `bench.models`
+already have the usual size; `--batch 32` makes their batches large.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def vit_b(times: int) -> Built:
 
 @model("bert_512", LARGE)
 def bert_512(times: int) -> Built:
-    """BERT-base on texts as long as it takes."""
+    """BERT-base on texts of its maximal length."""
     hf = transformers()
     config = hf.BertConfig()
     inputs = tokens(config.vocab_size, times, 512)

@@ -1,18 +1,18 @@
-"""What is started on a GPU for one call of a model, and how much memory it goes over; there need not be a GPU.
+"""What one call of a model launches on a GPU, and how much memory the kernels access; no GPU is needed.
 
     python -m bench.launches bert_512 --train --dtype bf16
     python -m bench.launches resnet50 --train --against burnish --top 20
 
-Each contestant runs in a process of its own on the GPU that is none (`bench.pretend`), where kernels do nothing, but
-are noted: Triton's with their code and the memory that they are given, those of torch by name, and what libraries are
-asked for. Of Triton's kernels it is told
+Each contestant runs in a process of its own on a pretended GPU (`bench.pretend`), where kernels do nothing but are
+recorded: Triton's with their code and the memory passed to them, torch's by name, and library calls. The columns for
+Triton's kernels are
 
-    programs and threads    few programs leave most of a GPU without work
-    bytes                   of each buffer, from where it is given to its end; a part of a larger one counts too much
-    at least                the time for these bytes at 3 TB/s, or for the instructions that an H100 starts, whichever
-                            is longer; a loop's instructions are counted once
+    programs and threads    few programs leave most of a GPU idle
+    bytes                   of each buffer, from the address passed to its end; too many for a part of a larger buffer
+    at least                the time for these bytes at 3 TB/s, or for the instructions at an H100's issue rate,
+                            whichever is longer; a loop's instructions are counted once
 
-That is no speed: it tells what to look at, and whether one contestant asks more of a GPU than another.
+These are not speeds: they show where to look, and whether one contestant demands more of a GPU than another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .record import BURNISH, TORCH_COMPILE
 
 BYTES_A_SECOND = 3e12
 WARPS_A_SECOND = 132 * 4 * 1.6e9
-"""Instructions that an H100 starts, each for a warp."""
+"""Instructions per second that an H100 issues, each for a warp."""
 WARM_CALLS = 4
 LIMIT = 900
 
@@ -60,22 +60,22 @@ class Kernel:
 
 @dataclass
 class Started:
-    """What one call started."""
+    """What one call launched."""
 
     kernels: dict[tuple, Kernel] = field(default_factory=dict)
     of_torch: Counter[str] = field(default_factory=Counter)
     of_libraries: Counter[str] = field(default_factory=Counter)
 
 
-def note(model: str, mode: str, who: str, dtype: str, notes: Path) -> None:
-    """In a process with the GPU that is none."""
+def note(model: str, mode: str, contestant_name: str, dtype: str, notes: Path) -> None:
+    """Record one contestant's launches; runs in a process with the pretended GPU."""
     from .contestants import contestant_of
     from .workload import Workload
 
-    torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans are not part of the pretended GPU
     work = Workload.of(model, mode, device="cuda", dtype=dtype)
     with work.grad_mode():
-        contestant = contestant_of(who)
+        contestant = contestant_of(contestant_name)
         contestant.bring()
         side = work.side(contestant, alone=True)
         side.prepare()
@@ -89,8 +89,8 @@ def note(model: str, mode: str, who: str, dtype: str, notes: Path) -> None:
 
 
 def noting_environment(place: Path, code: Path) -> dict[str, str]:
-    """The environment of a process that notes its launches, with empty caches below `place`. Each tensor is allocated
-    by itself, so an address identifies its size."""
+    """The environment of a process that records its launches, with empty caches below `place`. Each tensor has its own
+    allocation, so its address identifies its size."""
     return {
         **os.environ,
         **pretend.surroundings(),
@@ -101,8 +101,8 @@ def noting_environment(place: Path, code: Path) -> dict[str, str]:
     }
 
 
-def started(model: str, mode: str, who: str, dtype: str) -> Started | str:
-    """Or why there is nothing to tell."""
+def started(model: str, mode: str, contestant_name: str, dtype: str) -> Started | str:
+    """What one call launches, or why that is unknown."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         code = place / "code"
@@ -118,7 +118,7 @@ def started(model: str, mode: str, who: str, dtype: str) -> Started | str:
             "--dtype",
             dtype,
             "--one",
-            who,
+            contestant_name,
             "--notes",
             str(place / "notes"),
         ]
@@ -150,12 +150,12 @@ def read(notes: str, code: Path) -> Started:
 
 @functools.cache
 def instructions(cubin: Path) -> int:
-    """Up to the last end of a program, behind which there is only filling."""
+    """The number of instructions up to the last exit; only padding follows."""
     found = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(.*?);", disassembly(cubin), re.MULTILINE)
     return max((k + 1 for k, line in enumerate(found) if "EXIT" in line), default=len(found))
 
 
-def told(who: str, found: Started, top: int) -> str:
+def summary_of(contestant_name: str, found: Started, top: int) -> str:
     kernels = sorted(found.kernels.values(), key=lambda kernel: -kernel.calls * kernel.seconds)
     lines = [
         f"{kernel.calls:5} x {kernel.name[:48]:48} {kernel.programs:7} programs of {kernel.threads:4} "
@@ -166,7 +166,7 @@ def told(who: str, found: Started, top: int) -> str:
     whole = sum(kernel.calls * kernel.seconds for kernel in kernels)
     moved = sum(kernel.calls * kernel.bytes for kernel in kernels)
     lines.append(
-        f"{who}: {count} kernels over {moved / 1e6:.0f} MB, at least {1e6 * whole:.0f} us; "
+        f"{contestant_name}: {count} kernels over {moved / 1e6:.0f} MB, at least {1e6 * whole:.0f} us; "
         f"{sum(found.of_torch.values())} of torch's own, {sum(found.of_libraries.values())} library calls"
     )
     return "\n".join(lines)
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--mode", default="inference", choices=["inference", "train", "train-step"])
     parser.add_argument("--train", dest="mode", action="store_const", const="train")
     parser.add_argument("--dtype", type=dtype, default="float32")
-    parser.add_argument("--against", default=f"{TORCH_COMPILE},{BURNISH}", help="who is noted")
+    parser.add_argument("--against", default=f"{TORCH_COMPILE},{BURNISH}", help="the contestants")
     parser.add_argument("--top", type=int, default=0, help="so many kernels are listed, the largest first")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--notes", type=Path, help=argparse.SUPPRESS)
@@ -192,9 +192,14 @@ def main() -> None:
         sys.exit(f"there is no GPU to pretend here: {reason}")
     for model in asked.models:
         print(f"{model}, {asked.mode}, {asked.dtype}")
-        for who in asked.against.split(","):
-            found = started(model, asked.mode, who, asked.dtype)
-            print(f"{who}: {found}" if isinstance(found, str) else told(who, found, asked.top), flush=True)
+        for contestant_name in asked.against.split(","):
+            found = started(model, asked.mode, contestant_name, asked.dtype)
+            print(
+                f"{contestant_name}: {found}"
+                if isinstance(found, str)
+                else summary_of(contestant_name, found, asked.top),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

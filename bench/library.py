@@ -1,13 +1,13 @@
-"""Library calls: what each candidate reaches on the shapes of real models, and which one is chosen.
+"""Library calls: the speed of each candidate on the shapes of real models, and which one is chosen.
 
     python -m bench.library                       all models
     python -m bench.library --only resnet50
     python -m bench.library --seconds 0.2         measure longer than a compilation would
     python -m bench.library --live                weights that may change, as in training
 
-One line per shape: GFLOP/s of every candidate, eager's first, the chosen one marked. Convolutions are asked for twice,
-with x contiguous and channels-last. The last line of a model is the gain over eager's kernels, each shape counted as
-often as the model has it.
+One line per shape: GFLOP/s of every candidate, eager's first, the chosen one marked. Convolutions are measured twice,
+with x contiguous and channels-last. The last line of a model is the speedup over eager's kernels, each shape counted as
+often as the model uses it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def convolution(
 
 
 def attention(batch: int, heads: int, rows: int, size: int, **rest: bool) -> AttentionSpec:
-    """Of heads that were split from a projection."""
+    """Attention over heads that were split from a projection."""
     apart = TensorType((batch, heads, rows, size), (rows * heads * size, size, heads * size, 1), torch.float32)
     return AttentionSpec(apart, apart, apart, **rest)
 

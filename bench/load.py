@@ -6,8 +6,8 @@
               35.8 ms     both
     first    176.8 ms     the first call's own run beyond a later one: pages come from the file, weights are packed
 
-Each start is a process of its own, in which torch and Burnish have been imported. The file is in the system's memory,
-as it is for whoever has just fetched it. A first process is not counted: it leaves the byte code of the modules.
+Each start is a process of its own that has already imported torch and Burnish. The file is in the system's page cache,
+as it is after a download. A first process is not counted: it compiles the modules to bytecode.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def start(path: Path) -> dict[str, float]:
 def measure(starts: int) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory(prefix="burnish-bench-") as folder:
         path = Path(folder) / "model.burnish"
-        os.environ["BURNISH_CACHE_DIR"] = str(Path(folder) / "cache")  # not what was measured beside other work
+        os.environ["BURNISH_CACHE_DIR"] = str(Path(folder) / "cache")  # without timings taken under other load
         save(path)
         environment = os.environ | {"PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

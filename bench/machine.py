@@ -1,4 +1,4 @@
-"""On what a benchmark ran, and who else was using it meanwhile.
+"""The machine that a benchmark ran on, and what other processes used of it meanwhile.
 
 describe()["cpu"]                          "AMD EPYC 9755 128-Core Processor"
 load = ForeignLoad(process.pid)
@@ -33,7 +33,7 @@ PREFIXES = (
     "LD_PRELOAD",
 )
 BUSY = (0, 1, 2, 5, 6, 7)
-"""Of the columns of /proc/stat: user, nice, system, both kinds of interrupts, and what a hypervisor took for others."""
+"""Columns of /proc/stat: user, nice, system, both kinds of interrupts, and the time stolen by the hypervisor."""
 
 
 def describe() -> dict[str, Any]:
@@ -57,7 +57,7 @@ def describe() -> dict[str, Any]:
 
 
 def gpu_name() -> str | None:
-    """The first one; None without any."""
+    """The name of the first GPU; None if there is none."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
@@ -83,7 +83,7 @@ def versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def commit() -> str | None:
-    """Of the checkout, with a plus where files differ from it."""
+    """The commit of the checkout, with a plus if files differ from it."""
 
     def ask(*words: str) -> str:
         return subprocess.run(
@@ -97,14 +97,14 @@ def commit() -> str | None:
 
 
 class ForeignLoad:
-    """What others took of the machine since this was made. One process is ours, with all that it starts."""
+    """What others used of the machine since this was created. One process and all its descendants are ours."""
 
     def __init__(self, pid: int):
         self.pid = pid
         self.began = self.read()
 
     def share(self) -> float | None:
-        """Of all cores together; None where the system does not tell."""
+        """The share of all cores together; None if the system does not report it."""
         now = self.read()
         if now is None or self.began is None:
             return None
@@ -115,15 +115,15 @@ class ForeignLoad:
     def read(self) -> tuple[float, float, float] | None:
         tick = os.sysconf("SC_CLK_TCK")
         try:
-            everybody = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
+            columns = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
         except OSError:
             return None
-        busy = sum(int(everybody[column]) for column in BUSY)
+        busy = sum(int(columns[column]) for column in BUSY)
         return time.monotonic(), busy / tick, ticks_of_family(self.pid) / tick
 
 
 def ticks_of_family(root: int) -> int:
-    """Processor time of a process and its living descendants, each with what its ended children had taken."""
+    """CPU time of a process and its living descendants, each including that of its ended children."""
     parents, ticks = {}, {}
     for place in Path("/proc").iterdir():
         if place.name.isdecimal():
@@ -131,7 +131,7 @@ def ticks_of_family(root: int) -> int:
                 text = (place / "stat").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue  # it has just ended
-            # Its name stands in parentheses and may hold anything, more of them too.
+            # Its name is in parentheses and may contain anything, including more parentheses.
             fields = text.rpartition(")")[2].split()
             parents[int(place.name)] = int(fields[1])
             ticks[int(place.name)] = sum(map(int, fields[11:15]))

@@ -3,10 +3,9 @@
     module, args, kwargs = MODELS["bert"]()
     module, args, kwargs = MODELS["bert"](times=4)      # four times as many samples
 
-Each builder gives a module in evaluation mode and the arguments of one call: images at the size their network was
-made for, batches for a machine with two cores. The same seed gives the same weights. `TRAINING` names the ones whose
-`forward` returns a loss, `FUNCTIONS` the ones that are no modules. Libraries are imported by the builder that needs
-them.
+Each builder returns a module in evaluation mode and the arguments of one call: images at the size that their network
+was made for, batches for a machine with two cores. The same seed gives the same weights. `TRAINING` names those whose
+`forward` returns a loss, `FUNCTIONS` those that are not modules. Each builder imports the libraries that it needs.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def pointwise(times: int) -> Built:
 
 
 def transformers() -> Any:
-    """The library, told not to look for anything on a network."""
+    """The library, set not to access the network."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
@@ -140,8 +139,8 @@ def vit(times: int) -> Built:
 
 
 def torchvision_model(name: str, times: int, size: int = 224, **settings: Any) -> Built:
-    """Untrained, some of these networks let an image fade to 1e-14 on its way, and an error in any of their layers
-    with it. Weights that keep its magnitude make errors visible."""
+    """Untrained, some of these networks let activations fade to 1e-14, and with them an error in any of their layers.
+    Weights that keep the magnitude make errors visible."""
     import torchvision
 
     network = torchvision.models.get_model(name, weights=None, **settings)
@@ -168,7 +167,7 @@ def densenet121(times: int) -> Built:
 
 @model("inception_v3")
 def inception_v3(times: int) -> Built:
-    # Without a choice it warns that the default will change.
+    # Without an explicit `init_weights` it warns that the default will change.
     return torchvision_model("inception_v3", times, size=299, init_weights=False)
 
 
@@ -189,7 +188,7 @@ def efficientnet_b0(times: int) -> Built:
 
 @model("convnext_tiny")
 def convnext_tiny(times: int) -> Built:
-    # Its blocks begin at a millionth of what they are added to; trained ones do not stay there.
+    # Its blocks are initialized to a millionth of what they are added to; those of a trained model are larger.
     return torchvision_model("convnext_tiny", times, layer_scale=0.1)
 
 
@@ -202,7 +201,7 @@ def swin_t(times: int) -> Built:
 
 
 class FeedForward(nn.Sequential):
-    """The feed-forward half of a transformer, by itself, with a normalisation before each product."""
+    """The feed-forward half of a transformer alone, with a normalisation before each product."""
 
     def __init__(self, width: int = 512, layers: int = 3):
         super().__init__(
@@ -220,7 +219,7 @@ def mlp(times: int) -> Built:
 
 
 class Tagger(nn.Module):
-    """An LSTM over tokens, a label for each."""
+    """An LSTM over tokens, with a label for each."""
 
     def __init__(self, vocabulary: int = 1000, width: int = 128, labels: int = 17):
         super().__init__()
@@ -261,7 +260,7 @@ class Block(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """A small GPT written the way people write their own: weights tied, the loss computed in `forward`."""
+    """A small GPT as people write their own: weights tied, the loss computed in `forward`."""
 
     def __init__(
         self,
@@ -325,7 +324,7 @@ class Twice(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """Down, up, and each level's features handed across."""
+    """Downsampling, upsampling, and a skip connection at each level."""
 
     def __init__(self, width: int = 16, levels: int = 3, classes: int = 5):
         super().__init__()

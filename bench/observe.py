@@ -1,7 +1,7 @@
-"""What a compilation tells about itself while a benchmark runs: breaks, and how much was traced.
+"""What a compilation reports while a benchmark runs: breaks, and how much was traced.
 
-Listens to `burnish.events`. What the compiler does not tell stays `None`, so that a benchmark can say "unknown"
-where it would otherwise print a zero that nobody measured.
+Listens to `burnish.events`. What the compiler does not report stays `None`, so that a benchmark can say "unknown"
+instead of a zero that was not measured.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class Observed:
 
     @property
     def break_codes(self) -> list[str]:
-        """The code of each break, `B000` where the event names none."""
+        """The code of each break, `B000` if the event has none."""
         found = (CODE.search(text) for text in self.breaks)
         return [match.group() if match else "B000" for match in found]
 
     def microseconds_per_instruction(self) -> float | None:
-        """Of tracing, without what torch's own calls took: those eager makes as well."""
+        """The time of tracing, without torch's own calls, which eager makes as well."""
         if not self.instructions or self.seconds is None:
             return None
         return (self.seconds - self.torch_seconds) / self.instructions * 1e6
 
 
 def describe_break(data: dict[str, Any]) -> str:
-    """The headline of the break object an event carries, or else its text."""
+    """The headline of the break object that an event carries, else its text."""
     for value in data.values():
         if hasattr(value, "headline"):
             return str(value.headline)

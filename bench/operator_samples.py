@@ -1,8 +1,8 @@
-"""Torch's records of operators, with samples to call them with (importing them takes seconds).
+"""Torch's records of operators, with samples of their arguments (importing them takes seconds).
 
-For each operator whose samples are asked for, torch looks through the stack for a unittest to name in an error, and for
-each sample its random numbers are seeded with the stack kept for every kind of device: 50 ms and 3 ms, twice what a
-check takes. There is no unittest here, so none is looked for; without a device only the CPU is seeded.
+For each operator's samples, torch searches the stack for a unittest to name in an error (50 ms), and for each sample it
+seeds every kind of device, recording the stack (3 ms): twice the time of a check. There is no unittest here, so the
+search is skipped; without a device only the CPU is seeded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def operator_records() -> list[Any]:
 
 
 def seed(number: int = 1234) -> None:
-    """As torch's own, and the same numbers."""
+    """Like torch's own, with the same numbers."""
     torch.default_generator.manual_seed(number)
     random.seed(number)
     np.random.seed(number)

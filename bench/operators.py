@@ -1,4 +1,4 @@
-"""Every operator torch has samples for, captured and replayed.
+"""Every operator that torch has samples for, captured and replayed.
 
     python -m bench.operators                     all operators, all samples
     python -m bench.operators --only softmax      those whose name contains it
@@ -6,15 +6,15 @@
     python -m bench.operators --backend burnish --dtype float32,bfloat16,int64,bool
     python -m bench.operators --backend burnish --dtype float32,bfloat16 --device cuda --only softmax
 
-Each sample of `op_db` runs through `burnish.compile(fn, backend="eager")` as a function, and in place where the
-operator can; twice, on equal inputs: the first call traces, the second replays. Results, mutated inputs, metadata,
-aliasing of results and inputs, and errors must be eager's. The last line counts; what is wrong is listed above it.
+Each sample of `op_db` runs through `burnish.compile(fn, backend="eager")` as a function, and in place if the operator
+supports it; twice, on equal inputs: the first call traces, the second replays. Results, mutated inputs, metadata,
+aliasing of results and inputs, and errors must equal eager's. The last line has the counts; errors are listed above it.
 
-With `--backend burnish` it is the native compiler's code that must be right, and it stays although eager may be faster;
-the rule for what it rounds is that of `bench.closeness`. Without `--dtype` each operator is taken in one dtype.
+With `--backend burnish` the native compiler's code must be right, and it is kept even where eager is faster. Its
+rounding is judged by the rule of `bench.closeness`. Without `--dtype` each operator is checked in one dtype.
 
-On a GPU eager's own kernels are other ones than a CPU's. There also that is right which torch's tests would take for
-eager's: what `torch.testing.assert_close` passes. `bench.sweep` shares all operators out among processes.
+On a GPU, eager's kernels differ from those of a CPU. There a result is also right if torch's own tests would accept it,
+that is, if `torch.testing.assert_close` passes. `bench.sweep` distributes all operators over processes.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ from .observe import Observed
 from .operator_samples import operator_records
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
-# Their results are whatever memory held before: only metadata can be compared.
+# Their results are uninitialized memory: only metadata can be compared.
 UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
 VERDICTS = ("equal", "break", "different", "crashed")
 WAYS = ("native", "library", "views", "refused", "not captured")
-"""How an operator ran: in kernels of our own, by eager's, as a view that computes nothing, or not compiled at all."""
+"""How an operator ran: in our own kernels, in eager's, as a view that computes nothing, or not compiled at all."""
 
 
 @dataclasses.dataclass
 class Outcome:
-    """The worst that happened over an operator's samples."""
+    """The worst verdict over an operator's samples."""
 
     name: str
     verdict: str = "equal"
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def way(self) -> str:
-        """What counts for the operator: kernels somewhere, and refusals nowhere."""
+        """How the operator as a whole ran: a refusal of any sample comes first, then our kernels, then eager's."""
         for name in ("refused", "not captured", "native", "library"):
             if name in self.ways:
                 return name
@@ -135,7 +135,7 @@ def check_operator(
 
 
 class Watched:
-    """How graphs are run while it is entered."""
+    """Records how graphs run while it is entered."""
 
     def __init__(self) -> None:
         self.way = "views"
@@ -163,7 +163,7 @@ class Watched:
 def check_sample(
     variant: Callable, sample: Any, uninitialized: bool, backend: str = "eager", device: str = "cpu"
 ) -> tuple[str | None, str]:
-    """The verdict on one sample and what it rests on; no verdict where eager itself cannot be repeated."""
+    """The verdict on one sample and the reason for it; no verdict if eager itself is not repeatable."""
     inputs = (sample.input, *sample.args), sample.kwargs
 
     def fn(*args, **kwargs):
@@ -174,8 +174,8 @@ def check_sample(
     if is_native:
         judge = Judge(fn, inputs) if is_cpu(device) else JudgeOnGpu(fn, inputs)
     burnish.reset()
-    # The native compiler takes graphs without gradients for now.
-    # What is compared is compiled now, and not what an earlier run has left on disk.
+    # This checks graphs without gradients; `bench.gradients` checks the others.
+    # The code is compiled now, not loaded from what an earlier run left on disk.
     as_eager = patch(never_slower=False, on_error="raise", eager_random=True, cache=False)
     with torch.no_grad() if is_native else contextlib.nullcontext(), as_eager:
         try:
@@ -205,7 +205,7 @@ class CannotCopy(Exception):
 
 @dataclasses.dataclass
 class Seen:
-    """One call: what came out, what the inputs are afterwards, the random state it left."""
+    """One call: its result or error, the inputs after it, and the random state that it left."""
 
     result: Any
     inputs: Any
@@ -227,13 +227,13 @@ def observe_call(fn: Callable, inputs: tuple) -> Seen:
 
 
 def drawn_next() -> torch.Tensor:
-    """A number from each generator: that of the CPU, and that of the GPU where one is in use."""
+    """The next number of each generator: that of the CPU, and that of the GPU if one is in use."""
     devices = ["cpu", "cuda"] if torch.cuda.is_initialized() else ["cpu"]
     return torch.cat([torch.rand(1, dtype=torch.float32, device=device).cpu() for device in devices])
 
 
 def fresh(inputs: tuple) -> tuple:
-    """A deep copy keeps views of one storage views of one storage; some layouts can only be cloned one by one."""
+    """A deep copy, which preserves shared storage; some layouts can only be cloned one by one."""
     try:
         return copy.deepcopy(inputs)
     except Exception:
@@ -244,7 +244,7 @@ def fresh(inputs: tuple) -> tuple:
 
 
 def repeats(fn: Callable, inputs: tuple, want: Seen, uninitialized: bool) -> bool:
-    """Does eager give the same when it is asked again?"""
+    """Whether a second call in eager gives the same."""
     try:
         same(want, observe_call(fn, inputs), values=not uninitialized)
     except Different:
@@ -253,7 +253,7 @@ def repeats(fn: Callable, inputs: tuple, want: Seen, uninitialized: bool) -> boo
 
 
 Judgement = Callable[[torch.Tensor, torch.Tensor, str, int], "str | None"]
-"""What is wrong with the second tensor, where it should be the first one: leaf number so much of a part of a `Seen`."""
+"""What is wrong with the second tensor, which should equal the first. It is a leaf, by number, of a part of `Seen`."""
 
 
 def same(want: Seen, got: Seen, values: bool, judge: Judgement | None = None) -> None:
@@ -304,12 +304,12 @@ def exactly(a: torch.Tensor, b: torch.Tensor, part: str = "", number: int = 0) -
 
 
 class Judge:
-    """Compares by `bench.closeness`, and finds what eager gives in float64 when that is first asked for."""
+    """Compares by `bench.closeness`, and computes eager's results in float64 when they are first needed."""
 
     def __init__(
         self, fn: Callable, inputs: tuple, in_double: Callable | None = None, in_single: Callable | None = None
     ):
-        """`in_double` and `in_single` are the function with other dtypes where it names some itself."""
+        """`in_double` and `in_single` are the function with the dtypes that it names itself replaced."""
         self.fn, self.inputs = fn, inputs
         self.fn_in_double, self.fn_in_single = in_double or fn, in_single or fn
 
@@ -335,8 +335,8 @@ class Judge:
         )
 
     def astray(self, eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor | None) -> torch.Tensor | None:
-        """Where eager has no number, and others have one. It may have one without oneDNN, whose gelu of infinity is
-        NaN where ATen's own, which serves other sizes and layouts, is infinite: then that is eager's as well."""
+        """Where eager has NaN or infinity and the others have a number. oneDNN's gelu of infinity is NaN, while ATen's
+        own, which serves other sizes and layouts, is infinite: eager's result without oneDNN is then right as well."""
         if truth is None or truth.shape != eager.shape or truth.layout is not torch.strided:
             return None
         found = ~eager.isfinite() & got.isfinite() & truth.isfinite()
@@ -348,11 +348,11 @@ class Judge:
             return observe_call(self.fn, self.inputs)
 
     def noise(self, part: str, number: int, where: torch.Tensor) -> torch.Tensor | None:
-        """What rounding on the way comes to in those elements, where that is known."""
+        """The error that intermediate rounding causes in those elements, if it is known."""
         return None
 
     def rounded_to(self, part: str, number: int) -> torch.dtype | None:
-        """The shortest dtype on the way, where it is known and is not the result's."""
+        """The shortest intermediate dtype, if it is known and is not the result's."""
         return None
 
     @functools.cached_property
@@ -360,7 +360,7 @@ class Judge:
         return self.in_double(self.inputs)
 
     def in_double(self, inputs: tuple) -> Seen | None:
-        """Nothing where float64 fails, or draws random numbers: those are others."""
+        """A call in float64; None if that fails or draws random numbers, which would be different ones."""
         try:
             with in_double():
                 found = observe_call(self.fn_in_double, doubled(inputs))
@@ -375,7 +375,7 @@ class Judge:
 
     def errors(self, part: str, number: int) -> Iterator[torch.Tensor]:
         for seed in range(NEIGHBOURS):
-            near = moved(self.inputs, seed, torch.float32)  # asked of what is no float64 itself
+            near = moved(self.inputs, seed, torch.float32)  # only results that are not float64 themselves get here
             eager = self.leaf(observe_call(self.fn, near), part, number)
             exact = self.leaf(self.in_double(near), part, number)
             if eager is not None and exact is not None and eager.shape == exact.shape:
@@ -390,7 +390,7 @@ class Judge:
                 yield torch.where(is_same, error(real(eager), real(exact).double()), 0.0)
 
     def scaled_errors(self, at: torch.Tensor, part: str, number: int) -> Iterator[torch.Tensor]:
-        """For a result in float64: what eager's errors in float32 would be there."""
+        """For a result in float64: eager's errors in float32, scaled to float64."""
         for seed in range(NEIGHBOURS):
             near = moved(singled(self.inputs), seed)
             eager = self.leaf(observe_call(self.fn_in_single, near), part, number)
@@ -402,7 +402,7 @@ class Judge:
                 and eager.dtype in DOUBLE
             ):
                 yield scaled_error(real(eager), real(exact), real(at))
-        # Float32 does not tell everything: eager sums some of it in float64. What another order changes is rounding.
+        # Float32 does not show everything: eager sums some of it in float64. A change by reordering is rounding.
         for seed in range(ORDERS):
             eager = self.leaf(observe_call(self.fn, reordered(self.inputs, seed)), part, number)
             if eager is not None and eager.shape == at.shape:
@@ -411,7 +411,7 @@ class Judge:
 
 
 class JudgeOnGpu(Judge):
-    """What torch's own tests take for equal is right; the rest is judged as on a CPU."""
+    """Results that torch's own tests accept as equal are right; the rest is judged as on a CPU."""
 
     def __call__(self, eager: torch.Tensor, got: torch.Tensor, part: str, number: int) -> str | None:
         try:
@@ -435,7 +435,7 @@ def plain_equal(a: Any, b: Any) -> bool:
 
 
 def aliases(seen: Seen) -> list[int]:
-    """For each tensor of result and inputs the number of the first one it shares storage with."""
+    """For each tensor of the result and the inputs, the index of the first one that it shares storage with."""
     first: dict[int, int] = {}
     found = []
     for i, leaf in enumerate(tree_flatten((seen.inputs, seen.result))[0]):
@@ -445,7 +445,9 @@ def aliases(seen: Seen) -> list[int]:
 
 
 def set_seed(n: int) -> None:
-    torch.default_generator.manual_seed(n)  # torch.manual_seed notes a stack trace for each GPU to come
+    torch.default_generator.manual_seed(
+        n
+    )  # torch.manual_seed records a stack trace for each GPU that may be initialized later
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(n)
     random.seed(n)
@@ -464,7 +466,7 @@ def full_name(op: Any) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Samples warn about prototypes and deprecations; that is torch's business."""
+    """Hide warnings: samples warn about prototypes and deprecations, which is torch's business."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -518,7 +520,7 @@ def main() -> int:
     dtypes = [getattr(torch, name) for name in settings.dtype.split(",")] if settings.dtype else [None]
     device = settings.device
     if not is_cpu(device):
-        torch.cuda.init()  # its generator takes part from the first operator on
+        torch.cuda.init()  # so that its generator is compared from the first operator on
     chosen = [op for op in operators(device) if not settings.only or settings.only in full_name(op)][: settings.limit]
     pairs = [
         (op, dtype) for op, dtype in itertools.product(chosen, dtypes) if dtype is None or takes(op, dtype, device)

@@ -1,14 +1,14 @@
-"""What a call costs beyond the work: a function of one operator, and stacks of small modules.
+"""The overhead of a call: for a function of one operator, and for stacks of small modules.
 
     eager 2.1 µs, burnish +9.0 µs, torch.compile +12.4 µs
 
-Beside them stands BERT-base as it is, but for narrow layers: what its 199 parameters cost, without its arithmetic.
+A BERT-base with narrow layers is measured too: it shows the cost of its 199 parameters without its arithmetic.
 
-The operators are so small that nothing can be won in them. What is left is finding the compiled code and making sure
-that it still holds, which grows with the number of modules, and of their parameters, there are to look at. It is told
-in two ways: over eager's time, which spends some on modules as well, and beyond the time of the compiled graph, which
-is taken within each call: the difference of two calls that take a millisecond each would drown in what these vary by.
-`torch.compile` with a backend that runs the graph as it stands shows the same of Dynamo.
+The operators are so small that compiling cannot speed them up. The rest is the time to find the compiled code and to
+check that it is still valid, which grows with the number of modules and parameters to check. It is reported in two
+ways. One is relative to eager's time, which includes some work for modules as well. The other is the time beyond that
+of the compiled graph, which is timed within each call: the difference between two calls of a millisecond each would be
+lost in their variation. `torch.compile` with a backend that runs graphs as they are shows the same for Dynamo.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FEWEST_RESTS, MOST_RESTS = 20, 20_000
 
 
 class Graph:
-    """Stands where a compiled function calls its graph, and says how long that took. Also a backend for torch.compile
-    that runs a graph as it stands."""
+    """Replaces the graph that a compiled function calls, and times it. Also a backend for torch.compile that runs
+    graphs as they are."""
 
     def __init__(self, run: Callable | None = None):
         self.run, self.seconds = run, 0.0
@@ -50,7 +50,7 @@ class Graph:
         return result
 
     def called_on(self, inputs: tuple) -> Any:
-        """Where the graph is called on the tuple of its inputs, as it is without this."""
+        """Called in place of a graph that takes the tuple of its inputs, so that this path is used here as well."""
         begun = perf_counter()
         result = self.run.__burnish_call_with_tuple__(inputs)  # type: ignore[union-attr]
         self.seconds = perf_counter() - begun
@@ -62,7 +62,7 @@ class Graph:
 
 
 class Scale(nn.Module):
-    """As little as a module can do with a weight of its own."""
+    """The least that a module with a weight of its own can do."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ def measure(
 
 
 def beyond(call: Callable[[], Any], graph: Graph, seconds: float) -> float:
-    """What a call takes beyond its graph. Without what it costs to look at the clock within it."""
+    """Seconds of a call beyond its graph, without the cost of reading the clock within it."""
     empty = Graph(lambda: None)
     return rest_of(call, graph, seconds) - rest_of(empty, empty, SAMPLE_SECONDS)
 
@@ -169,7 +169,7 @@ def inputs_of(fn: Callable) -> tuple[tuple, dict[str, Any]]:
 def compile_for(
     contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Callable, Graph | None]:
-    """``fn`` compiled and warm, and its graph, which tells the time it takes."""
+    """``fn`` compiled and warm, and its graph, which times itself."""
     if isinstance(contestant, TorchCompile) and contestant.backend == "eager":
         graph = Graph()
         compiled = torch.compile(fn, backend=graph.backend)
@@ -194,7 +194,7 @@ def graph_of(compiled: Any, fn: Any, args: tuple, kwargs: dict[str, Any]) -> Gra
 
 
 def forget() -> None:
-    """Programs share code objects. What was compiled for the last one would be looked through for the next."""
+    """Reset both compilers: programs share code objects, so a call would also check the code compiled for the last."""
     import burnish
 
     burnish.reset()

@@ -2,7 +2,7 @@
 
     python -m bench.picture docs/benchmarks.svg
 
-The table is what `burnish bench` measured; the page says when, where and with which command. Needs matplotlib.
+`burnish bench` measured the table; the page says when, where and with which command. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBER = re.compile(r"[\d.]+")
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The cells of the first table, without its head and its geometric means."""
+    """The cells of the first table, without its header and its geometric means."""
     table = re.search(r"^\| model .*\n\|[ :|-]+\n((?:\|.*\n)+)", text, re.MULTILINE)
     if table is None:
         raise SystemExit(f"There is no table of models in {PAGE}.")

@@ -1,18 +1,18 @@
-"""What the compiler makes of a program as text that is the same in every run: no addresses, times, or file names.
+"""The stages of compiling a program as text that is the same in every run: no addresses, times, or file names.
 
     with written() as text:
         compiled(x)
-    text.stages          one Stage after the other: title, body
+    text.stages          the stages in order: title, body
     text.code            the LLVM text of kernels, by its digest
 
-    ## graph                      the graph after each pass and each step of the schedule that makes a graph
+    ## graph                      the graph after each pass, and after each step of the schedule that returns a graph
     ## plan                       kernels, library calls and views, in order
     ## memory                     where values are: offsets in the arena, in inputs, in place of others
-    ## kernels                    a line for each: how long its LLVM text is, and the digest
-    ## driver                     the Python that runs the plan, and the tables that it hands to native code
+    ## kernels                    a line for each: the length of its LLVM text, and the digest
+    ## driver                     the Python that runs the plan, and the tables that it passes to native code
     ## segment                    the checks of the guards, and how results are made from the graph's outputs
 
-The names of passes are left out: stages are known by their places, so that a pass may have another name.
+The names of passes are left out: stages are identified by position, so that a pass can be renamed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Written:
 
 @contextlib.contextmanager
 def written() -> Iterator[Written]:
-    """Everything that is compiled inside the block."""
+    """The stages of everything that is compiled inside the block."""
     from burnish.report.collect_fallbacks import collect_fallbacks
 
     found = Written()
@@ -126,12 +126,13 @@ def segment_text(segment: Any) -> str:
 
 
 def without_comments(text: str) -> str:
-    """They hold the user's files and lines, and constants as they print."""
+    """The text without its comments, which contain the user's files and lines, and constants as they print."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def driver_text(draft: Any) -> str:
-    """The text, what it calls of torch, and what native code is handed, for fixed sizes and for many."""
+    """The text, the torch functions that it calls, and the tables passed to native code, for static and symbolic
+    sizes."""
     lines = [draft.source.rstrip()]
     for name, thing in draft.things.items():
         if isinstance(thing, torch._ops.OpOverload):
@@ -165,7 +166,7 @@ def entry_text(entry: Any) -> str:
 
 
 def in_words(thing: Any) -> str:
-    """Long tables are told apart by a digest; code in them by that of the machine code."""
+    """A value as text. Long tables are replaced by a digest; kernels in them by the digest of their machine code."""
     match thing:
         case Words():
             text = f"[{' '.join(map(in_words, thing.numbers))}]"

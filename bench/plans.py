@@ -1,15 +1,16 @@
-"""Golden plans: what is compiled of each model, as text, to compare with after a change that must change nothing.
+"""Golden plans: the compiled plans of each model as text, to compare after a change that must not change them.
 
     python -m bench.plans record DIR                       all models, before the change
-    python -m bench.plans compare DIR                      after it: prints what differs, and fails if anything does
+    python -m bench.plans compare DIR                      after it: prints differences, and fails if there are any
     python -m bench.plans record DIR --only bert,mlp
 
     DIR/bert-inference-packed.txt     the stages of one program, as `bench.plan_text` writes them
     DIR/code/0f3c….ll                 kernels as LLVM text, by digest
 
-What is compiled depends on no clock: in place of measuring, a rule chooses among the library's calls and our own
-kernels (RULES). It does depend on the processor and on the versions of torch and LLVM, so records are made where they
-are compared. A model is compiled in inference, and forward and backward; some for open sizes, and as a whole step.
+Plans do not depend on timing: in place of measurements, a rule chooses among library calls and our own kernels
+(RULES). They do depend on the processor and on the versions of torch and LLVM, so they are recorded on the machine on
+which they are compared. A model is compiled for inference, and for forward and backward; some also for symbolic sizes
+and as a whole training step.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ from .plan_text import Written, written
 
 HEAD = "## "
 THREADS = 2
-"""Plans depend on the number."""
+"""Plans depend on the number of threads."""
 TRAINING_TIMES = 2
-"""Batches: batch norm cannot learn from one sample."""
+"""Batches for training: batch norm cannot train on one sample."""
 OPEN = "open"
 """The mode that compiles inference for many sizes."""
 LINES = 60
 PROCESSES = 2
 
 RULES = ("first", "packed", "last")
-"""Which candidate is taken for the fastest: eager's own call, the first that prepares its weights, or the last that
-works, which is our own kernel where there is one. `last` also takes channels-last convolutions for the faster ones."""
+"""Which candidate counts as the fastest: eager's own call, the first that prepares its weights, or the last that
+works, which is our own kernel if there is one. `last` also treats channels-last convolutions as the faster ones."""
 SECONDS_PER_OPERATION = 1e-11
 
 MODES = {"inference": RULES, OPEN: ("first",), "train": ("first", "last"), "train-step": ("last",)}
-"""Each with the rules it is compiled by. Weights that change are not packed, and for open sizes nothing is measured."""
+"""Modes with their rules. Weights that change are not packed, and for symbolic sizes there are no measurements."""
 ONLY = {"train-step": ("mlp", "nanogpt", "resnet18"), OPEN: ("pointwise", "bert", "gpt2", "mlp", "lstm")}
-"""Models that are compiled in these modes: what they add for others is mostly time. A whole step has the optimizer."""
+"""The models compiled in these modes: for others they mostly add time. A whole step includes the optimizer."""
 
 
 def programs(name: str) -> Iterator[tuple[str, str]]:
-    """The modes and rules that a model is compiled in."""
+    """The modes and rules that a model is compiled with."""
     for mode, rules in MODES.items():
         if name in ONLY.get(mode, (name,)):
             yield from ((mode, rule) for rule in rules)
@@ -65,7 +66,7 @@ def programs(name: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def pinned(rule: str) -> Iterator[None]:
-    """Candidates are chosen by a rule inside the block; compiled code is kept, and nothing is read from disk."""
+    """Inside the block a rule chooses candidates; compiled code is kept, and nothing is read from disk."""
     import burnish
     from burnish.schedule.library.autotune_candidates import memory
 
@@ -78,7 +79,7 @@ def pinned(rule: str) -> Iterator[None]:
 
 
 def measured(candidates: Sequence[Any], rule: str) -> Any:
-    """As if the one that the rule takes were the only one that works."""
+    """Measurements in which only the rule's candidate works."""
     from burnish.schedule.library.measure_candidates import Measured
 
     ordered = list(candidates)
@@ -102,8 +103,8 @@ def is_working(candidate: Any) -> bool:
 
 
 def share(spec: Any, rule: str) -> float:
-    """Of the time that all operations of a kind take alike. Where `last` is the rule, what is rarely chosen else is
-    cheap: channels-last memory, and the gradients of windows of one pixel as products."""
+    """The share of a pretended time that all operations of a kind take. The rule `last` makes cheap what is otherwise
+    rarely chosen: channels-last memory, and products for the gradients of windows of one pixel."""
     from burnish.schedule.layouts.channels_last_strides import is_channels_last
     from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 
@@ -119,7 +120,7 @@ def share(spec: Any, rule: str) -> float:
 
 
 def text_of(compiled: Callable[[], Any], rule: str) -> Written:
-    """What is compiled when a function is called."""
+    """The stages of what is compiled during a call."""
     import burnish
 
     burnish.reset()
@@ -150,7 +151,7 @@ def text_of_model(name: str, mode: str, rule: str) -> Written:
 
 @functools.lru_cache(maxsize=1)
 def workload(name: str, mode: str) -> Any:
-    """Drawing a model's weights takes as long as compiling it. Plans do not depend on the numbers."""
+    """A cached workload: generating weights takes as long as compiling a model, and plans do not depend on them."""
     from .workload import Workload
 
     return Workload.of(name, mode, times=None if mode == "inference" else TRAINING_TIMES)
@@ -165,7 +166,7 @@ def write(folder: Path, program: str, found: Written) -> None:
 
 
 def record_model(folder: Path, name: str) -> str:
-    """In a process of the pool. The result is what to tell."""
+    """Record a model in a process of the pool. Returns the line to print."""
     torch.set_num_threads(THREADS)
     start, count = time.perf_counter(), 0
     for mode, rule in programs(name):
@@ -176,7 +177,7 @@ def record_model(folder: Path, name: str) -> str:
 
 
 def record(folder: Path, names: Sequence[str], processes: int = PROCESSES) -> list[str]:
-    """Those models that could not be built or compiled, and why."""
+    """Record models. Returns those that could not be built or compiled, and why."""
     failed = []
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         futures = {name: pool.submit(record_model, folder, name) for name in names}
@@ -199,7 +200,7 @@ def stages_in(text: str) -> list[tuple[str, str]]:
 
 
 def differences(folder: Path, other: Path, program: str, lines: int = LINES) -> Iterator[str]:
-    """What changed from one record to the other, a text for each stage."""
+    """The changes from one record to the other, a text for each stage."""
     before, after = (place / f"{program}.txt" for place in (folder, other))
     if not before.exists() or not after.exists():
         yield f"{program}: {'not in the record' if after.exists() else 'not compiled any more'}"
@@ -228,7 +229,7 @@ def differences(folder: Path, other: Path, program: str, lines: int = LINES) -> 
 
 
 def changed_code(folder: Path, other: Path, before: str, after: str, lines: int) -> Iterator[str]:
-    """The LLVM text of kernels that have the same place and another digest."""
+    """The LLVM text of kernels at the same position with different digests."""
     for old, new in zip(before.splitlines(), after.splitlines(), strict=False):
         if old != new:
             texts = [
@@ -247,7 +248,7 @@ def cut(diff: Iterator[str], lines: int) -> str:
 
 
 def compare(folder: Path, names: Sequence[str], processes: int = PROCESSES, lines: int = LINES) -> int:
-    """How many programs are compiled otherwise than recorded."""
+    """How many programs are compiled differently from the record."""
     changed = 0
     with tempfile.TemporaryDirectory() as place:
         other = Path(place)

@@ -1,8 +1,8 @@
-"""A run as one picture: how many times as fast as eager, and how long the first call takes.
+"""A run as one picture: the speed relative to eager, and the duration of the first call.
 
-    plot(run, "bench.svg")          # the ending says which format, PNG or SVG
+    plot(run, "bench.svg")          # the suffix determines the format, PNG or SVG
 
-Needs matplotlib, which `why_not_plot` finds out before anything is measured.
+Needs matplotlib, which `why_not_plot` checks before anything is measured.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def plot(run: Run, path: str | Path) -> None:
 
 
 def draw(axis: Any, models: Sequence[str], values: dict[str, list[float | None]]) -> None:
-    """Groups of bars, the geometric means last and apart. What was not measured has no bar."""
+    """Groups of bars, the geometric means last and separate. A missing measurement has no bar."""
     width = 0.8 / max(1, len(values))
     places = [*range(len(models)), len(models) + 0.5]
     other_colours = iter(OTHERS * len(values))

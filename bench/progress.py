@@ -1,4 +1,4 @@
-"""One line on the terminal that says how far a benchmark is. Nothing where the output is no terminal.
+"""One line on the terminal with the progress of a benchmark; nothing if the output is not a terminal.
 
 ███████░░░░░░░░░░░░░  8/22 resnet50 · torch.compile compiles · 1:42
 """
@@ -22,7 +22,7 @@ class Progress:
         self.begun = time.monotonic()
         self.stage = ""
         self.part = 0.0
-        """How much of the piece at hand is done, as far as that is known."""
+        """The completed share of the current piece, as far as it is known."""
 
     def begin(self, title: str) -> None:
         self.title, self.stage, self.part = title, "", 0.0
@@ -34,10 +34,10 @@ class Progress:
         self.show()
 
     def __call__(self, message: Message) -> None:
-        """A message of a process; an empty one only lets the clock go on."""
+        """Show a message of a process; an empty one only advances the clock."""
         if message:
-            who = message.get("contestant")
-            self.stage = f"{who} {message['stage']}" if who else str(message["stage"])
+            contestant = message.get("contestant")
+            self.stage = f"{contestant} {message['stage']}" if contestant else str(message["stage"])
             if "rounds" in message:
                 self.stage += f" {message['round']}/{message['rounds']}"
                 self.part = 0.5 + 0.5 * message["round"] / message["rounds"]

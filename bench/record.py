@@ -1,10 +1,10 @@
-"""What a run of the benchmark measured, as plain data that goes into a JSON file and comes back the same.
+"""The measurements of a run of the benchmark, as plain data that survives a round trip through a JSON file.
 
     run = Run.read("bench.json")
     run.rows[0].results["burnish"].ratio            # eager's time over Burnish's: 2.0 is twice as fast
 
-Everything is in seconds and bytes. What was not measured is `None`, and `why` says why where there is a reason; a zero
-is a zero that was measured.
+Everything is in seconds and bytes. A missing measurement is `None`, and `why` gives the reason if there is one; a zero
+is a measured zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODES = ("inference", "train", "train-step")
 
 @dataclass
 class Cold:
-    """A process of its own with empty caches, or with what another one left there, for one contestant and one model."""
+    """One contestant and one model in a process of its own, with empty caches or with those that another one filled."""
 
     process: float
     """From the start of the process to the first result."""
@@ -32,17 +32,17 @@ class Cold:
     build: float
     """Importing the model's library and building the model."""
     own_import: float
-    """What the contestant imports for itself; not in `first_call`."""
+    """The contestant's own imports; not in `first_call`."""
     first_call: float
-    """From handing the model over to the first result; of whole steps to the second."""
+    """From passing the model to the first result; for whole training steps, to the second."""
     memory_built: int
     """Resident when the model was built, before the contestant was imported."""
     memory_peak: int
-    """The most that was resident from start to end, compiling included."""
+    """The peak resident size from start to end, compiling included."""
     memory_steady: int
-    """The most that was resident in the calls after the first ones, when what compiling left was given back."""
+    """The peak resident size in later calls, after memory freed by compiling was returned to the system."""
     foreign_load: float | None = None
-    """The share of all cores that other processes took meanwhile."""
+    """The share of all cores that other processes used meanwhile."""
 
 
 @dataclass
@@ -50,28 +50,28 @@ class Result:
     """One contestant on one model."""
 
     why: str | None = None
-    """Why there is nothing to show: the contestant does not do this, or failed at it."""
+    """Why there is no result: the contestant does not support this, or failed."""
     seconds: float | None = None
     """A call in the steady state: the median of the blocks' medians."""
     ratio: float | None = None
-    """Eager's time over this one's: the median over the rounds, each of which has a block of both."""
+    """Eager's time over this one's: the median over the rounds; each round has a block of both."""
     ratio_low: float | None = None
     ratio_high: float | None = None
     """The quartiles of that ratio."""
     blocks: list[float] = field(default_factory=list)
     """The median of each block, by round."""
     first_call: float | None = None
-    """Imports aside. From the process of its own, where there was one; else in the process of all contestants."""
+    """Without imports. Measured in a process of its own if there was one, else in the one that all share."""
     cold: Cold | None = None
     warm: Cold | None = None
-    """The same with caches that the cold one filled, where that was asked for."""
+    """The same with caches that the cold one filled, if that was requested."""
     error: float | None = None
-    """The largest difference from float64, as a share of the largest value in its tensor."""
+    """The largest difference from float64, relative to the largest value of its tensor."""
     error_ratio: float | None = None
-    """That over eager's own, neither taken for less than one rounding."""
+    """That over eager's own; each counts as at least one rounding."""
     why_no_error: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
-    """What the contestant tells of itself: seconds of its export, warnings."""
+    """What the contestant reports about itself: seconds of its export, warnings."""
 
 
 @dataclass
@@ -82,32 +82,32 @@ class Row:
     mode: str
     results: dict[str, Result] = field(default_factory=dict)
     breaks: int | None = None
-    """Graph breaks of Burnish; None where nobody could say."""
+    """Graph breaks of Burnish; None if unknown."""
     graphs: int | None = None
     foreign_load: float | None = None
-    """The share of all cores that other processes took while the steady state was measured."""
+    """The share of all cores that other processes used while the steady state was measured."""
 
 
 @dataclass
 class Overhead:
-    """What a call costs over eager's, for a function of one operator, stacks of small modules and wide ones."""
+    """The cost of a call over eager's, for a function of one operator, stacks of small modules and wide modules."""
 
     program: str
     modules: int
-    """0 for the function."""
+    """The number of modules; 0 for the function."""
     eager: float
     over: dict[str, float] = field(default_factory=dict)
-    """Seconds over eager's by contestant: negative where what was compiled is faster."""
+    """Seconds over eager's by contestant: negative if compiled code is faster."""
     why: dict[str, str] = field(default_factory=dict)
     beyond: dict[str, float] = field(default_factory=dict)
-    """Seconds over those of the compiled graph alone, called with its inputs at hand."""
+    """Seconds over those of the compiled graph alone, when it is called with its inputs ready."""
     parameters: int = 0
-    """In all: as many as modules in a stack, where each has one."""
+    """The total number of parameters: that of the modules in a stack, where each module has one."""
 
 
 @dataclass
 class Run:
-    """All of it, with where and how."""
+    """All rows of a run, with its machine and settings."""
 
     machine: dict[str, Any]
     settings: dict[str, Any]
@@ -117,7 +117,7 @@ class Run:
     format: int = FORMAT
 
     def write(self, path: str | Path) -> None:
-        """Whole or not at all: a run that is interrupted leaves the last complete state."""
+        """Write the file atomically: an interrupted run leaves the last complete state."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
@@ -153,7 +153,7 @@ def result_from(data: dict[str, Any]) -> Result:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity; an error can be one."""
+    """Data without infinities: JSON has none, but an error can be infinite."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

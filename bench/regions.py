@@ -1,4 +1,4 @@
-"""Whole models against their repeated blocks: Llamas of several depths, compiled in full and by regions.
+"""Compiling whole models against compiling their repeated blocks: Llamas of several depths, whole and by regions.
 
     python -m bench.regions                                   4 to 48 layers, batches of 1 and 4
     python -m bench.regions --layers 4,48 --batch 1 --against eager,burnish,burnish-regions
@@ -7,7 +7,7 @@
     python -m bench.regions --layers 48 --batch 1 --together                           Burnish's two ways in one process
 
 Each contestant compiles in a process of its own, with empty caches, and is timed there against eager, in turns. Regions
-of torch.compile are what Accelerate makes of a model: each layer compiled in place.
+for torch.compile are those of Accelerate: each layer is compiled in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BATCHES = (1, 4)
 LENGTH, WIDTH = 128, 256
 ROUNDS, SECONDS = 8, 0.2
 DECIDED = 64
-"""After so many calls nothing is measured or watched for any more."""
+"""After so many calls nothing is timed or watched any more."""
 
 
 def model_of(layers: int, batch: int) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ def compiled(name: str, model: Any) -> Any:
 
 
 def measured(name: str, layers: int, batch: int) -> dict[str, float]:
-    """In this process: the first call, and the medians of this contestant's and of eager's later ones."""
+    """The first call and the medians of later ones, of this contestant and of eager, measured in this process."""
     import torch
 
     model, x = model_of(layers, batch)
@@ -94,8 +94,8 @@ def measured(name: str, layers: int, batch: int) -> dict[str, float]:
 
 
 def together(layers: int, batch: int) -> dict[str, float]:
-    """In this process: the medians of a call as a whole, by regions and of eager, in turns. Two processes may find
-    other library calls the fastest, and differ by more than regions cost."""
+    """The medians of a call as a whole, by regions and of eager, in turns in this process. Two processes may choose
+    different library calls as the fastest, and differ by more than the cost of regions."""
     import torch
 
     names = ("burnish", "burnish-regions")
@@ -114,7 +114,7 @@ def together(layers: int, batch: int) -> dict[str, float]:
 
 
 def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
-    """The same in a process of its own, which finds no caches."""
+    """`measured` in a process of its own with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.regions", "--worker", name, str(layers), str(batch)]
         done = subprocess.run(
@@ -148,13 +148,13 @@ MARKERS = "os^v"
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
-    """Against depth: seconds of the first call, and how many times as fast as eager a later one is."""
+    """Plot against depth the seconds of the first call, and the speed of later calls over eager."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    # Text stays text and nothing is made up for each run: a small file that differs only where figures do.
+    # Text stays text and no ids are generated: a small file that changes only where figures do.
     with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "regions"}):
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6))
         batches = sorted({row["batch"] for row in rows})

@@ -2,7 +2,7 @@
 
     row = SideBySide(job, tell).row()
 
-Everything about a contestant may fail but eager: what failed has its reason in the row and takes no further part.
+Any contestant but eager may fail: the row then has the reason, and the contestant takes no further part.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SideBySide:
             self.time()
             self.tell({"stage": "compares with float64"})
             for name in self.sides:
-                self.note_error(name)  # what has settled may be other code than the first call's
+                self.note_error(name)  # the settled code may differ from that of the first call
             if self.truth is not None and self.work.jumps(self.truth):
                 self.draw_errors()
             self.judge(why_no_truth)
@@ -63,7 +63,7 @@ class SideBySide:
         return row
 
     def prepare(self, name: str) -> None:
-        """Hand the model over, time the first call, and let it settle."""
+        """Pass the model to the contestant, time the first call, and let it settle."""
         contestant, result = contestant_of(name), self.results[name]
         result.why = contestant.why_not(self.job.mode)
         if result.why is not None:
@@ -85,8 +85,8 @@ class SideBySide:
         except Exception as error:
             self.sides.pop(name, None)
             result.why = one_line(error)
-            # A GPU that has met a wrong address refuses everything after it. This fails then, and the others get a
-            # process without this one.
+            # After an illegal address a GPU refuses everything. This call then fails, and the others get a process
+            # without this contestant.
             wait(self.job.device)
 
     def time(self) -> None:
@@ -108,7 +108,7 @@ class SideBySide:
             self.errors.setdefault(name, []).append(relative_error(self.truth, got))
 
     def draw_errors(self) -> None:
-        """Over several inputs. One of them alone says whether an activation changed its sign, and little else."""
+        """Errors over several inputs. A single one shows whether an activation changed its sign, and little else."""
         self.errors = {name: [] for name in self.sides}
         for steps in range(DRAWS):
             work = self.work.shifted(7 * steps)
@@ -130,23 +130,23 @@ class SideBySide:
 
 
 def settle(side: Side) -> dict[str, Any]:
-    """Warm up, and what Burnish tells meanwhile: what it drops in favour of eager, where it gives up."""
+    """Warm up; returns the calls made and Burnish's events meanwhile: code dropped in favour of eager, fallbacks."""
     if side.contestant.kind != BURNISH:
         return {"warm_calls": warm_up(side.call_and_wait)}
     from burnish import events
     from burnish.runtime.contest.inference_contest import LARGE_ORDER
 
-    told: list[str] = []
-    stop = events.subscribe(lambda event: told.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
+    texts: list[str] = []
+    stop = events.subscribe(lambda event: texts.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
     try:
         calls = warm_up(side.call_and_wait, least=len(LARGE_ORDER) + 1)  # some of them are eager's
     finally:
         stop()
-    return {"warm_calls": calls, "events": list(dict.fromkeys(told))[:EVENTS_KEPT]}
+    return {"warm_calls": calls, "events": list(dict.fromkeys(texts))[:EVENTS_KEPT]}
 
 
 def in_order(contestant: Contestant, results: Tensors, truth: Tensors) -> Tensors:
-    """A list of results under the names of the model's own, where there are as many."""
+    """A flat list of results under the names of the model's own results, if their number is the same."""
     if not contestant.returns_flat or len(results) != len(truth):
         return results
     return dict(zip(truth, results.values(), strict=True))

@@ -1,10 +1,10 @@
-"""The bench's models with inputs of 24 sizes, in random order: eager's results, and how often each was compiled.
+"""The bench's models with inputs of 24 sizes, in random order: whether results equal eager's, and the compilations.
 
     python -m bench.sizes                    all of them
     python -m bench.sizes bert resnet18 --count 12
 
-Images come in batches of 1 to 8; texts, two at a time, in lengths up to 128, or as many as the model takes; the rows of
-plain functions vary. A model fails if a result is not eager's, or if it is compiled more than three times.
+Images come in batches of 1 to 8; texts, two at a time, in lengths up to 128, or up to the model's limit; the rows of
+plain functions vary. A model fails if a result differs from eager's, or if it is compiled more than three times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST = 128
 
 
 def resized(value: Any, batch: int, length: int, rows: int | None) -> Any:
-    """The same argument for another batch: repeated, and cut off."""
+    """The same argument for another batch size: repeated, and cut off."""
     if not isinstance(value, torch.Tensor) or value.ndim == 0:
         return value
     wanted = [rows or batch, *value.shape[1:]]

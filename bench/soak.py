@@ -1,10 +1,10 @@
-"""A soak: changing shapes, threads and modules for a long time, every result compared with eager's, memory watched.
+"""A soak test: changing shapes, threads and modules for a long time; results are compared, and memory is watched.
 
     python -m bench.soak --minutes 30
 
-Several threads take turns at random with programs that they share: calls with sizes that change, training steps,
-weights that are replaced, modules that are compiled anew and dropped. It fails if a value is wrong, or if memory in the
-last third of the time is above what it was in the second.
+Several threads pick at random among programs that they share: calls with changing sizes, training steps, weights that
+are replaced, new modules that are compiled and dropped. It fails if a value differs from eager's, or if memory in the
+last third of the time is above that in the second.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from . import fallbacks
 from .memory import give_back, memory
 
 NEAR = 2e-4
-"""Relatively, in norm: float32 after a few layers."""
+"""The relative tolerance in norm: float32 after a few layers."""
 
 GROWTH = 1.03
-"""Of the median memory from the second third to the last one: what is allowed for the allocator."""
+"""The allowed growth of the median memory from the second third to the last one, for the allocator."""
 
 EVERY = 10.0
-"""Seconds between two looks at memory."""
+"""Seconds between two measurements of memory."""
 
 
 class Block(nn.Module):
@@ -67,7 +67,7 @@ class Images(nn.Module):
 
 
 def breaking(x: torch.Tensor) -> torch.Tensor:
-    """Data decides where it goes."""
+    """A branch that depends on data."""
     y = x / (x.abs() + 1)
     if y.sum() < 0:
         y = -y
@@ -99,7 +99,7 @@ class Soak:
                     self.wrong.append(f"{what}: {ours.shape} {theirs.shape}")
 
     def kinds(self) -> list[Callable[[random.Random], None]]:
-        """What a thread does next. Modules are shared, but for those that learn: eager would race, too."""
+        """The programs of a thread. Modules are shared except for those that are trained: eager would race, too."""
         block, images = Block(32).eval(), Images().eval()
         fast_block, fast_images = burnish.compile(block), burnish.compile(images)
         fast_breaking, fast_counting = burnish.compile(breaking), burnish.compile(counting)
@@ -123,10 +123,10 @@ class Soak:
             self.check("a number", fast_counting(x, n), counting(x, n))
 
         def learn(pick: random.Random) -> None:
-            """A new module, compiled, trained for a few steps beside its eager twin, and dropped."""
+            """A new module is compiled, trained for a few steps beside an eager copy, and dropped."""
             module = Block(16)
             twin = copy.deepcopy(module)
-            # Adam would blow rounding up: the bias of the keys has no gradient but that.
+            # Adam would amplify rounding: the gradient of the bias of the keys consists of rounding only.
             optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (module, twin)]
             compiled = burnish.compile(module)
             for _ in range(pick.randint(2, 4)):
@@ -138,7 +138,7 @@ class Soak:
             self.check("training", list(module.parameters()), list(twin.parameters()))
 
         def replace(pick: random.Random) -> None:
-            """Weights of a module of its own change between calls."""
+            """Calls between which the weights of a private module change."""
             module = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)).eval()
             compiled = burnish.compile(module)
             x = torch.randn(pick.randint(1, 5), 8)

@@ -1,12 +1,12 @@
-"""Generation with a cache of fixed size, the way a GPU likes it: every token is one program, and the same one.
+"""Generation with a static cache, which suits a GPU: every token runs one program, and always the same one.
 
     python -m bench.static_cache --device cuda --dtype bf16 --model llama_1b --modes default,reduce-overhead
     python -m bench.static_cache --model tiny --tokens 8            in seconds, on a CPU
 
-Each contestant has a process of its own with empty caches. The first text is timed on the wall, compiling included.
-Later ones are timed by the device's clock, behind some in which compilers settle, and the median counts. Transformers
-compiles nothing itself here. Tokens have to be eager's; in a short dtype two equally likely ones may change places, so
-how many are the same is told.
+Each contestant has a process of its own with empty caches. The first text is timed by the wall clock, compiling
+included. Later ones are timed by the device's clock, after some in which compilers settle, and the median counts.
+Transformers itself compiles nothing here. Tokens have to equal eager's; in a short dtype two equally likely ones may
+swap, so the number of equal tokens is reported.
 """
 
 from __future__ import annotations

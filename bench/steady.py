@@ -1,14 +1,14 @@
-"""The steady state: contestants take turns in blocks, so that all of them meet the same machine.
+"""The steady state: contestants take turns in blocks, so that all of them see the same machine load.
 
     blocks = take_turns({"eager": f, "burnish": g}, rounds=12, seconds=0.25)
     compare(blocks["eager"], blocks["burnish"])         # (0.97, 1.02, 1.04): quartiles and median of the ratio
 
-What a call takes is for a clock to say (`bench.clocks`): that on the wall, or a GPU's events.
+A call is timed by a clock (`bench.clocks`): the wall clock, or a GPU's events.
 
-A machine is not the same for long: clocks change, neighbours come and go. Rounds in which everybody has one block, and
-ratios taken within a round, cancel what is slower than a round; the median over the rounds drops what is not. In a
-block only calls of one contestant run, after a first one that is not counted: it finds the caches full of the others'
-weights, and their threads still spinning.
+The speed of a machine varies: frequencies change, other load comes and goes. Every contestant has one block in each
+round, and ratios are taken within a round, which cancels changes that are slower than a round; the median over the
+rounds discards faster ones. In a block only calls of one contestant run. The first one is not counted: it finds the CPU
+caches full of the others' weights, and their threads still spinning.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WARM_CALLS, WARM_SECONDS = 10, 0.5
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
-    """Who goes when. Everybody leads equally often, and when all have led it goes backwards: nobody always follows the
-    same neighbour."""
+    """The order of contestants in each round. Each comes first equally often. Once all have, the order is reversed, so
+    that no contestant always follows the same one."""
     for number in range(rounds):
         start = number % len(names)
         order = (*names[start:], *names[:start])
@@ -38,7 +38,7 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
 
 
 def warm_up(call: Call, now: Now = time.perf_counter, least: int = WARM_CALLS) -> int:
-    """Call until what measures itself has settled; how often it was called. Compilers may watch their first calls."""
+    """Call until self-tuning code has settled: compilers may watch their first calls. Returns the number of calls."""
     end, calls = now() + WARM_SECONDS, 0
     while calls < least or now() < end:
         call()
@@ -50,24 +50,24 @@ def take_turns(
     calls: Mapping[str, Call],
     rounds: int,
     seconds: float,
-    told: Callable[[int], Any] = lambda done: None,
+    on_round: Callable[[int], Any] = lambda done: None,
     clock: WallClock | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of a call, by contestant and round. `told` hears after each round how many are done."""
+    """Seconds per call, by contestant and round. `on_round` is called after each round with the number done."""
     clock = clock or WallClock()
     blocks: dict[str, list[float]] = {name: [] for name in calls}
     with frozen_objects():
         for number, order in enumerate(turns(tuple(calls), rounds)):
             for name in order:
                 blocks[name].append(block(calls[name], seconds, clock))
-            told(number + 1)
+            on_round(number + 1)
     return blocks
 
 
 @contextlib.contextmanager
 def frozen_objects() -> Iterator[None]:
-    """What was compiled stays: no collection needs to go through it again. Objects that were frozen
-    before stay so."""
+    """Freeze all objects in the block: no garbage collection needs to traverse compiled code again. Objects that were
+    frozen before stay frozen."""
     gc.collect()
     is_outermost = gc.get_freeze_count() == 0
     gc.freeze()
@@ -79,7 +79,7 @@ def frozen_objects() -> Iterator[None]:
 
 
 def block(call: Call, seconds: float, clock: WallClock) -> float:
-    """The median of calls that take so many seconds together, after one that is not counted."""
+    """The median of calls that together take the given time, after one that is not counted."""
     gc.collect()
     call()
     repeat = clock.repeats(clock.sample(call))

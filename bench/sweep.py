@@ -1,10 +1,10 @@
-"""Every operator torch has samples for, shared out among processes: `bench.operators` for a machine with a GPU.
+"""Every operator that torch has samples for, distributed over processes: `bench.operators` for a machine with a GPU.
 
     python -m bench.sweep --device cuda --dtype float32,bfloat16 --processes 12 --samples 3 --minutes 8 --json out.json
 
-A process is told one operator at a time and answers with what came of it. One that dies, or says nothing for a while,
-takes its operator with it and no other: that one has crashed, and a new process goes on behind it. So does a process
-whose GPU refuses everything after an error of a kernel. What the minutes do not reach is said.
+A process gets one operator at a time and returns its outcome. If a process dies or stays silent for too long, only its
+current operator counts as crashed, and a new process continues with the next one. The same applies to a process whose
+GPU refuses everything after an error of a kernel. Operators that the time limit does not reach are listed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 180.0
-"""For imports, of torch's samples among them."""
+"""For imports, including torch's samples."""
 DYING_SECONDS = 3.0
 TAIL = 400
 
 
-def answer(device: str, samples: int | None, messages: Any) -> None:
-    """A worker: operators come in by number and dtype, outcomes go out."""
+def serve(device: str, samples: int | None, messages: Any) -> None:
+    """A worker: reads operators by number and dtype, writes their outcomes."""
     import torch
 
     from .job import one_line
@@ -56,9 +56,9 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
             op = chosen[int(number)]
             try:
                 outcome = check_operator(op, samples, "burnish", getattr(torch, name), device)
-            except Exception as error:  # of samples that cannot be made here
+            except Exception as error:  # raised by samples that cannot be made here
                 outcome = Outcome(f"{full_name(op)} {name}", "crashed", f"its samples: {one_line(error)}")
-            told = {
+            record = {
                 **dataclasses.asdict(outcome),
                 "way": outcome.way,
                 "ways": sorted(outcome.ways),
@@ -68,13 +68,13 @@ def answer(device: str, samples: int | None, messages: Any) -> None:
                 try:
                     torch.cuda.synchronize()
                 except RuntimeError as error:
-                    told["detail"] += f" (the GPU refuses everything since: {str(error).splitlines()[0]})"
-                    told["leaves"] = True
-            print(json.dumps(told), file=messages, flush=True)
+                    record["detail"] += f" (the GPU refuses everything since: {str(error).splitlines()[0]})"
+                    record["leaves"] = True
+            print(json.dumps(record), file=messages, flush=True)
 
 
 class Worker:
-    """A process, and what it said last."""
+    """A process that checks operators, with its output."""
 
     def __init__(self, device: str, samples: int | None):
         reading, writing = os.pipe()
@@ -103,14 +103,14 @@ class Worker:
         self.pipe, self.rest = reading, b""
 
     def ask(self, text: str) -> None:
-        """One that has died says so when it is listened to."""
+        """Send a line. If the process has died, `hear` notices."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(f"{text}\n")
             self.process.stdin.flush()
 
     def hear(self, seconds: float) -> Any:
-        """Its next answer; None where it has died or says nothing for so long."""
+        """The next message; None if the process has died or was silent for so long."""
         end = time.monotonic() + seconds
         while b"\n" not in self.rest:
             ready, _, _ = select.select([self.pipe], [], [], max(0.0, end - time.monotonic()))
@@ -122,7 +122,7 @@ class Worker:
         return json.loads(line)
 
     def why(self) -> str:
-        """What became of one that does not answer, with the last it said."""
+        """What happened to a process that does not respond, with its last line of output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(DYING_SECONDS)
         status = self.process.poll()
@@ -173,7 +173,7 @@ class Sweep:
         return max(0.0, self.end - time.monotonic())
 
     def work(self) -> None:
-        """One process at a time, for as long as there is something left."""
+        """Run one process at a time, as long as operators are left."""
         worker = None
         try:
             while self.seconds_left():
@@ -186,12 +186,12 @@ class Sweep:
                 except IndexError:
                     return
                 worker.ask(f"{number} {dtype}")
-                told = worker.hear(min(self.patience, self.seconds_left()))
-                if told is None and not self.seconds_left():
+                record = worker.hear(min(self.patience, self.seconds_left()))
+                if record is None and not self.seconds_left():
                     self.left.append((number, name, dtype))
                     return
-                if told is None:
-                    told = {
+                if record is None:
+                    record = {
                         "name": f"{name} {dtype}",
                         "verdict": "crashed",
                         "detail": worker.why(),
@@ -202,8 +202,8 @@ class Sweep:
                         "refusals": [],
                         "leaves": True,
                     }
-                self.outcomes.append(told)
-                if told.pop("leaves", False):
+                self.outcomes.append(record)
+                if record.pop("leaves", False):
                     worker.end()
                     worker = None
         finally:
@@ -211,7 +211,7 @@ class Sweep:
                 worker.end()
 
     def start(self) -> Worker | None:
-        """None where it says why, in `failures`."""
+        """A new worker; None if it could not start, with the reason in `failures`."""
         worker = Worker(self.device, self.samples)
         names = worker.hear(min(START_SECONDS, self.seconds_left()))
         if names is None:
@@ -236,21 +236,21 @@ class Sweep:
             "samples_each": self.samples,
             "not_reached": [f"{name} {dtype}" for _, name, dtype in self.left],
             "failures": self.failures,
-            "outcomes": sorted(self.outcomes, key=lambda told: told["name"]),
+            "outcomes": sorted(self.outcomes, key=lambda record: record["name"]),
         }
 
 
 def report(data: dict[str, Any]) -> str:
     lines = []
-    for told in data["outcomes"]:
-        if told["verdict"] in ("different", "crashed"):
-            lines.append(f"{told['verdict']:10} {told['name']}: {told['detail']}")
+    for record in data["outcomes"]:
+        if record["verdict"] in ("different", "crashed"):
+            lines.append(f"{record['verdict']:10} {record['name']}: {record['detail']}")
     for dtype in data["dtypes"]:
-        found = [told for told in data["outcomes"] if told["name"].endswith(f" {dtype}")]
-        verdicts = collections.Counter(told["verdict"] for told in found)
-        ways = collections.Counter(told["way"] for told in found if told["samples"])
+        found = [record for record in data["outcomes"] if record["name"].endswith(f" {dtype}")]
+        verdicts = collections.Counter(record["verdict"] for record in found)
+        ways = collections.Counter(record["way"] for record in found if record["samples"])
         lines.append(
-            f"{dtype}: {len(found)} operators, {sum(told['samples'] for told in found)} samples: "
+            f"{dtype}: {len(found)} operators, {sum(record['samples'] for record in found)} samples: "
             + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
             + "; ran "
             + ", ".join(f"{count} {way}" for way, count in ways.most_common())
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.worker is not None:
         with os.fdopen(options.worker, "w") as messages:
-            answer(options.device, options.samples, messages)
+            serve(options.device, options.samples, messages)
         return 0
     sweep = Sweep(
         options.device,
@@ -296,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(data, indent=1) + "\n")
     print(report(data))
-    wrong = [told for told in sweep.outcomes if told["verdict"] in ("different", "crashed")]
+    wrong = [record for record in sweep.outcomes if record["verdict"] in ("different", "crashed")]
     return int(bool(wrong or sweep.failures and not sweep.outcomes))
 
 

@@ -1,10 +1,10 @@
-"""A run as text: for each thing measured one table, a row for each model and a column for each contestant.
+"""A run as text: one table for each quantity, with a row for each model and a column for each contestant.
 
     print(report(run))
     print(report(run, markdown=True))
 
 Speeds are eager's time over the contestant's in the same rounds, so higher is faster and eager is 1. Means of ratios
-are geometric. A dash is something that was not measured; the reasons stand under the tables.
+are geometric. A dash is a missing measurement; the reasons follow the tables.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .record import BURNISH, EAGER, TORCH_COMPILE, Overhead, Result, Row, Run
 
 NONE = "—"
 WRONG = 100.0
-"""From so many times eager's error on, a result is no result: its speed is marked and counts in no mean."""
+"""From so many times eager's error on, a result is wrong: its speed is marked and counts in no mean."""
 FOREIGN = 0.05
-"""From this share of the cores on it is said that others were using the machine."""
+"""From this share of the cores on, a note says that other work was using the machine."""
 REASON_LENGTH = 150
 DEFAULT = "default"
-"""The mode of a compiler that is asked for none. It alone needs no table of modes: the last line of speeds has it."""
+"""The mode of a compiler without an explicit one. Alone it needs no table: the last line of speeds has it."""
 
 Pick = Callable[[Result], float | None]
 
@@ -34,11 +34,11 @@ class Table:
     headings: list[str]
     rows: list[list[str]] = field(default_factory=list)
     summary: list[list[str]] = field(default_factory=list)
-    """Rows that stand apart from the others."""
+    """Rows that are set off from the others."""
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
-    """Of what there is; None of nothing."""
+    """The geometric mean of the values that are not None; None if there are none."""
     known = [value for value in values if value is not None and value > 0]
     return statistics.geometric_mean(known) if known else None
 
@@ -54,7 +54,7 @@ def speed(result: Result) -> float | None:
 def advantage(
     rows: Sequence[Row], other: str, pick: Pick, better_is_less: bool = False, ours: str = BURNISH
 ) -> list[float]:
-    """How many times better Burnish is than another, on each model that both can do."""
+    """How many times better Burnish is than another, on each model that both run."""
     found = []
     for row in rows:
         if ours in row.results and other in row.results:
@@ -86,7 +86,7 @@ def steady(run: Run, rows: Sequence[Row]) -> Table:
 
 
 def modes_table(run: Run, rows: Sequence[Row]) -> Table:
-    """Burnish and torch.compile in the same mode, as far as both take part."""
+    """Burnish and torch.compile in the same mode, for the modes in which both take part."""
     table = Table(
         "Mode against mode: how many times as fast Burnish is",
         [
@@ -146,7 +146,7 @@ def seconds_table(title: str, run: Run, rows: Sequence[Row], pick: Pick) -> Tabl
 
 
 def memory_table(title: str, run: Run, rows: Sequence[Row], pick: Pick) -> Table:
-    """Eager in megabytes, the others as shares of eager's."""
+    """Eager in megabytes, the others as multiples of it."""
     others = [name for name in run.contestants if name != EAGER]
     table = Table(title, ["model", EAGER, *others])
     shares: dict[str, list[float | None]] = {name: [] for name in others}
@@ -215,7 +215,7 @@ def beyond_table(run: Run) -> Table:
 
 
 def slope(overheads: Sequence[Overhead], name: str) -> float | None:
-    """Seconds for each further parameter, by least squares; None of fewer than two points."""
+    """Seconds for each further parameter, by least squares; None for fewer than two points."""
     points = [(found.parameters, found.beyond[name]) for found in overheads if name in found.beyond]
     return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else None
 
@@ -269,7 +269,7 @@ def tables(run: Run) -> list[Table]:
 
 
 def then_and_now(now: Run, then: Run) -> Table:
-    """How Burnish's speed over eager, and its first call, changed since another run."""
+    """How Burnish's speed over eager and its first call changed since another run."""
     table = Table("Burnish then and now", ["model", "speed then", "now", "change", "first call then", "now", "change"])
     before = {(row.model, row.mode): row.results.get(BURNISH) for row in then.rows}
     changes: tuple[list[float | None], list[float | None]] = ([], [])
@@ -296,7 +296,7 @@ def then_and_now(now: Run, then: Run) -> Table:
 
 
 def notes(run: Run) -> list[str]:
-    """Reasons for dashes, and what makes the numbers worth less."""
+    """Reasons for dashes, and warnings about the numbers."""
     found = []
     for row in run.rows:
         reasons: dict[str, list[str]] = {}
@@ -339,14 +339,14 @@ def report(run: Run, markdown: bool = False, then: Run | None = None) -> str:
     if then is not None:
         found.append(then_and_now(run, then))
     parts += [as_markdown(table) if markdown else as_text(table) for table in found]
-    told = notes(run)
-    if told:
-        parts.append("\n".join(f"- {text}" for text in told) if markdown else "\n".join(told))
+    texts = notes(run)
+    if texts:
+        parts.append("\n".join(f"- {text}" for text in texts) if markdown else "\n".join(texts))
     return "\n\n".join(parts)
 
 
 def as_text(table: Table) -> str:
-    """Columns as wide as they need; a contestant's variant stands under its name."""
+    """Columns as wide as necessary; a contestant's variant is below its name."""
     heads = [heading.partition(":") for heading in table.headings]
     lines = [[name for name, _, _ in heads]]
     if any(variant for _, _, variant in heads):

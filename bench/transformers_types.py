@@ -1,12 +1,12 @@
-"""Every type of model in Transformers, small and with random weights, compiled and beside eager.
+"""Every type of model in Transformers, small and with random weights, compiled and compared with eager.
 
     python -m bench.transformers_types                              all types: inference, training, generation
     python -m bench.transformers_types gemma2 mamba --kind dynamic  some of them, with a cache that grows
 
-A line for each: graphs, breaks, fallbacks, and the error against float64 in terms of eager's. The run fails if a result
+A line for each: graphs, breaks, fallbacks, and the error against float64 beside eager's. The run fails if a result
 is further from float64 than `MOST` times eager's (and `FLOOR`), if tokens differ, or if something fell back.
-Configurations are shrunk by the names of their fields: what a type needs beyond that is in `OF_TYPE`. Dropout and the
-like are zero.
+Configurations are shrunk by the names of their fields; `OF_TYPE` has what some types need in addition. Dropout and
+similar rates are zero.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OF_TYPE: dict[str, dict[str, Any]] = {
 }
 PICTURE = {"image_size": 32, "patch_size": 8}
 KEPT = "vit dinov2".split()
-"""Types of images whose sizes are shrunk as well; the others have a size for each stage."""
+"""Image types whose sizes are shrunk as well; the others have a size for each stage."""
 
 
 def configuration(name: str) -> Any:
@@ -99,7 +99,7 @@ def configuration(name: str) -> Any:
 
 
 def model_of(name: str) -> tuple[Any, dict[str, Any]]:
-    """A model, and the arguments of a call."""
+    """A model and the arguments of a call."""
     import transformers as hf
 
     numbers = torch.Generator().manual_seed(0)
@@ -124,7 +124,7 @@ def model_of(name: str) -> tuple[Any, dict[str, Any]]:
 
 @dataclass
 class Course:
-    """What happened while a model ran compiled."""
+    """Events of a model that runs compiled."""
 
     graphs: int = 0
     breaks: collections.Counter = field(default_factory=collections.Counter)
@@ -150,7 +150,7 @@ def watched() -> Iterator[Course]:
 
 
 def error(found: list[Any], exact: list[Any]) -> float:
-    """The distance of all tensors together, relative to the length of all."""
+    """The distance over all tensors together, relative to their norm."""
     pairs = [(a.double(), b.double()) for a, b in zip(found, exact, strict=True) if b is not None]
     far = sum(float((a - b).square().sum()) for a, b in pairs)
     return (far / max(sum(float(b.square().sum()) for _, b in pairs), 1e-300)) ** 0.5
@@ -179,7 +179,7 @@ def computed(name: str, trains: bool) -> tuple[bool, str]:
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     doubles = {key: value.double() if value.is_floating_point() else value for key, value in given.items()}
     compiled, is_right, worst = burnish.compile(model), True, (0.0, 0.0)
-    for _ in range(CALLS):  # batch norms move on in each
+    for _ in range(CALLS):  # each updates the statistics of batch norms
         wanted = called(exact, exact, doubles, trains)
         mine = error(called(model, compiled, given, trains), wanted)
         theirs = error(called(eager, eager, given, trains), wanted)

@@ -1,14 +1,14 @@
-"""The benchmarks of two tutorials on torch.compile, with Burnish beside it.
+"""The benchmarks of two tutorials on torch.compile, with Burnish as another contestant.
 
     python -m bench.tutorials --device cuda
     python -m bench.tutorials --only lightning --small          in seconds, on a CPU
 
 `inference` and `training` are PyTorch's: densenet121 on 16 images of 128 × 128, in mode reduce-overhead, training as
-one function with Adam in it. `lightning` is Lightning's: InceptionV3 on 16 images of 512 × 512, SGD, in a Trainer whose
-callback takes the time of each batch. Each contestant has a process of its own with empty caches.
+one function that includes Adam. `lightning` is Lightning's: InceptionV3 on 16 images of 512 × 512, SGD, in a Trainer
+whose callback times each batch. Each contestant has a process of its own with empty caches.
 
-The first call is timed on the wall. The tutorials show the median of the next ten; compilers that measure what they
-made are still at it then, so the median of ten later ones stands beside it.
+The first call is timed by the wall clock. The tutorials show the median of the next ten. Compilers that time their own
+code are still doing so then, so the median of ten later calls is shown as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .table import Table, as_text, seconds, times
 
 CALLS, BETWEEN = 10, 40
 NEAR = 0.02
-"""By so much of eager's first result may another's differ before it is said: in reduced precision, nets differ so."""
+"""The relative difference from eager's first result that is not reported: networks in reduced precision have it."""
 BOTH = (EAGER, "torch.compile:reduce-overhead", "burnish:reduce-overhead")
 PARTS: dict[str, tuple[str, ...]] = {
     "inference": BOTH,
@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def densenet(device: str, is_small: bool) -> tuple[Any, Callable[[], tuple]]:
-    """The network as it is made, and what gives new images and labels."""
+    """The network with its initial weights, and a function that returns new images and labels."""
     import torch
     from torchvision.models import DenseNet, densenet121
 
@@ -106,7 +106,7 @@ def timed(call: Callable, data: Callable[[], tuple], device: str, between: int) 
 
 
 def found(clock: str, first: float, samples: list[float], size: float | None) -> dict[str, Any]:
-    """`size`: of the first result, which is eager's; None where it is drawn, by dropout."""
+    """`size` is that of the first result, to compare with eager's; None if it is random because of dropout."""
     return {"clock": clock, "first": first, "ten": samples[:CALLS], "later": samples[-CALLS:], "size": size}
 
 
@@ -140,7 +140,7 @@ def lightning(contestant: Contestant, device: str, is_small: bool, between: int)
     class Classifier(LightningModule):
         def __init__(self):
             super().__init__()
-            # As the library made it when the tutorial was written: without a choice it warns, and takes a minute.
+            # The default when the tutorial was written: without an explicit choice it warns, and takes a minute.
             self.model = Small() if is_small else inception_v3(init_weights=False)
 
         def training_step(self, batch):
@@ -153,7 +153,7 @@ def lightning(contestant: Contestant, device: str, is_small: bool, between: int)
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     class Benchmark(Callback):
-        """The time of each batch."""
+        """Times each batch."""
 
         def __init__(self):
             self.clock = clock_for(device)

@@ -1,8 +1,8 @@
-"""One process of the benchmark: what the conductor starts, and hears of.
+"""One process of the benchmark, which the conductor starts and listens to.
 
     python -m bench.worker '{"kind": "cold", "model": "bert", "contestants": ["burnish"], …}'
 
-What it imports at the top is what every contestant needs: a process that times a start must not import the others.
+The imports at the top are those that every contestant needs: a process that times a start must not import the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEADY_CALLS = 5
 
 
 def cold(job: Job, tell: Tell) -> Cold:
-    """One contestant, alone, from the start of the process."""
+    """Measure one contestant alone, from the start of the process."""
     (name,) = job.contestants
     tell({"stage": "starts", "contestant": name})
     os.environ.update(caches.variables(caches.folder_of(job.caches, name)))

@@ -1,14 +1,14 @@
-"""What is measured of a model: one call of it, forward and backward, or a whole step of training.
+"""The measured work of a model: one call, forward and backward, or a whole training step.
 
     work = Workload.of("bert", "train")
     side = work.side(contestant)
-    side.prepare()                  # hands the model to the contestant
+    side.prepare()                  # passes the model to the contestant
     side.begin()                    # its first call
-    side.call_and_wait()            # what is timed
-    side.results()                  # one more call, and every tensor that comes of it, by name
+    side.call_and_wait()            # the call that is timed
+    side.results()                  # one more call, and all its tensors by name
 
-In `train` the model is compiled and the loop around it is eager, as people write it; in `train-step` one function with
-forward, backward and AdamW is. Each contestant trains a model of its own; for inference all share one.
+In `train` the model is compiled and the loop around it is eager, as people write it. In `train-step` one function with
+forward, backward and AdamW is compiled. Each contestant trains a model of its own; for inference all share one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .record import EAGER
 Tensors = dict[str, torch.Tensor]
 
 TRAINING_TIMES = 4
-"""Batches for training: batch norm cannot learn from one sample."""
+"""Batches for training: batch norm cannot train on one sample."""
 LEARNING_RATE = 1e-5
-"""So small that a thousand steps on the same data leave the weights about where they were: numbers that shrink to
-denormals would slow down whoever keeps computing with them."""
+"""So small that a thousand steps on the same data hardly change the weights: numbers that shrink to denormals would
+slow down later steps."""
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Workload:
         device: str = "cpu",
         dtype: str | None = None,
     ) -> Workload:
-        """`times`: so many times the model's usual batch."""
-        # A billion random weights are drawn where they will be used.
+        """`times`: a multiple of the model's usual batch."""
+        # A billion random weights are generated where they will be used.
         with torch.device(device) if model in LARGE else contextlib.nullcontext():
             fn, args, kwargs = {**MODELS, **LARGE}[model](times=times or (1 if mode == "inference" else TRAINING_TIMES))
         if isinstance(fn, nn.Module) and mode != "inference":
@@ -80,7 +80,7 @@ class Workload:
         return torch.no_grad() if self.mode == "inference" else torch.enable_grad()
 
     def side(self, contestant: Contestant, alone: bool = False) -> Side:
-        """`alone`: nobody else needs the model, so no copy of it has to be in memory."""
+        """`alone`: no other side needs the model, so it need not be copied."""
         shared = alone or self.mode == "inference"
         side = SIDES[self.mode](contestant, self.fn if shared else copy.deepcopy(self.fn), self.args, self.kwargs)
         side.device = self.device
@@ -107,7 +107,7 @@ class Workload:
             return None, f"it does not run in float64: {type(error).__name__}: {error}"
 
     def jumps(self, truth: Tensors) -> bool:
-        """Whether inputs that are hardly others have other gradients."""
+        """Whether slightly changed inputs have very different gradients."""
         if self.mode == "inference" or not isinstance(self.fn, nn.Module):
             return False
         sign = torch.Generator().manual_seed(0)
@@ -120,7 +120,7 @@ class Workload:
         return relative_error(truth, near.side(Contestant(EAGER), alone=True).results()) > 100 * NUDGE
 
     def shifted(self, steps: int) -> Workload:
-        """On other inputs of the same kind."""
+        """The same workload on different inputs of the same kind."""
 
         def moved(x: torch.Tensor) -> torch.Tensor:
             return x.roll(steps, -1)
@@ -128,7 +128,7 @@ class Workload:
         return replace(self, args=changed(self.args, moved), kwargs=changed(self.kwargs, moved))
 
     def explain(self) -> tuple[int, int]:
-        """How many graph breaks and graphs Burnish makes of it."""
+        """The number of graph breaks and of graphs with Burnish."""
         import burnish
 
         side = self.side(Contestant(EAGER))
@@ -137,23 +137,23 @@ class Workload:
 
 
 def changed(inputs: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same with all tensors of fractions changed."""
+    """The inputs with all floating-point tensors changed."""
     return tree_map_only(torch.Tensor, lambda x: change(x.detach()) if x.is_floating_point() else x, inputs)
 
 
 class Side:
-    """One contestant's model and how it is called."""
+    """One contestant's model, and how it is called."""
 
     device = "cpu"
     starting_calls = 1
-    """Later calls do as the last of these did."""
+    """Later calls behave like the last of these."""
 
     def __init__(self, contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]):
         self.contestant, self.fn, self.args, self.kwargs = contestant, fn, args, kwargs
         self.compiled = self.part()
 
     def part(self) -> Callable:
-        """What is handed to the contestant."""
+        """The callable passed to the contestant."""
         return self.fn
 
     def prepare(self) -> None:
@@ -163,18 +163,18 @@ class Side:
         raise NotImplementedError
 
     def call_and_wait(self) -> Any:
-        """A GPU is still at work when a call returns."""
+        """Call and wait for the GPU, which is still at work when a call returns."""
         result = self.call()
         wait(self.device)
         return result
 
     def begin(self) -> None:
-        """What is timed as the first call."""
+        """The part that is timed as the first call."""
         for _ in range(self.starting_calls):
             self.call_and_wait()
 
     def remember(self) -> None:
-        """Note what calls change, so that `results` can start where the first call did."""
+        """Save the state that calls change, so that `results` can start where the first call did."""
 
     def results(self) -> Tensors:
         raise NotImplementedError
@@ -189,7 +189,7 @@ class Inference(Side):
 
 
 class Training(Side):
-    """Forward and backward. What has no weights has gradients of its inputs."""
+    """Forward and backward. A model without weights has gradients of its inputs."""
 
     def __init__(self, contestant: Contestant, fn: Callable, args: tuple, kwargs: dict[str, Any]):
         if not isinstance(fn, nn.Module):
@@ -217,7 +217,7 @@ class Training(Side):
 
 class TrainingStep(Training):
     starting_calls = 2
-    """The first one makes the optimizer's state, which is another program."""
+    """The first step creates the optimizer's state, which is a different program."""
 
     def __init__(self, contestant: Contestant, fn: nn.Module, args: tuple, kwargs: dict[str, Any]):
         self.optimizer = torch.optim.AdamW(fn.parameters(), lr=LEARNING_RATE)
@@ -257,7 +257,7 @@ class TrainingStep(Training):
         return [*self.fn.named_parameters(), *self.fn.named_buffers()]
 
     def rewind(self) -> None:
-        """Back to the weights and moments of the beginning, in place."""
+        """Restore the initial weights and moments, in place."""
         if not self.start:
             return
         with torch.no_grad():
@@ -272,7 +272,7 @@ SIDES: dict[str, type[Side]] = {"inference": Inference, "train": Training, "trai
 
 
 def loss_of(result: Any) -> torch.Tensor:
-    """The loss a model computes itself, a scalar; else the mean square of everything it returns."""
+    """The scalar loss that a model computes itself; else the mean square of everything it returns."""
     parts = floating(result)
     for part in parts:
         if part.dim() == 0:
@@ -294,7 +294,7 @@ def floating(result: Any) -> list[torch.Tensor]:
 
 
 def remove_dropout(module: nn.Module) -> None:
-    """Wherever a module keeps how much it drops: in a dropout layer's `p`, or in a number named for it."""
+    """Set the dropout rates of modules to zero: a dropout layer's `p`, or a number named for dropout."""
     for part in module.modules():
         kind = type(part).__name__.lower()
         for name, value in list(vars(part).items()):

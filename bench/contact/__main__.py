@@ -16,7 +16,7 @@ from .. import pretend
 from ..apart import ROOT
 
 SETTINGS = {
-    "BURNISH_NEVER_SLOWER": "0",  # kernels are checked, whether eager is faster or not
+    "BURNISH_NEVER_SLOWER": "0",  # kernels are checked even where eager is faster
     "BURNISH_ON_ERROR": "raise",
     "BURNISH_CACHE": "0",
     "BURNISH_COMPILE_WORKERS": "2",  # several checks run at once
@@ -24,7 +24,7 @@ SETTINGS = {
 }
 PRETENDED = "BURNISH_CONTACT_PRETENDED"
 RERUNS = 3
-"""Failing checks that are run once more, under a tool that says more."""
+"""How many failing checks are run once more, under a tool that reports more."""
 FAULTS = ("CUDA error", "illegal", "misaligned", "CUDA driver", "invalid device context")
 
 
@@ -62,8 +62,8 @@ def places(folder: Path, check: Any, is_rehearsal: bool) -> Sequence[Callable[[]
     return [lambda: contextlib.nullcontext(pretended), *([in_the_interpreter] if check.interpreted else [])]
 
 
-def again(checks: Sequence[Any]) -> list[Any]:
-    """What failed for the GPU's reasons, under the sanitizer or with launches that wait."""
+def reruns_of(checks: Sequence[Any]) -> list[Any]:
+    """Failed checks to repeat, under the sanitizer or with blocking launches."""
     import shutil
 
     from .commands import STRICT
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (reason := pretend.why_not()) is not None:
             print(f"nothing to rehearse on: {reason}", file=sys.stderr)
             return 2
-        # The library has to be there before torch is loaded, and its file for as long as processes start.
+        # The library has to exist before torch is loaded, and its file as long as processes start.
         words = [sys.executable, "-m", "bench.contact", *(sys.argv[1:] if arguments is None else arguments)]
         import subprocess
 
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .commands import COMMANDS, MINUTES
 
     if options.rehearse:
-        torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its plans are not part of the pretended GPU
         torch.set_num_threads(1)
     checks = COMMANDS[options.command]()
     wanted = [word for word in options.only.split(",") if word]
@@ -118,7 +118,7 @@ def run(runner: Any, checks: Sequence[Any], options: argparse.Namespace) -> int:
         (check,) = [check for check in checks if check.name == name]
         return runner.perform(check, options.folder)
     if runner.is_rehearsal:
-        checks = [replace(check, seconds=20 * check.seconds, tool="") for check in checks]  # its pace is no matter
+        checks = [replace(check, seconds=20 * check.seconds, tool="") for check in checks]  # its speed does not matter
     runner.run(checks[:1])
     if runner.failed and checks[0].run and not runner.is_rehearsal:
         runner.forks = False
@@ -128,7 +128,7 @@ def run(runner: Any, checks: Sequence[Any], options: argparse.Namespace) -> int:
     failed = {line["name"]: line["error"] for line in runner.lines if line["ok"] is False}
     faulty = [check for check in runner.failed if check.run and any(word in failed[check.name] for word in FAULTS)]
     if not runner.is_rehearsal and not any(check.tool for check in faulty):
-        runner.run(again(faulty))
+        runner.run(reruns_of(faulty))
     runner.run(last)
     wrong = [line["name"] for line in runner.lines if line["ok"] is False]
     missed = [line["name"] for line in runner.lines if line["ok"] is None]

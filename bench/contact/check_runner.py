@@ -1,10 +1,10 @@
-"""Runs checks, each in a process of its own with a time limit, and writes what comes of them as it comes.
+"""Runs checks, each in a process of its own with a time limit, and writes each result at once.
 
     runner = Runner("contact", out, minutes=4, is_rehearsal=False)
     runner.run(checks)
 
-A process is forked from this one, which has imported torch and Burnish and not touched the GPU: a check starts at once.
-Where the first check finds that a forked process cannot use the GPU, later ones are started afresh.
+A process is forked from this one, which has imported torch and Burnish but not used the GPU: a check starts at once.
+If the first check finds that a forked process cannot use the GPU, later ones run in new processes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .. import caches
 from ..apart import ROOT, paths
 
 TOO_LATE = 4.0
-"""With fewer seconds left no check begins."""
+"""No check begins with fewer seconds left."""
 PATIENCE = 4.0
-"""Seconds that a command has to write its results when its time is over."""
+"""Seconds for a command to write its results after its time is over."""
 ERROR_LINES, ERROR_LETTERS = 3, 500
 DETAIL_BYTES, FILE_BYTES = 200_000, 14_000_000
 NOT_REACHED = "not reached: the minutes were over"
@@ -43,14 +43,14 @@ class Check:
     run: Callable[[Any], Any] | None = None
     """Called with a `Place`."""
     command: str = ""
-    """Else: arguments of Python. `{json}` is a file for results, `{minutes}` what is left."""
+    """If there is no `run`: arguments of Python. `{json}` is a file for results, `{minutes}` the remaining time."""
     rehearsal: str = ""
-    """The arguments in a rehearsal; without any it is left out there."""
+    """The arguments in a rehearsal; without any the check is left out there."""
     seconds: float = 30.0
     alone: bool = False
-    """Nothing else runs meanwhile, for it is timed."""
+    """Nothing else runs meanwhile, because the check is timed."""
     interpreted: bool = False
-    """Rehearsed in Triton's interpreter besides, where numbers mean something."""
+    """Also rehearsed in Triton's interpreter, where results are computed."""
     tool: str = ""
     """A program that starts the process, with its arguments."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -74,7 +74,7 @@ class Runner:
     is_rehearsal: bool = False
     at_once: int = 1
     places: Callable[[Path, Check], Sequence[Callable[[], Any]]] | None = None
-    """What opens the places in which a check runs."""
+    """Returns context managers that open the places in which a check runs."""
     forks: bool = True
     failed: list[Check] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Runner:
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for name in ("jsonl", "details.txt"):
-            self.file(name).unlink(missing_ok=True)  # what an earlier run left is not this one's
+            self.file(name).unlink(missing_ok=True)  # left by an earlier run
         self.deadline = time.monotonic() + 60 * self.minutes
 
     def file(self, name: str) -> Path:
@@ -93,7 +93,7 @@ class Runner:
         return self.deadline - time.monotonic()
 
     def run(self, checks: Sequence[Check]) -> None:
-        """In order, several at once. One that is alone waits for those before it, and those behind it wait."""
+        """Run checks in order, several at once. A check with `alone` waits for earlier ones, and later ones for it."""
         pending, running = [c for c in checks if c.run or not self.is_rehearsal or c.rehearsal], []
         with tempfile.TemporaryDirectory(prefix="burnish-contact-", ignore_cleanup_errors=True) as folder:
             try:
@@ -156,7 +156,7 @@ class Runner:
             os._exit(status)
 
     def words(self, check: Check, folder: Path, seconds: float) -> list[str]:
-        """Of the command line; none for a function that this process can call."""
+        """The command line; empty for a function that this process can call."""
         if check.command:
             text = check.rehearsal if self.is_rehearsal else check.command
             known = {"json": folder / "result.json", "minutes": f"{max(seconds - 10, 5) / 60:.3f}"}
@@ -183,7 +183,7 @@ class Runner:
         late = time.monotonic() > one.end
         if pid == 0 and late and not one.stopped:
             one.stopped = True
-            # A command writes what it has. A function says where it is.
+            # On a signal a command writes its results so far, a function its stack.
             asked = signal.SIGINT if one.check.command else signal.SIGUSR1
             one.end = time.monotonic() + (PATIENCE if one.check.command else 0.5)
             with contextlib.suppress(ProcessLookupError):
@@ -233,7 +233,7 @@ class Runner:
         print(json.dumps({name: x for name, x in shown.items() if x not in ("", {})}), flush=True)
 
     def append(self, name: str, text: str) -> None:
-        """Ends in the file, whatever happens to this process next."""
+        """Append text so that it is in the file whatever happens to this process next."""
         place = self.file(name)
         if place.exists() and place.stat().st_size + len(text) > FILE_BYTES:
             text = f"{text[:2000]}\n… left out, the file is full\n"
@@ -244,11 +244,11 @@ class Runner:
 
 
 QUIET_SETTINGS = ("BURNISH_NEVER_SLOWER", "BURNISH_ON_ERROR", "BURNISH_CACHE", "BURNISH_COMPILE_WORKERS")
-"""How checks run; commands run as users do."""
+"""Settings for checks only; commands run with users' defaults."""
 
 
 def kill(pid: int, is_child: bool = True) -> None:
-    """With all that it started."""
+    """Kill a process with all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if is_child:
@@ -257,7 +257,7 @@ def kill(pid: int, is_child: bool = True) -> None:
 
 
 def read(place: Path) -> list[dict[str, Any]]:
-    """The lines that are whole."""
+    """The complete lines of a file."""
     found = []
     for line in text_of(place, 10 * DETAIL_BYTES).splitlines():
         with contextlib.suppress(ValueError):
@@ -273,7 +273,7 @@ def text_of(place: Path, most: int) -> str:
 
 
 def last_lines(text: str) -> str:
-    """Of a process that a signal ended, those before the stacks."""
+    """The last lines of a process's output; if a signal ended it, those before the stacks."""
     text = re.sub(r"(Fatal Python error: [^\n]*).*", r"\1", text, flags=re.DOTALL)
     return " / ".join([line.strip() for line in text.splitlines() if line.strip()][-ERROR_LINES:])
 

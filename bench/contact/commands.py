@@ -1,4 +1,4 @@
-"""The four commands: which checks they have, what teaches most first."""
+"""The four commands and their checks, the most instructive first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import kernels, orders, speed
 from .check_runner import Check
 
 MINUTES = {"contact": 4.0, "speed": 5.0, "models": 5.0, "rest": 5.0}
-"""Of a command, where `--minutes` says nothing else."""
+"""The duration of each command without `--minutes`."""
 
 INTERPRETED = (
     kernels.elementwise,

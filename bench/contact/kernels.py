@@ -147,7 +147,9 @@ def dropout(place: Place) -> None:
     (grad,) = torch.autograd.grad(first.sum(), x)
     if not place.computes:
         return
-    assert torch.equal(first, second) and not torch.equal(first, third), "the seed decides, and each call draws anew"
+    assert torch.equal(first, second) and not torch.equal(first, third), (
+        "the seed decides, and each call draws new numbers"
+    )
     assert torch.equal(first != 0, grad != 0), "backward drops what forward dropped"
     kept = (first != 0).double().mean().item()
     assert abs(kept - 0.75) < 5 * (0.1875 / x.numel()) ** 0.5, f"{kept} is kept, and 0.75 expected"
@@ -175,7 +177,7 @@ def attention(place: Place) -> None:
 
 
 def projected(x: torch.Tensor) -> torch.Tensor:
-    """As a model has it: heads are views of one tensor."""
+    """As in a model: heads are views of one tensor."""
     q, k, v = (x * 1.5).view(*x.shape[:2], 3, 1, 64).permute(2, 0, 3, 1, 4)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2).sin()
 
@@ -277,7 +279,7 @@ def own_products(place: Place) -> None:
 
 
 def wrong_index(place: Place) -> None:
-    """It ends the work of the process with an error, as in eager: for itself, and last."""
+    """As in eager, the error makes the GPU unusable for the process: this check runs separately, and last."""
     table, index = place.randn(10, 8), place.randint(10, 20)
     run = burnish.compile(lambda table, index: table[index] * 2, fullgraph=True)
     with torch.no_grad():
@@ -295,7 +297,7 @@ def wrong_index(place: Place) -> None:
 
 
 def recurrent(place: Place) -> None:
-    torch.backends.cudnn.enabled = not place.is_rehearsal  # its weights are laid together by what nobody pretends
+    torch.backends.cudnn.enabled = not place.is_rehearsal  # the pretended GPU has no call that packs its weights
     model = nn.LSTM(8, 16, 2, batch_first=True).to(place.device)
     truth = nn.LSTM(8, 16, 2, batch_first=True).to(place.device, torch.float64)
     truth.load_state_dict(model.state_dict())

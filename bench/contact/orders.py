@@ -1,4 +1,4 @@
-"""Checks of call orders: threads, streams, captures and CUDA graphs, as programs have them."""
+"""Checks of call orders: threads, streams, captures and CUDA graphs, as in users' programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .place import Place
 
 
 def in_thread(run: Callable[[], Any]) -> Any:
-    """What `run` returns in a new thread, which has no CUDA context yet. Its error is raised here."""
+    """The result of `run` in a new thread, which has no CUDA context yet. Its error is raised here."""
     found: list[Any] = []
 
     def target() -> None:
@@ -54,7 +54,7 @@ def eager_gradients(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def forwards_first(place: Place) -> None:
-    """Several forwards, and then the first backward."""
+    """Several forwards before the first backward."""
     inputs, run = leaves(place, 5), burnish.compile(loss_fn, fullgraph=True)
     losses = [run(x) for x in inputs]
     for loss in losses:
@@ -84,7 +84,7 @@ def first_call_in_a_thread(place: Place) -> None:
 
 
 def launch_in_a_bare_thread(place: Place) -> None:
-    """A thread that has called nothing of CUDA, with memory that the allocator already has."""
+    """A thread that has not called CUDA, with memory that the allocator already has."""
     x, run = place.randn(64, 100), burnish.compile(lambda x: x.sin() * 2 + 1, fullgraph=True)
     want = x.sin() * 2 + 1
     with torch.no_grad():
@@ -134,7 +134,7 @@ def two_streams(place: Place) -> None:
 
 
 def capture_by_the_user(place: Place) -> None:
-    """Compiled before; then the first call of another function inside the user's own recording."""
+    """A function compiled before, then the first call of another one, inside the user's own recording."""
     x = place.randn(64, 100)
     warm = burnish.compile(lambda x: torch.softmax(x, -1) + 1, fullgraph=True)
     cold = burnish.compile(lambda x: torch.log_softmax(x, -1) * 3, fullgraph=True)
@@ -156,7 +156,7 @@ def capture_by_the_user(place: Place) -> None:
 
 
 def capture_that_fails(place: Place) -> None:
-    """The user's recording ends with an error; so does one that waits for the GPU. Calls go on behind them."""
+    """The user's recording ends with an error; so does one that waits for the GPU. Later calls still work."""
     x, run = place.randn(64, 100), burnish.compile(lambda x: x.sin() * 2 + 1, fullgraph=True)
     want = x.sin() * 2 + 1
     with torch.no_grad():
@@ -176,7 +176,7 @@ def capture_that_fails(place: Place) -> None:
 
 
 class Trained(nn.Module):
-    """Returns its loss and its logits, as the models of libraries do."""
+    """Returns its loss and its logits, like models of libraries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def graph_of_inference(place: Place) -> None:
 
 
 def graph_of_training(place: Place) -> None:
-    """With (loss, logits), of which only the loss flows back, and the logits are kept."""
+    """The results are (loss, logits); only the loss is differentiated, and the logits are kept."""
     torch.manual_seed(0)
     eager, ours = Trained().to(place.device), Trained().to(place.device)
     ours.load_state_dict(eager.state_dict())
@@ -232,7 +232,7 @@ def two_forwards_of_a_graph(place: Place) -> None:
 
 
 def as_users_run_it(place: Place) -> None:
-    """Default settings: a contest with eager, workers that compile, errors of ours that fall back."""
+    """Default settings: a contest with eager, workers that compile, internal errors that fall back."""
     x, fn = place.randn(256, 512), lambda x: torch.softmax(x.sin() * 2, -1).cos()
     with patch(never_slower=True), torch.no_grad():
         run = burnish.compile(fn)

@@ -2,7 +2,7 @@
 
     def check(place):
         x = place.randn(place.size(4096, 8), 100)
-        place.agrees(lambda x: torch.softmax(x, -1), x)      raises AssertionError, with what is wrong where
+        place.agrees(lambda x: torch.softmax(x, -1), x)      raises AssertionError that says what is wrong where
 
 In a rehearsal a check runs twice: on a pretended GPU, where kernels are compiled and launched but compute nothing
 (`computes` is false), and, if it says so, on a CPU with kernels in Triton's interpreter.
@@ -26,9 +26,9 @@ from burnish import events
 from ..clocks import wait
 
 FACTOR, ROUNDINGS = 2.0, 8.0
-"""A result may be so many times as far from float64 as eager's, and so many rounding units besides."""
+"""A result may be so many times as far from float64 as eager's, plus so many rounding units."""
 SHOWN_BYTES = 400_000
-"""Of the text of kernels."""
+"""The most bytes of kernels' text that are written."""
 NOTED = "lower.refused runtime.cuda_graphs breaks guards.sizes kernels.workers runtime.contest runtime.failed".split()
 
 
@@ -36,9 +36,9 @@ class Place:
     def __init__(self, folder: Path, device: str, computes: bool = True, is_rehearsal: bool = False):
         self.folder, self.device, self.computes, self.is_rehearsal = folder, device, computes, is_rehearsal
         self.launches = 0
-        """Kernels in the plans that were made."""
+        """The number of kernels in compiled plans."""
         self.failed: list[str] = []
-        """Errors of compiled graphs for which plain Python stood in."""
+        """Errors of compiled graphs that fell back to plain Python."""
 
     def size(self, real: int, rehearsed: int) -> int:
         return rehearsed if self.is_rehearsal else real
@@ -53,7 +53,7 @@ class Place:
             file.write(json.dumps({kind: value}, default=str) + "\n")
 
     def figure(self, **numbers: Any) -> None:
-        """Written at once: a check that is killed later has said so much."""
+        """Write figures at once, so that they remain if the check is killed later."""
         self.write("figure", {name: round(x, 4) if isinstance(x, float) else x for name, x in numbers.items()})
 
     def note(self, text: str) -> None:
@@ -100,7 +100,7 @@ class Place:
         name: str = "",
         **options: Any,
     ) -> None:
-        """Calls give what eager gives, as near to float64, by at least `fewest` compiled kernels."""
+        """Assert that calls are as close to float64 as eager's and use at least `fewest` compiled kernels."""
         run = with_gradients(fn) if gradients else fn
         self.note(f"inputs of {name or 'the program'}: {', '.join(map(described, tree_leaves(inputs)))}")
         before = self.launches
@@ -119,7 +119,7 @@ class Place:
         self.figure(**{f"{name or 'error'} of allowed": worst})
 
     def same(self, got: Any, want: Any, truth: Any, name: str) -> float:
-        """The largest error as a share of what is allowed."""
+        """The largest error relative to the allowed one."""
         parts = list(zip(tree_leaves(got), tree_leaves(want), tree_leaves(truth), strict=True))
         return max((self.same_tensor(*part, f"{name}, result {k}") for k, part in enumerate(parts)), default=0.0)
 
@@ -167,7 +167,7 @@ def doubled(x: Any) -> Any:
 
 
 def with_gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The results, and the gradients of all inputs that want them, for tangents that are 1, 2, 3, … by result."""
+    """The results, and the gradients of all inputs that require them; the tangents are 1, 2, 3, … by result."""
 
     def run(*inputs: Any) -> list[Any]:
         wanted = [x for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -182,7 +182,7 @@ def with_gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def perform(check: Callable[[Place], Any], places: Sequence[Callable[[], contextlib.AbstractContextManager[Place]]]):
-    """Runs a check in each of the places. Returns the status of its process."""
+    """Run a check in each of the places. Returns the exit status of its process."""
     from ..fallbacks import refused
 
     opened = None

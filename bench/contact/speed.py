@@ -26,7 +26,7 @@ from ..steady import take_turns, warm_up
 from .place import Place
 
 WITHOUT_WAITING = 20
-"""Calls between two events: a GPU that is busy hides what it costs to launch."""
+"""Calls between two events: a busy GPU hides the cost of launching."""
 GRAPHS = ":reduce-overhead"
 
 
@@ -59,7 +59,7 @@ def versions(place: Place) -> None:
 
 
 def rate(place: Place, call: Callable[[], Any], amount: float, calls: int = WITHOUT_WAITING) -> float:
-    """Amount a second, of calls that follow each other without a wait: the best of three."""
+    """Amount per second, for calls that follow each other without a wait: the best of three."""
     for _ in range(3):
         call()
     clock, seconds = clock_for(place.device), []
@@ -87,7 +87,7 @@ def ceilings(place: Place) -> None:
 
 
 def launching(place: Place) -> None:
-    """What a call costs on the CPU, and one kernel from begin to end."""
+    """The CPU time of a call, and the time of one kernel from begin to end."""
     x = place.randn(1000)
     for name, mode in (("default", None), ("graph", "reduce-overhead")):
         run = burnish.compile(lambda x: x.sin() * 2, mode=mode, fullgraph=True)
@@ -158,7 +158,7 @@ def training_bandwidth(place: Place) -> None:
         "rms norm": (None, lambda r: lambda: r(x, w), lambda x, w: F.rms_norm(x, w.shape, w)),
     }
     for name, (_, bound, fn) in table.items():
-        for who, call in (("eager", bound(fn)), ("burnish", bound(burnish.compile(fn, fullgraph=True)))):
+        for label, call in (("eager", bound(fn)), ("burnish", bound(burnish.compile(fn, fullgraph=True)))):
 
             def step(call=call):
                 for leaf in (logits, x, w):
@@ -169,8 +169,8 @@ def training_bandwidth(place: Place) -> None:
             torch.cuda.reset_peak_memory_stats()
             step()
             place.wait()
-            place.figure(**{f"{name}, {who} ms": 1e3 * seconds})
-            place.figure(**{f"{name}, {who} peak MB": torch.cuda.max_memory_allocated() / 1e6})
+            place.figure(**{f"{name}, {label} ms": 1e3 * seconds})
+            place.figure(**{f"{name}, {label} peak MB": torch.cuda.max_memory_allocated() / 1e6})
 
 
 # ---- models
@@ -187,34 +187,34 @@ def model_times(
     rivals = [] if place.is_rehearsal else [TORCH_COMPILE, TORCH_COMPILE + GRAPHS]
     with work.grad_mode(), tempfile.TemporaryDirectory() as folder:
         eager = work.side(contestant_of(EAGER))
-        for _ in range(2):  # libraries choose their kernels, and memory is there
+        for _ in range(2):  # libraries choose their kernels, and the allocator gets its memory
             eager.call_and_wait()
         sides = {EAGER: eager}
         for stage in ([BURNISH, BURNISH + GRAPHS], *([rival] for rival in rivals)):
-            for who in stage:
-                os.environ.update(caches.variables(Path(folder) / who))
-                contestant = contestant_of(who)
+            for contestant_name in stage:
+                os.environ.update(caches.variables(Path(folder) / contestant_name))
+                contestant = contestant_of(contestant_name)
                 contestant.bring()
                 side = work.side(contestant)
                 side.prepare()
                 begun = perf_counter()
                 side.begin()
-                place.figure(**{f"{who} first s": perf_counter() - begun})
-                sides[who] = side
+                place.figure(**{f"{contestant_name} first s": perf_counter() - begun})
+                sides[contestant_name] = side
                 warm_up(side.call_and_wait, least=4)
                 if mode != "inference":
                     torch.cuda.reset_peak_memory_stats()
                     side.call_and_wait()
-                    place.figure(**{f"{who} peak MB": torch.cuda.max_memory_allocated() / 1e6})
+                    place.figure(**{f"{contestant_name} peak MB": torch.cuda.max_memory_allocated() / 1e6})
             steady(place, {name: side.call for name, side in sides.items()})
 
 
 def steady(place: Place, calls: dict[str, Callable[[], Any]]) -> None:
-    """Written after each contestant that joins: what comes last may take too long."""
+    """Write steady times after each contestant that joins: the last one may take too long."""
     rounds, seconds = (2, 0.005) if place.is_rehearsal else (6, 0.08)
     blocks = take_turns(calls, rounds, seconds, clock=clock_for(place.device))
-    found = {f"{who} ms": 1e3 * statistics.median(times) for who, times in blocks.items()}
-    for who, call in calls.items():
+    found = {f"{contestant_name} ms": 1e3 * statistics.median(times) for contestant_name, times in blocks.items()}
+    for contestant_name, call in calls.items():
         wait(place.device)
         least = float("inf")
         for _ in range(5):
@@ -222,5 +222,5 @@ def steady(place: Place, calls: dict[str, Callable[[], Any]]) -> None:
             call()
             least = min(least, perf_counter() - begun)
             wait(place.device)
-        found[f"{who} returns ms"] = 1e3 * least
+        found[f"{contestant_name} returns ms"] = 1e3 * least
     place.figure(**found)

@@ -1,18 +1,18 @@
-"""A GPU that is none, below torch: torch takes it for an H100, and Burnish takes torch's word.
+"""A pretended GPU below torch: torch takes it for an H100, and Burnish relies on torch.
 
     ran = pretended("import torch; print(torch.ones(3, device='cuda').is_cuda)")
     ran.stdout                       True
 
-    python -m bench.pretend -m bench bert --device cuda --against torch.compile        any program, in such surroundings
+    python -m bench.pretend -m bench bert --device cuda --against torch.compile        any program, with such a GPU
 
-A library stands before CUDA's own in a process of its own (`gpu.c`). There torch chooses its operators, its layouts and
-its memory as it does on a GPU, streams are recorded, and Burnish compiles and launches; but kernels do nothing, and
-numbers are whatever lay there before, zeros mostly. So this tells what is done, and not what comes out.
+In a process of its own, a library (`gpu.c`) replaces CUDA's own. There torch chooses its operators, its layouts and
+its memory as it does on a GPU, streams are recorded, and Burnish compiles and launches. But kernels do nothing, and
+results are whatever was in memory before, mostly zeros. So this shows what is run, not what is computed.
 
-So a first call takes what it takes on a GPU but for the kernels themselves, and a later one what the CPU has to do for
-it: the times of `bench` say that here, and nothing of how fast a GPU would be.
+A first call therefore takes as long as on a GPU, except for the kernels themselves, and a later call takes its time on
+the CPU. That is what the times of `bench` mean here; they do not say how fast a GPU would be.
 
-What libraries do is left out: each function of theirs that torch calls and `gpu.c` has not answers 0, that all is well.
+Libraries compute nothing: each of their functions that torch calls and `gpu.c` lacks returns 0, which means success.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ CALLERS = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "lib
 
 CUDA = re.compile(r"(__cuda|cuda|cublas|cudnn|cu[A-Z])(?!File)\w*")
 REAL = {"cudnnGetVersion", "cudnnGetErrorString", "cudnnGetProperty", "cublasLtGetVersion", "cublasGetVersion_v2"}
-"""They need no GPU, and answer with something else than success."""
+"""Functions that are not replaced: they need no GPU, and their result is not a status."""
 
 WORK = re.compile(r"(?i)gemm|gemv|trsm|matmul$|cudnnBackendExecute|(forward|backward)(training|inference|ex|data)*\d*$")
-"""What libraries are asked to compute."""
+"""The library functions that compute."""
 
 SHOWN = '#define SHOWN __attribute__((visibility("default")))'
 
@@ -57,12 +57,12 @@ HOST_DEFINES = "\n".join(
         "__builtin_align__(n) __attribute__((aligned(n)))",
     )
 )
-"""What CUDA's headers want of the compiler, which nobody installs with torch."""
+"""Definitions for CUDA's headers from the CUDA compiler, which is not installed with torch."""
 
 
 @functools.cache
 def why_not() -> str | None:
-    """Why there is no such GPU here, if there is none."""
+    """Why there cannot be such a GPU here; None if there can."""
     if sys.platform != "linux" or torch.version.cuda is None:
         return "torch is not built for CUDA"
     if headers() is None:
@@ -81,14 +81,16 @@ def headers() -> Path | None:
 
 @functools.cache
 def library() -> Path:
-    """Compiled once for a process of tests."""
+    """The library, compiled once for each process of tests."""
     place = Path(folder().name)
     (place / "crt").mkdir()
     (place / "crt" / "host_defines.h").write_text(HOST_DEFINES)
     (place / "crt" / "host_config.h").touch()
     own = (HERE / "gpu.c").read_text()
-    told = set(re.findall(r"\b(\w+)\(", "\n".join(line for line in own.splitlines() if line.startswith("SHOWN"))))
-    made = "\n".join(f"SHOWN long {name}(void) {{ {does(name)}return 0; }}" for name in sorted(called() - told - REAL))
+    defined = set(re.findall(r"\b(\w+)\(", "\n".join(line for line in own.splitlines() if line.startswith("SHOWN"))))
+    made = "\n".join(
+        f"SHOWN long {name}(void) {{ {does(name)}return 0; }}" for name in sorted(called() - defined - REAL)
+    )
     (place / "others.c").write_text(f"{SHOWN}\nvoid pretended_called(const char *);\n{made}\n")
     found = place / "libcuda.so.1"
     subprocess.run(
@@ -138,33 +140,33 @@ def called() -> set[str]:
 
 
 def triton_driver() -> Path:
-    """What Triton compiles to call CUDA, which torch.compile has it do."""
+    """The source that Triton compiles to call CUDA when torch.compile uses it."""
     import triton
 
     return Path(triton.__file__).parent / "backends" / "nvidia" / "driver.c"
 
 
 def surroundings(gpus: int = 1) -> dict[str, str]:
-    """Of a process that has such GPUs."""
+    """The environment variables of a process that has such GPUs."""
     return {"LD_PRELOAD": str(library()), "TRITON_LIBCUDA_PATH": str(library().parent), "PRETEND_GPUS": str(gpus)}
 
 
 def leave() -> None:
-    """The end of a process that has such a GPU, before torch's own: where gradients flowed, one in ten ended in C++'s
-    `terminate`, eager's alike."""
+    """End a process that has such a GPU before torch's own exit code: after a backward, one in ten ended in C++'s
+    `terminate`, also in eager."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def environment(gpus: int = 1) -> dict[str, str]:
-    """Of a program that is compiled again in each process, and stays compiled."""
+    """The environment of a program that is compiled again in each process, and stays compiled."""
     path = os.pathsep.join(filter(None, sys.path))
     return {**surroundings(gpus), "BURNISH_CACHE": "0", "BURNISH_NEVER_SLOWER": "0", "PYTHONPATH": path}
 
 
 def pretended(code: str, gpus: int = 1, seconds: float = 300) -> subprocess.CompletedProcess[str]:
-    """A program, run where there are such GPUs."""
+    """Run a program in a process with such GPUs."""
     env = {**os.environ, **environment(gpus)}
     code = f"{code}\nfrom bench.pretend import leave\nleave()\n"
     return subprocess.run(

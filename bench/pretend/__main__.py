@@ -1,4 +1,4 @@
-"""Run Python where torch takes a library for a GPU: `python -m bench.pretend -m bench bert --device cuda`."""
+"""Run Python with a pretended GPU: `python -m bench.pretend -m bench bert --device cuda`."""
 
 import os
 import subprocess
@@ -10,6 +10,6 @@ if __name__ == "__main__":
     if (reason := why_not()) is not None:
         sys.exit(f"there is no GPU to pretend here: {reason}")
     if len(sys.argv) < 2:
-        sys.exit("what shall run? For example: python -m bench.pretend -m bench bert --device cuda")
+        sys.exit("there is no program to run. For example: python -m bench.pretend -m bench bert --device cuda")
     command = [sys.executable, *sys.argv[1:]]
     sys.exit(subprocess.run(command, env={**os.environ, **surroundings()}, check=False).returncode)

@@ -1,8 +1,8 @@
-/* A GPU that is none, for programs that talk to one through CUDA's runtime and driver.
+/* A pretended GPU, for programs that use one through CUDA's runtime and driver.
 
-   Memory is the machine's own, copies are made, streams and events are handles, and kernels do nothing. It stands before
-   the real libraries (LD_PRELOAD), and says that it is libcuda.so.1. What torch or Burnish would be forbidden while a
-   stream is recorded is an error here as well. What is missing below `__init__.py` adds, as functions that answer 0. */
+   Memory is host memory, copies are made, streams and events are handles, and kernels do nothing. The library is loaded
+   before the real ones (LD_PRELOAD), and claims to be libcuda.so.1. Calls that are forbidden while a stream is recorded
+   are errors here as well. `__init__.py` adds all functions that are missing here; they return 0. */
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -22,10 +22,11 @@ enum { UNSUPPORTED = 900, INVALIDATED = 901, IMPLICIT = 906, WRONG_THREAD = 908,
 enum { NO_CONTEXT = 201, WRONG_HANDLE = 400 };
 
 static __thread int device;
-static __thread int context; /* of the thread: one more than its GPU's number, and 0 as long as it has none */
+static __thread int context; /* of the thread: its GPU's number plus one, or 0 if it has no context */
 static __thread enum cudaStreamCaptureMode mode;
 
-/* What CUDA's runtime does in a thread that asks it for work. Where it is not known to, a thread stays without. */
+/* Give the thread a context, as CUDA's runtime does when a thread asks it for work. Functions that are not known to do
+   so leave the thread without one. */
 static void bind(void) { context = device + 1; }
 
 static int devices(void) {
@@ -59,7 +60,7 @@ static void *area(size_t bytes, int kind) {
   return made->begin;
 }
 
-static void forget(void *at) { /* its memory stays: a test is short, and a late reader shall not crash */
+static void forget(void *at) { /* its memory is not freed: a test is short, and a late reader must not crash */
   pthread_mutex_lock(&lock);
   for (struct area **p = &areas; *p; p = &(*p)->next)
     if ((*p)->begin == at) {
@@ -186,7 +187,7 @@ SHOWN cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph
 }
 SHOWN cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *count) { *count = 1; return 0; }
 
-/* A GPU that has a stream which is recorded, in whatever thread and mode, cannot be waited for. */
+/* While a stream of a GPU is recorded, in any thread and mode, waiting for that GPU is an error. */
 SHOWN cudaError_t cudaDeviceSynchronize(void) { bind(); return spoil_all(0) ? UNSUPPORTED : 0; }
 SHOWN cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (of(s)->recording) { spoil(of(s)->origin); return UNSUPPORTED; }
@@ -364,7 +365,7 @@ SHOWN int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *h, int m, i
   *n = 512; return 0;
 }
 
-/* ---- what is started, noted line by line where `pretended_note` was told a file */
+/* ---- launches, written line by line to the file passed to `pretended_note` */
 
 static FILE *notes;
 SHOWN void pretended_note(const char *path) {
@@ -403,7 +404,7 @@ SHOWN cudaError_t __cudaLaunchKernel(cudaKernel_t k, dim3 g, dim3 b, void **a, s
 }
 SHOWN cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **a) { return started(f); }
 
-/* ---- the driver: modules and functions are what their names and their code say */
+/* ---- the driver: modules and functions are described by their names and their code */
 
 struct module { const char *code; int number, context; };
 struct function { char name[256]; int module, parameters, context; };
@@ -514,7 +515,7 @@ SHOWN CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *acti
   *flags = 0; *active = 1; return 0;
 }
 
-/* ---- contexts: one for each GPU, which a thread has only after it asked for work, or set it */
+/* ---- contexts: one for each GPU; a thread has one only after it asked for work or set it */
 
 static char contexts[64];
 SHOWN CUresult cuDeviceGet(CUdevice *d, int n) {

@@ -106,7 +106,7 @@ def compile(
     isolate_recompiles: accepted for torch's sake; each compiled function has its own variants either way.
     dynamic_shapes: which sizes vary, by parameter; a specification of ``torch.fx.experimental.dynamic_spec``.
 
-    What is compiled already is compiled again from the original. What is marked with ``disable`` is returned as it is.
+    A compiled function is compiled again from the original. One marked with ``disable`` is returned as it is.
     Of a class, the calls of its instances are compiled: its ``__call__`` is replaced, and the class returned.
     """
     for argument in unknown:

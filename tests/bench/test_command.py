@@ -107,7 +107,7 @@ def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clo
 
 
 @pytest.mark.parametrize(
-    "arguments,told",
+    "arguments,message",
     [
         (["brt"], 'no model called "brt". Did you mean "bert"'),
         (["bert", "--against", "tvm"], 'no contestant called "tvm"'),
@@ -119,11 +119,13 @@ def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clo
         (["bert", "--json", "/proc/none/out.json"], "cannot be written"),
     ],
 )
-def test_impossible_requests_are_reported_before_anything_is_measured(arguments, told, capsys, monkeypatch, tmp_path):
+def test_impossible_requests_are_reported_before_anything_is_measured(
+    arguments, message, capsys, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.command.Conductor", None)
     assert command_line.main(["bench", *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_arguments_go_to_the_benchmark_untouched(capsys):

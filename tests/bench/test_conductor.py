@@ -70,7 +70,7 @@ def test_interrupted_run_takes_its_process_along():
             conductor.pid = message["pid"]
             raise KeyboardInterrupt
 
-    conductor.told = interrupt
+    conductor.listener = interrupt
     with pytest.raises(KeyboardInterrupt):
         conductor.outcome()
     with pytest.raises(ProcessLookupError):

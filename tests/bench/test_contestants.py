@@ -12,7 +12,7 @@ def test_variants_are_read_from_the_name():
 
 
 @pytest.mark.parametrize(
-    "name,told",
+    "name,message",
     [
         ("tvm", 'no contestant called "tvm".*onnxruntime'),
         ("torch.compile:fast", 'torch.compile has no variant "fast".*freezing'),
@@ -20,8 +20,8 @@ def test_variants_are_read_from_the_name():
         ("burnish:backend=", "backend=NAME"),
     ],
 )
-def test_unknown_names_are_refused_with_the_known_ones(name, told):
-    with pytest.raises(UnknownContestant, match=told):
+def test_unknown_names_are_refused_with_the_known_ones(name, message):
+    with pytest.raises(UnknownContestant, match=message):
         contestant_of(name)
 
 

@@ -26,4 +26,4 @@ def test_missing_results_have_a_reason():
 
 @pytest.mark.parametrize("times,word", [((0.5, 0.001), "first   0.50 s, later   1.00 ms"), ("no memory", "no memory")])
 def test_a_line_has_times_or_the_reason(times, word):
-    assert word in host.told("mlp", "train", {"burnish": times})
+    assert word in host.summary_of("mlp", "train", {"burnish": times})

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from bench.launches import instructions, read, told
+from bench.launches import instructions, read, summary_of
 from bench.pretend import pretended
 
 from bench import pretend
@@ -68,7 +68,7 @@ def test_kernels_are_noted_with_their_memory_and_their_code(tmp_path, monkeypatc
     assert all(kernel.calls == 1 and kernel.instructions > 50 and kernel.programs == 1024 for kernel in kernels)
     assert kernels[0].bytes == 2 << 22 and kernels[1].bytes == 3 << 22
     assert instructions(next((tmp_path / "code").glob("*.cubin"))) > 50
-    assert "2 kernels over 21 MB" in told("burnish", found, 5)
+    assert "2 kernels over 21 MB" in summary_of("burnish", found, 5)
 
 
 def test_what_a_layer_moves_does_not_grow_with_the_layers_behind_it(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ ROWS = [
 ]
 
 
-def told(monkeypatch, capsys, *arguments):
+def run_and_read(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["bench.regions", *map(str, arguments)])
     status = regions.main()
     return status, capsys.readouterr().out.splitlines()
@@ -37,7 +37,7 @@ def test_each_contestant_is_measured_at_each_depth_and_reported_with_its_speed(m
         return {"first": 0.25, "steady": 0.004, "eager": 0.01} if name == "burnish" else None
 
     monkeypatch.setattr(regions, "apart", apart)
-    status, lines = told(
+    status, lines = run_and_read(
         monkeypatch,
         capsys,
         "--layers",
@@ -89,7 +89,7 @@ def test_a_saved_run_is_plotted_without_measuring(ending, monkeypatch, capsys, t
     kept, picture = tmp_path / "rows.json", tmp_path / "docs" / f"regions{ending}"
     kept.write_text(json.dumps(ROWS))
     monkeypatch.setattr(regions, "apart", None)
-    status, lines = told(monkeypatch, capsys, "--read", kept, "--plot", picture)
+    status, lines = run_and_read(monkeypatch, capsys, "--read", kept, "--plot", picture)
     assert status == 0 and len(lines) == 1 + len(ROWS)
     if ending == ".png":
         assert picture.stat().st_size > 10_000
@@ -98,12 +98,12 @@ def test_a_saved_run_is_plotted_without_measuring(ending, monkeypatch, capsys, t
     for name in ("burnish, whole, batch 1", "burnish, regions, batch 4", "torch.compile, regions, batch 1"):
         assert f">{name}<" in text
     assert "first call in seconds" in text and "speed over eager" in text and len(text) < 100_000
-    told(monkeypatch, capsys, "--read", kept, "--plot", picture)
+    run_and_read(monkeypatch, capsys, "--read", kept, "--plot", picture)
     assert picture.read_text() == text, "the same figures are the same file"
 
 
 def test_a_plot_that_cannot_be_made_is_refused_before_anything_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(regions, "apart", None)
     with pytest.raises(SystemExit):
-        told(monkeypatch, capsys, "--plot", "picture.gif")
+        run_and_read(monkeypatch, capsys, "--plot", "picture.gif")
     assert "picture.gif" in capsys.readouterr().err

@@ -42,13 +42,13 @@ def test_nobody_always_follows_the_same_neighbour():
 def test_blocks_of_two_alternate():
     clock, log = Clock(), []
     calls = {name: clock.call(0.25, log=log, name=name) for name in ("eager", "other")}
-    rounds_told = []
-    blocks = take_turns(calls, rounds=4, seconds=1.0, told=rounds_told.append, clock=WallClock(clock))
+    rounds_done = []
+    blocks = take_turns(calls, rounds=4, seconds=1.0, on_round=rounds_done.append, clock=WallClock(clock))
     order = [name for i, name in enumerate(log) if i == 0 or log[i - 1] != name]
     # Four rounds: eager other, other eager, other eager, eager other. Blocks of one side by side count once here.
     assert order == ["eager", "other", "eager", "other", "eager", "other"]
     assert {name: len(times) for name, times in blocks.items()} == {"eager": 4, "other": 4}
-    assert rounds_told == [1, 2, 3, 4]
+    assert rounds_done == [1, 2, 3, 4]
 
 
 def test_block_does_not_count_its_first_call():

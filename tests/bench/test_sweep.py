@@ -34,7 +34,7 @@ class Scripted:
         if self.is_new:
             self.is_new = False
             return self.names
-        told = {
+        record = {
             "name": self.asked,
             "verdict": "equal",
             "detail": "",
@@ -47,10 +47,10 @@ class Scripted:
         if self.asked.startswith("dies"):
             return None
         if self.asked.startswith("wrong"):
-            told.update(verdict="different", detail="off by one")
+            record.update(verdict="different", detail="off by one")
         if self.asked.startswith("poisons"):
-            told.update(verdict="crashed", detail="illegal memory access", leaves=True)
-        return told
+            record.update(verdict="crashed", detail="illegal memory access", leaves=True)
+        return record
 
     def why(self):
         return "its process ended with status -11: Segmentation fault"
@@ -70,7 +70,7 @@ def swept(monkeypatch, worker=Scripted, seconds=60.0, **how):
 
 def test_process_that_dies_takes_one_operator_with_it(monkeypatch):
     found = swept(monkeypatch)
-    verdicts = {told["name"]: told["verdict"] for told in found.outcomes}
+    verdicts = {record["name"]: record["verdict"] for record in found.outcomes}
     assert verdicts == {
         "fine float32": "equal",
         "dies float32": "crashed",
@@ -86,22 +86,22 @@ def test_process_that_dies_takes_one_operator_with_it(monkeypatch):
 
 def test_each_operator_is_met_once_however_many_processes(monkeypatch):
     found = swept(monkeypatch, processes=3, only="fine")
-    assert sorted(told["name"] for told in found.outcomes) == ["fine bfloat16", "fine float32"]
+    assert sorted(record["name"] for record in found.outcomes) == ["fine bfloat16", "fine float32"]
 
 
 def test_what_the_minutes_do_not_reach_is_said(monkeypatch):
     class Slow(Scripted):
         def hear(self, seconds):
-            told = super().hear(seconds)
+            record = super().hear(seconds)
             if self.asked == "dies float32":
                 found.end = 0.0  # time is over while this one is waited for
-            return told
+            return record
 
     monkeypatch.setattr(sweep, "Worker", Slow)
     found = Sweep("cuda", ("float32",), 2, 1, 60.0, 5.0)
     found.run()
     data = found.data()
-    assert [told["name"] for told in data["outcomes"]] == ["fine float32"]
+    assert [record["name"] for record in data["outcomes"]] == ["fine float32"]
     assert set(data["not_reached"]) == {"dies float32", "poisons float32", "wrong float32"}
     assert "not reached: 3" in report(data)
 
@@ -122,9 +122,14 @@ def test_operators_run_in_a_process_of_their_own():
         number = [name for name, _ in names].index("exp")
         assert "bfloat16" in dict(names)["exp"] and names[number][1][0] == "float32"
         worker.ask(f"{number} float32")
-        told = worker.hear(60)
+        record = worker.hear(60)
         # Two samples as a function, two in place.
-        assert (told["name"], told["verdict"], told["way"], told["samples"]) == ("exp float32", "equal", "native", 4)
+        assert (record["name"], record["verdict"], record["way"], record["samples"]) == (
+            "exp float32",
+            "equal",
+            "native",
+            4,
+        )
         os.kill(worker.process.pid, signal.SIGKILL)
         worker.ask(f"{number} float32")
         assert worker.hear(60) is None and "status -9" in worker.why()

@@ -319,7 +319,7 @@ def test_writes_that_may_not_be_repeated_run_eagerly():
         return step, (one, other)
 
     seen = alike(build, lambda i: (torch.randn(16, 8, requires_grad=True),), steps=3)
-    assert len(seen.refused) == 1 and "once more where backward comes to it" in seen.refused[0]
+    assert len(seen.refused) == 1 and "once more where backward reaches it" in seen.refused[0]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

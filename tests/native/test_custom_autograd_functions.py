@@ -590,9 +590,9 @@ NATIVE = {
     "branches on data": (gradients_of(lambda x: Branches.apply(x) + x), "a number of torch.bool is read"),
     "draws random numbers": (gradients_of(lambda x: Draws.apply(x)), "draws random numbers"),
     "raises in backward": (gradients_of(lambda x: Wrong.apply(x).sin()), "a custom backward cannot be traced"),
-    "answers with its argument": (gradients_of(lambda x: Same.apply(x)), "answers with what it was given"),
+    "answers with its argument": (gradients_of(lambda x: Same.apply(x)), "returns one of its arguments"),
     "a default that may change": (gradients_of(lambda x: Default.apply(x).sin()), "has a default that may change"),
-    "shows its argument": (gradients_of(lambda x: Reversed.apply(x, 2.0)), "answers with what it was given"),
+    "shows its argument": (gradients_of(lambda x: Reversed.apply(x, 2.0)), "returns one of its arguments"),
 }
 
 

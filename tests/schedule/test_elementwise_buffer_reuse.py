@@ -36,7 +36,7 @@ def test_elementwise_results_reuse_the_buffer_of_their_operand():
     last = plan.steps[-1]
     assert isinstance(last, Launch) and d in last.buffers and below not in last.buffers
     assert not any(value in plan.offsets for value in (d, below))  # it is made for the output
-    assert f"d lies over {below}" in str(plan)
+    assert f"d is in place of {below}" in str(plan)
 
 
 RESHAPED = """c1 = view c, reshape[4096] : f32[4096]

@@ -133,7 +133,7 @@ def name_module(node: Node, site: CallSite) -> None:
 
 
 def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
-    """Run the graph on tensors without data. What needs data has no example, nor what is computed from it."""
+    """Run the graph on tensors without data. Nodes that need data, and nodes that depend on them, get no example."""
     from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
     from torch._subclasses import FakeTensorMode  # other backends than ours, when they compile

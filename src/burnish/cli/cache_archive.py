@@ -4,7 +4,7 @@
     burnish cache import cache.zip          there
 
 Entries that do not fit the other machine (made by another version, for another processor) are skipped, and the
-reason is printed. An entry is machine code: import a file only if you trust whoever made it as you trust a program.
+reason is printed. An entry is machine code: import a file only if you trust its author as you trust a program.
 Import uses a bounded amount of memory and disk whatever the file claims, and refuses what `burnish cache export` did
 not write.
 """

@@ -31,7 +31,7 @@ from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 
 CALLS = 2
-"""So many are compared: the first makes what is computed once, the second uses it."""
+"""How many calls are compared: the first computes what is computed only once, the second uses it."""
 
 NEAR = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
 """How far a number may be from eager's, as a part of the largest of its tensor."""
@@ -91,7 +91,9 @@ class Compared:
 
     def __call__(self, *inputs: Any) -> Any:
         if self.left <= 0:
-            self.holders.hand_over(self, self.compiled)  # whoever calls this graph calls that from now on
+            self.holders.hand_over(
+                self, self.compiled
+            )  # callers of this graph call the compiled function directly from now on
         if self.left <= 0 or not may_be_copied(inputs):
             return self.compiled(*inputs)
         self.left -= 1

@@ -164,7 +164,7 @@ def sizes_of(positions: list[int], numbers: list[int]) -> Callable[[tuple], tupl
 
 class CompilePerSize:
     """A graph with symbolic sizes, compiled for each of the first few sizes; for any others it runs eagerly. The sizes
-    among its inputs, at the positions `numbers`, are constants of what is compiled."""
+    among its inputs, at the positions `numbers`, are constants of the compiled code."""
 
     def __init__(self, gm: GraphModule, positions: list[int], eager: CompiledFn, numbers: list[int]):
         self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions, numbers)
@@ -238,7 +238,7 @@ class DeferredCompile:
 
 
 def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Keeps as many numbers as possible live. The others become constants of what is compiled."""
+    """Keeps as many numbers as possible live. The others become constants of the compiled code."""
     is_guarded = request_of(gm).guards_number_types
     if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
         return compile_per_number(

@@ -259,19 +259,19 @@ def fitted(examples: Sequence[Any], space: Space) -> Any:
     """Merges examples that only differ in numbers; those that differ become formulas."""
     first = examples[0]
     if any(type(x) is not type(first) for x in examples):
-        raise StructureDiffers("autograd is told something else for other sizes")
+        raise StructureDiffers("the gradient signature differs for other sizes")
     if type(first) is int:
         return space.fit(examples)
     if type(first) in (tuple, dict):
         if any(len(x) != len(first) or type(x) is dict and x.keys() != first.keys() for x in examples):
-            raise StructureDiffers("autograd is told something else for other sizes")
+            raise StructureDiffers("the gradient signature differs for other sizes")
         if type(first) is dict:
             return {key: fitted([x[key] for x in examples], space) for key in first}
         return tuple([fitted(part, space) for part in zip(*examples, strict=True)])
     if is_dataclass(first):
         return type(first)(*[fitted([getattr(x, field.name) for x in examples], space) for field in fields(first)])
     if any(x != first for x in examples):
-        raise StructureDiffers("autograd is told something else for other sizes")
+        raise StructureDiffers("the gradient signature differs for other sizes")
     return first
 
 

@@ -167,7 +167,7 @@ def returned_views(graph: Graph, gradients: Gradients) -> dict[int, tuple[int, S
     if not all(isinstance(graph.outputs[k], Alias) for k in gradients.input_aliases):
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
-        raise Untraceable("an output shares memory with an input, and autograd is not told")
+        raise Untraceable("an output shares memory with an input, and autograd does not know it")
     views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
     graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
     return views

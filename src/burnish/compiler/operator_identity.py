@@ -25,7 +25,7 @@ CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), 
 
 
 class NoIdentity(Exception):
-    """The message says what is read."""
+    """The message names the state that is read."""
 
 
 def identity_of(operator: Any, known: tuple[Any, ...] = ()) -> str | None:

@@ -150,7 +150,7 @@ def read(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, NativeToo
         if settings.current().on_error == "raise":
             raise
         events.emit(
-            "cache.unreadable", text=f"what is kept of a compiled graph cannot be read: {error}", fallback="internal"
+            "cache.unreadable", text=f"the stored form of a compiled graph cannot be read: {error}", fallback="internal"
         )
         return None
 

@@ -4,7 +4,7 @@
     operation("torch.ops.aten.add.Tensor")           an operator of ATen, pure by its schema
     operation("torch.ops.aten.from_file.default")    UserError: it takes the name of a file
 
-A name is looked up in a table; it is never resolved through attributes. The table lists what is pure; it is not a
+A name is looked up in a table; it is never resolved through attributes. The table lists pure operators; it is not a
 blocklist:
 
 * an operator is pure if each of its arguments is a tensor, a number, a dtype, a device, or a word of a known kind

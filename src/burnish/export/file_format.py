@@ -303,8 +303,8 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
     is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
     if programs and not is_trusted and trust is None:
         warn(
-            f"{path} holds machine code that this user's Burnish did not write. It is left aside, and the graph "
-            f"is compiled anew. If you trust the file as you trust a program, load it with trust=True; with "
+            f"{path} holds machine code that this user's Burnish did not write. It is ignored, and the graph "
+            f"is compiled again. If you trust the file as you trust a program, load it with trust=True; with "
             f"trust=False this is not said again.",
             UserWarning,
         )

@@ -79,7 +79,7 @@ WRITERS: dict[type, tuple[str, Callable[[Any, Each], Any]]] = {
         if kind.__name__ == name
     },
 }
-"""By type: the name of the kind, and what is written of a value."""
+"""By type: the name of the kind, and the function that gives the written form of a value."""
 
 
 def encode(value: Any, nodes: dict[torch.fx.Node, str]) -> Any:

@@ -31,7 +31,7 @@ def options_of(
     model: Any = None,
 ) -> Options:
     """The arguments of ``compile``, checked. Recompiles are always isolated: each compiled function has its own graphs.
-    ``model``: what is compiled, if it is known."""
+    ``model``: the compiled module or function, if it is known."""
     settings_by_name.check(mode, options)
     for argument, value, accepted in (
         ("fullgraph", fullgraph, "True or False"),

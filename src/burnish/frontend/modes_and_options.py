@@ -86,7 +86,7 @@ NOTHING_TO_DO = {
     "use_aoti": "`burnish.export` writes programs",
     "use_fast_math": "functions are as accurate as eager's: approximations of them differ",
 }
-"""Options of torch that ask for what is always done, or cannot be done here, and why."""
+"""Options of torch for something that is always done, or cannot be done here, and why."""
 
 NOTHING_TO_DO_IN = {
     "aot_inductor": "`burnish.export` writes programs",

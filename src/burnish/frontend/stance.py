@@ -108,10 +108,10 @@ def run_plainly(
 class set_stance:  # noqa: N801  # a function to the user that also works with `with`
     """Set the stance now, or for a ``with`` block or a decorated function.
 
-    default                 compile what is not compiled yet
+    default                 compile everything that is not compiled yet
     force_eager             run everything as plain Python
-    eager_on_recompile      use what is compiled, and plain Python for all else
-    fail_on_recompile       use what is compiled; an error for all else
+    eager_on_recompile      use compiled code, and plain Python for all else
+    fail_on_recompile       use compiled code; an error for all else
     eager_then_compile      run the first call as plain Python, and compile in the second one
     aot_eager_then_compile  the same
 

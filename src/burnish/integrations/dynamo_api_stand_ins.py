@@ -1,4 +1,4 @@
-"""Answers to what programs ask torch about its compiler, while Burnish stands in for it by default.
+"""Stand-ins for the API of torch's compiler, while Burnish replaces it by default.
 
     torch._dynamo.explain(fn)(x)                 burnish.explain
     torch._dynamo.export(fn)(x)                  burnish.export, see `dynamo_export`

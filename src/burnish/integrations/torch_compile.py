@@ -9,7 +9,7 @@
         framework.train(model)
 
 With `default=True`, functions of the user's as backends and "eager" and "aot_eager" get graphs that Burnish captured,
-and `dynamo_api_stand_ins` answers what programs ask torch about its compiler.
+and `dynamo_api_stand_ins` serves programs' calls to the API of torch's compiler.
 
 The replacement of `torch.compile` looks at the backend and forwards calls that are not for Burnish. Other libraries
 replace it as well (Lightning does on import). Each forwards its calls, so the order does not matter. If another
@@ -183,8 +183,8 @@ def is_users(backend: Any) -> bool:
     Dynamo."""
     if backend is None or isinstance(backend, str) or not callable(backend):
         return False
-    homes = str(type(backend).__module__), str(getattr(backend, "__module__", ""))
-    return not any(home == "torch" or home.startswith(DYNAMOS) for home in homes)
+    modules = str(type(backend).__module__), str(getattr(backend, "__module__", ""))
+    return not any(module == "torch" or module.startswith(DYNAMOS) for module in modules)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Graph:
         self.writes = [write.of(env[write.value]) for write in graph.writes]
 
     def leaving_values(self) -> list[Value]:
-        """The values that outlive the nodes: outputs, and what is written to inputs."""
+        """The values that outlive the nodes: outputs, and values written to inputs."""
         return [*values_in(tuple(self.outputs)), *(write.value for write in self.writes)]
 
     def readers(self) -> dict[Value, list[Node]]:

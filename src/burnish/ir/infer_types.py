@@ -70,7 +70,7 @@ def probed_types(func: OpOverload, args: tuple, kwargs: dict) -> Any:
 
 def types_without_data(func: OpOverload, args: tuple, kwargs: dict) -> Any:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"):
-        raise Untraceable(f"no function is registered that tells what {func} answers")
+        raise Untraceable(f"no function is registered that computes the result types of {func}")
     given, named = map_values((args, tuple(kwargs.values())), without_data)
     with _disable_current_modes():  # the program's own modes must not see this call
         return types_answered(func, given, dict(zip(kwargs, named, strict=True)), device_of(args, kwargs))
@@ -121,7 +121,7 @@ def type_of(tensor: torch.Tensor | None, device: torch.device | None = None) -> 
     if tensor is None:
         return None
     if not isinstance(tensor, torch.Tensor):
-        raise Untraceable(f"an operator that answers a {type(tensor).__name__} among others")
+        raise Untraceable(f"an operator with a {type(tensor).__name__} among its results")
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise Untraceable(f"a tensor of the layout {tensor.layout}")
     if tensor.dtype not in NAMES:

@@ -40,7 +40,7 @@ def is_factory(func: Any) -> bool:
 
 
 def factory_form(func: Any) -> Any:
-    """The overload of a factory that has the same arguments, and is told what ``out=`` says about the result."""
+    """The overload of a factory with the same arguments, plus those for the properties of ``out=``."""
     name = func._schema.name.split("::")[1]
     if not is_factory(func):
         return None

@@ -275,7 +275,7 @@ def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dt
 def place_of(device: Any) -> torch.device:
     found = CPU if device is None else torch.device(device)
     if found.type not in DEVICES or not DEVICES[found.type]():
-        raise NoRule(f"nobody makes kernels for {found}")
+        raise NoRule(f"no target makes kernels for {found}")
     if found.type != "cpu" and found.index is None:
         if torch.get_device_module(found).device_count() > 1:
             raise NoRule("the device that is the current one, of several")

@@ -29,7 +29,7 @@ ALSO_SHOWN = 4
 VALUE_SHOWN = 100
 
 ADVICE = {
-    "number": """The number differs from the one that was compiled in, and each new number is compiled anew. Pass it
+    "number": """The number differs from the one that was compiled in, and each new number is compiled again. Pass it
         as a tensor (`torch.tensor(value)`), which is data and needs no guard, or keep it fixed.""",
     "flag": """Each setting of a flag is compiled once, so a flag that goes back and forth costs nothing further.""",
     "text": """Each text is compiled once. If the text differs on every call (a name, a message, a path), use it
@@ -47,7 +47,7 @@ ADVICE = {
         what is compiled now serves further ones too. `burnish.mark_dynamic(x, dim)`, or `dynamic=True` for all sizes,
         leaves it open from the first call on. Where the function decides by the very size, each one is compiled once:
         pad or batch inputs to a few fixed sizes there.""",
-    "stride": """The same shape lies differently in memory. Pass the tensor in one layout every time, for example
+    "stride": """The same shape has another layout in memory. Pass the tensor in one layout every time, for example
         through `x.contiguous()`.""",
     "dtype": """The element type differs. Convert before the call, `x.to(dtype)`, so that it is the same every time;
         each one that is needed is compiled once.""",

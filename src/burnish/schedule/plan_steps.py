@@ -61,7 +61,7 @@ class Plan:
                     parts.append(f"call {node}" if in_place is None else f"call in place {node}")
                 case MakeView(value, source, type, offset):
                     parts.append(f"show {value}: {type} = {source} from {offset}")
-        parts += [f"{value} lies over {below}" for value, below in self.in_place.items()]
+        parts += [f"{value} is in place of {below}" for value, below in self.in_place.items()]
         for host in dict.fromkeys(host for host, _ in self.in_output_buffer.values()):
             inside = [
                 f"{value if isinstance(value, Value) else f'what {value.results[0]} needs'} at {at}"

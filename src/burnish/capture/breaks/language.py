@@ -121,10 +121,10 @@ USER_HASH = kind(
 UNREBUILDABLE = kind(
     "B304",
     "unrebuildable",
-    title="a value made here cannot be made again from the graph",
-    why="""What the function makes and hands on (returns it, stores it, needs it after a break) is made again on
+    title="a value made here cannot be rebuilt from the graph",
+    why="""A value that the function makes and passes on (returns it, stores it, needs it after a break) is rebuilt on
         every run, from its parts. An open file, a match of a regular expression, a thread or an iterator of C code
-        has no parts that it could be made from.""",
+        has no parts that it could be built from.""",
     what_to_do="""Take out the plain data you need (a string, a number, a list) and hand that on. Or make the object
         outside and pass it in.""",
     broken="""
@@ -152,8 +152,8 @@ UNREBUILDABLE = kind(
 RAISED = kind(
     "B305",
     "raised",
-    title="an exception cannot be made again from the graph",
-    why="""On later runs the exception is made again from its class, its arguments and its attributes. This one
+    title="an exception cannot be rebuilt from the graph",
+    why="""On later runs the exception is rebuilt from its class, its arguments and its attributes. This one
         holds something that has no such form, or was raised by native code with a state that Python cannot set.""",
     what_to_do="""Give the exception plain data only (strings, numbers, tensors), or raise it outside the compiled
         function, from a value that the function returns.""",

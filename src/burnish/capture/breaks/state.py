@@ -102,7 +102,7 @@ GLOBAL_SWITCH = kind(
 GPU_CALL = kind(
     "B404",
     "gpu-call",
-    title="a GPU is told something besides the work",
+    title="a call controls the GPU instead of computing",
     why="""To wait for a GPU, to change streams, to note a time on it, to ask for its memory or to set its seed is about
         what was started before that line. In a graph there is no such line: what it computes is started as is fastest.
         So one graph ends there, and another one begins.""",

@@ -415,7 +415,7 @@ def are_same(now: Iterable, before: list) -> bool:
 @contextlib.contextmanager
 def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
     """Around what adds to the end of a list, which may be from outside. An outside list that has not been read needs no
-    guard: what is appended to it does not depend on what it holds."""
+    guard: values appended to it do not depend on its contents."""
     if origin is None:
         yield
         return

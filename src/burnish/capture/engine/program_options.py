@@ -23,7 +23,7 @@ class Options:
     name: str | None = None  # shown for the compiled function in reports
     recompile_limit: int | None = None  # in place of the setting segment_limit
     sizes: DynamicSpec | None = None  # the argument dynamic_shapes
-    exports: bool = False  # the graph is for other tools: what is a node of Python otherwise is operators of torch
+    exports: bool = False  # the graph is for other tools: nodes of Python are written as operators of torch
     keeps_blocks: bool = False  # a block compiled as a region is a call in the graph: see repeated_blocks
 
     @property

@@ -126,7 +126,7 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
                 "\n".join(
                     [
                         f"{continuation.location} would be compiled{again}, and {asked}.",
-                        "What is compiled asks for something else:" if lines else "Nothing is compiled for it yet.",
+                        "The compiled segments need something else:" if lines else "Nothing is compiled for it yet.",
                         *lines,
                         "What to do: keep it as it was, or set the stance eager_on_recompile or default.",
                     ]

@@ -144,7 +144,7 @@ def fail_call(
 
 def note_consumed(tracer: Tracer, error: BaseException, args: tuple) -> None:
     """A failed call has advanced these iterators. If nothing handles the error, each run repeats the call as plain
-    Python, for iterators as they were before it, which cannot be made again."""
+    Python, on iterators as they were before it, which cannot be rebuilt."""
     iterators = [value for value in args if hasattr(type(value), "__next__")]
     if iterators and not tracer.will_be_handled(error):
         tracer.consumed += iterators

@@ -2,8 +2,8 @@
 
     list({7, 15}), list({15, 7})      [7, 15], [15, 7]: the first to come takes the place that both want
 
-The layout follows from the hashes and from what was done to the set before. A set that is made again gets the same
-layout: ``how_to_make`` looks for steps that lead there, and tries them on stand-ins with the same hashes.
+The layout follows from the hashes and from earlier operations on the set. A rebuilt set gets the same layout:
+``how_to_make`` looks for steps that lead there, and tries them on stand-ins with the same hashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Head(ctypes.Structure):
 
 
 class Table(NamedTuple):
-    """As it lies in memory."""
+    """A set's table as it is in memory."""
 
     mask: int
     fill: int  # places in use, or whose element has been removed

@@ -19,9 +19,9 @@ The watch is only a shortcut. When it fails, the full check runs; if that passes
 also runs right after a watch was made, before its first use, and on every call under the setting ``check``: a watch
 must not accept what the full check refuses.
 
-State that changes between every two calls is not watched as a whole. What is read from it is read in Python again and
-passed to the watch. State that the segment itself writes (the layers of a growing cache) is known from the start; the
-rest is learned.
+State that changes between every two calls is not watched as a whole. Reads from it are repeated in Python, and their
+values passed to the watch. State that the segment itself writes (the layers of a growing cache) is known from the
+start; the rest is learned.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class WatchManager:
             if again is None:
                 if fast(slots) is None:
                     return None  # another thread has just changed something
-                raise InternalError("checking guards", "what is watched has not changed, and the guards do not hold")
+                raise InternalError("checking guards", "the watched state has not changed, and the guards do not hold")
             if not are_same(found, again):
                 raise InternalError("checking guards", "the watch hands out another object than the check")
             return found

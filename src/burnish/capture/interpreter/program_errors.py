@@ -2,7 +2,7 @@
 
 While a segment is traced, our code and the program's call each other. An exception is the program's in two cases:
 
-* one of its instructions raised it. The interpreter carries such an error as `Raised`, so that it is told from others;
+* one of its instructions raised it. The interpreter carries such an error as `Raised`, so that it differs from others;
 * a real call raised it that was made for the program: ``torch.mm(a, b)`` with sizes that do not fit. The place of that
   call marks it: ``m.program_error = error``.
 

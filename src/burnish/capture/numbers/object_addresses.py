@@ -149,7 +149,7 @@ def decide(m: Any, expression: Expression) -> bool:
 
 
 def is_unique(operand: Any) -> bool:
-    """Whether no two objects have this number, if it is one of an object: an address or a hash, not what is computed
+    """Whether no two objects have this number, if it is one of an object: an address or a hash, not a number computed
     from it."""
     if not isinstance(operand, Expression) or not is_in(operand):
         return True

@@ -145,7 +145,7 @@ def _id(m: Any, args: tuple, kwargs: dict) -> Any:
         return address
     if m.frame.globals is copy.__dict__:
         return m.plainly(id, *args, **kwargs)  # a number or text is its own copy, so the memo does not get this key
-    return m.stop(breaks.OPAQUE_CALL, "id() answers with an address")
+    return m.stop(breaks.OPAQUE_CALL, "id() returns an address")
 
 
 def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -162,7 +162,7 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
         found = object_addresses.hash_of(m, args[0])
         if found is not None:
             return found
-    return m.stop(breaks.OPAQUE_CALL, "hash() of an object answers with an address")
+    return m.stop(breaks.OPAQUE_CALL, "hash() of an object returns an address")
 
 
 def _hashes_by_value(m: Any, value: Any) -> bool:

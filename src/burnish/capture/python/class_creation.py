@@ -157,7 +157,7 @@ def may_say_abstract(m: Any, value: Any) -> bool:
 
 
 def guard_abstract(m: Any, made: type) -> None:
-    """What is abstract in a class depends on its bases: what they call abstract, and what they have under the name."""
+    """The abstract methods of a class depend on its bases: their abstract names, and attributes of those names."""
     for base in made.__bases__:
         names = abstract_names(base)
         if id(base) not in m.heap.fresh and not is_trusted_type(base):

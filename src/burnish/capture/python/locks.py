@@ -4,8 +4,8 @@
     with lock:
         total += x
 
-A lock that leaves the graph is made again, and taken again if it was. Locks from outside are a graph break, and so is
-waiting for one.
+A lock that leaves the graph is rebuilt, and acquired again if it was held. Locks from outside are a graph break, and so
+is waiting for one.
 """
 
 from __future__ import annotations

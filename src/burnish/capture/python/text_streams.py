@@ -89,7 +89,7 @@ def why_not_print_to(m: Any, stream: Any, source: Source | None) -> str | None:
 
 
 def build(to: Any, value: Any) -> str:
-    """In a template: made again with its text, its position and its attributes."""
+    """In a template: rebuilt with its text, its position and its attributes."""
     kind, name = type(value), to.name(value, f"{to.constant(type(value))}()")
     if value.closed:
         to.lines.append(f"{name}.close()")

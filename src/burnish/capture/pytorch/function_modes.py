@@ -157,5 +157,5 @@ def enter_in_torch(m: Any) -> None:
 
 
 def is_inside_block(m: Any) -> bool:
-    """Whether the trace ends inside a block that changes what torch's calls do, or who receives them."""
+    """Whether the trace ends inside a block that changes what torch's calls do, or which function receives them."""
     return bool(m.modes) or m.ends_in_level or torch._C._get_torch_function_state() != m.rules_at_start

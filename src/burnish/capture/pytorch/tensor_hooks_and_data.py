@@ -160,8 +160,8 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
 
 
 def may_fail_after_assignment(m: Any) -> bool:
-    """Whether a call may raise after ``tensor.data = value``. What is written in between is written to the memory of
-    ``value``, so the inputs can be neither watched nor restored."""
+    """Whether a call may raise after ``tensor.data = value``. Writes in between go to the memory of ``value``, so the
+    inputs can be neither watched nor restored."""
     calls = m.recorder.calls
     first = next((at for at, call in enumerate(calls) if call.target is steps.set_data_), len(calls))
     return any(may_fail(call) for call in calls[first + 1 :])

@@ -207,7 +207,7 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
         return breaks.DATA_SHAPE, f"{name}: the size of its result depends on the data"
     if only_tensors(result):
         return RECORD, name
-    return breaks.DATA_READ, f"{name}() answers with Python values"
+    return breaks.DATA_READ, f"{name}() returns Python values"
 
 
 class Known(NamedTuple):
@@ -262,10 +262,10 @@ def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any)
     if result is None or getattr(overload, "namespace", None) in ("aten", "prims"):
         return True
     try:
-        told = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
+        expected = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
     except Exception:
         return False
-    return [x.shape for x in tree_leaves(told) if isinstance(x, Tensor)] == [
+    return [x.shape for x in tree_leaves(expected) if isinstance(x, Tensor)] == [
         x.shape for x in tree_leaves(result) if isinstance(x, Tensor)
     ]
 

@@ -214,7 +214,7 @@ INNERMOST_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
-    """The message of whoever has disabled the hooks, or None; guarded unless the program has set it itself."""
+    """The message given when the hooks were disabled, or None; guarded unless the program has set it itself."""
     message = m.plainly(ASK_HOOKS, *args, **kwargs)
     if not any(effect.function in SWITCH_HOOKS for effect in m.effects):
         m.guard_outcome(Expression(operator.eq, (Expression(ASK_HOOKS, ()), message)), True)

@@ -105,7 +105,7 @@ def build_view(to: Rebuilder, value: Any) -> str:
 
 
 def build_iterator(to: Rebuilder, value: Any) -> str:
-    """Builtin iterators are made again by their ``__reduce__``."""
+    """Builtin iterators are rebuilt by their ``__reduce__``."""
     if any(value is iterator for iterator in to.tracer.consumed):
         raise Unrebuildable(value)
     if type(value) in TABLE_ITERATORS:

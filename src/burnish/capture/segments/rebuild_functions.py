@@ -55,7 +55,7 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
     home = class_of_method(value, owner)
     if home is None:
         return to.name(value, f"({to.build(owner)}).{name}")  # of a number, too
-    # With the class: some methods in C are told it, and CPython looks at it without asking whether it is there.
+    # With the class: some methods in C receive it, and CPython reads it without checking that it is there.
     bind, kind = to.constant(home.__dict__[name].__get__), to.constant(type(owner))
     return to.name(value, f"{bind}({to.build(owner)}, {kind})")
 

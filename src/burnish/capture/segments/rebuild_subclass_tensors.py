@@ -1,4 +1,4 @@
-"""Templates of tensors of subclasses: made again around the graph's plain tensors.
+"""Templates of tensors of subclasses: rebuilt around the graph's plain tensors.
 
 t0 = make_wrapper()                    as the program made it: class, size, strides, dtype
 t0.__dict__['q'] = G[0]                the inner tensors, and other attributes

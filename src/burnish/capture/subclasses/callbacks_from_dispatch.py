@@ -4,7 +4,7 @@
         Quantized.__torch_dispatch__   interpreted in between: its reads are guarded, its torch calls recorded
 
 The interpreter's frames are set aside for the call. If the function breaks the graph, or is about to change something
-older than the call, plain Python finishes it, and the caller is told why: what was recorded of it is then forgotten.
+older than the call, plain Python finishes it, and the caller gets the reason: its recorded part is then discarded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tensors of subclasses in a trace: which plain tensors show them, and how the program made them.
 
 x.as_subclass(Tagged)                 shows the memory of x, which the graph knows
-Tensor._make_wrapper_subclass(cls)    has no data: it is made again from its arguments and attributes
+Tensor._make_wrapper_subclass(cls)    has no data: it is rebuilt from its arguments and attributes
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def bound(name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> tuple
 
 
 def settle_all(sizes: Any, arguments: Sequence[Any]) -> None:
-    """What is not understood is the same in all calls of a segment."""
+    """A value that is not understood is the same in all calls of a segment."""
     for value in flat(arguments):
         for part in (sizes.shape_of(value) or ()) if isinstance(value, torch.Tensor) else flat((value,)):
             live_scalars.settled(part)

@@ -70,7 +70,7 @@ class SizeBox:
         self.known: dict[Point, bool] = {inputs.space.points[0]: True}
         self.bounds: tuple[Point, Point] | None = None
         self.corners: set[Point] = set()
-        """Those of the bounds. What is valid there follows the formulas."""
+        """The corners of the bounds. A size that is valid there follows the formulas."""
         self.facts: list[Facts | None] | None = None
         """For each call, those at the observed sizes; None if it cannot be repeated."""
         self.probe, self.tried = Shapes(), 0
@@ -176,8 +176,8 @@ class SizeBox:
         return True
 
     def follows(self, formula: int | Formula | None, number: int, own: int, point: Point) -> bool:
-        """Whether a size is what is expected there. `own` is that for the observed sizes. It follows its formula, or
-        grows with the sizes, as that of a strided convolution: from 2 on, it has no other meaning in between."""
+        """Whether a size is the expected one at `point`. `own` is that for the observed sizes. It follows its formula,
+        or grows with the sizes, as that of a strided convolution: from 2 on, it has no other meaning in between."""
         if formula is not None and number == (formula if isinstance(formula, int) else formula.at(point)):
             return True
         observed = self.inputs.space.points[0]
@@ -232,7 +232,7 @@ class SizeBox:
         return values
 
     def value_at(self, at: int, call: Any, values: Values) -> Any:
-        """The result of a call. What is possible is found out for the observed sizes, and expected for others."""
+        """The result of a call. The observed sizes show whether it is possible; for others it must be too."""
         handles = list(handles_in((call.args, call.kwargs)))
         if self.observed is None:
             return self.observed_at(at, call, values, handles)

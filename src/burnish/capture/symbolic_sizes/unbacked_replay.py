@@ -189,7 +189,7 @@ class UnbackedReplay(ShapeReplay):
             ],
         )
 
-    # ---- answers
+    # ---- queries
 
     def values(self, handle: Handle, with_one: bool = False) -> list[Any] | None:
         """The values at the points that decide; None if they cannot be determined. A program that does not support

@@ -25,7 +25,7 @@ CALL = ("fn", "block")
 
 
 def requests_for(spec: DynamicSpec | None, function: Any, subject: Any) -> SizeRequests:
-    """What is said about sizes for a trace that begins now. ``subject``: what ``function`` only calls, if it does."""
+    """Declared sizes for a trace that begins now. ``subject``: what ``function`` only calls, if any."""
     sources, values = size_requests.dynamic_sources(), size_requests.dynamic_values()
     if spec is None and not sources and not values:
         return size_requests.NO_REQUESTS
@@ -34,7 +34,7 @@ def requests_for(spec: DynamicSpec | None, function: Any, subject: Any) -> SizeR
 
 
 def signature_of(subject: Any) -> inspect.Signature | None:
-    """The signature of what is compiled, without ``self``; a module's is that of its ``forward``."""
+    """The signature of the compiled function, without ``self``; a module's is that of its ``forward``."""
     inside = getattr(subject, "__self__", None)
     if isinstance(subject, MethodType) and isinstance(inside, torch.nn.Module) and subject.__name__ == "_call_impl":
         subject = inside

@@ -179,7 +179,7 @@ class Joiner:
             behind = [offset - starts[k] for offset, starts in zip(offsets, self.slots.starts, strict=True)]
             if min(behind) >= 0:
                 return k, self.value(self.number(behind))
-        raise NoFormula("a value lies in no slot")
+        raise NoFormula("a value is not in any slot")
 
     def value(self, found: int | Formula) -> int:
         """Its index among the formulas. Constants are formulas too."""

@@ -77,7 +77,7 @@ class Values:
         return self.code.scopes[max(level, 1) if self._belongs_to_item[x] else level]
 
     def forget_stored(self) -> None:
-        """Ends a stage: its stores may change what is loaded later."""
+        """Ends a stage: its stores may change values that are loaded later."""
         for scope in self.code.scopes:
             for key in [k for k in scope.memo if isinstance(k[0], Scalar) and self._volatile[k[0]]]:
                 del scope.memo[key]

@@ -252,7 +252,7 @@ def _element_bits(box: Box) -> int:
 
 
 def common_path(*roots: Scalar) -> set[Scalar]:
-    """What is computed below the roots, except for what only the rare branch of a select needs."""
+    """The nodes computed below the roots, without those that only the rare branch of a select needs."""
     found: set[Scalar] = set()
     stack = list(roots)
     while stack:

@@ -13,7 +13,7 @@ ROUNDS, AT_ONCE = 3, 10
 """Ten runs are timed together; the minimum of three such times counts."""
 
 HEAD_START = 2_000_000
-"""GPU cycles, about a millisecond: the GPU waits this long while the CPU launches what is timed."""
+"""GPU cycles, about a millisecond: the GPU waits this long while the CPU launches the timed work."""
 
 
 def seconds_of(run: Callable[[], object], rounds: int = ROUNDS, at_once: int = AT_ONCE) -> float:

@@ -46,7 +46,7 @@ entry:
 next:
   %k = phi i64 [0, %entry], [%k.next, %set]
   %bits = phi i64 [0, %entry], [%bits.next, %set]
-  %told = phi i64 [%count, %entry], [%told.next, %set]
+  %size.k = phi i64 [%count, %entry], [%size.k.next, %set]
   %more = icmp ult i64 %k, %count
   br i1 %more, label %parameter, label %choose
 parameter:
@@ -62,15 +62,15 @@ number:
   %number.at = load ptr, ptr %slot
   br label %set
 size:
-  %size.at = getelementptr i64, ptr %kinds, i64 %told
-  %told.more = add i64 %told, 1
+  %size.at = getelementptr i64, ptr %kinds, i64 %size.k
+  %size.k.more = add i64 %size.k, 1
   br label %set
 null:
   br label %set
 set:
   %where = phi ptr [%slot, %pointer], [%number.at, %number], [%size.at, %size], [@nothing, %null]
   %low = phi i64 [%address, %pointer], [0, %number], [0, %size], [0, %null]
-  %told.next = phi i64 [%told, %pointer], [%told, %number], [%told.more, %size], [%told, %null]
+  %size.k.next = phi i64 [%size.k, %pointer], [%size.k, %number], [%size.k.more, %size], [%size.k, %null]
   %place = getelementptr ptr, ptr %parameters, i64 %k
   store ptr %where, ptr %place
   %bits.next = or i64 %bits, %low

@@ -35,7 +35,7 @@ EVEN = 16
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """What is launched for some sizes: the form of the kernel, its size arguments, and how many programs run it."""
+    """A launch for some sizes: the form of the kernel, its size arguments, and how many programs run it."""
 
     printed: Printed
     sizes: tuple[int, ...]

@@ -157,7 +157,7 @@ class Functionalizer:
         def again(position: int) -> Value:
             self.lay_out(root)
             if root.current.node is not None and node.op.name.startswith("aten.as_strided."):
-                raise Untraceable("as_strided() of an intermediate, which need not lie where it lies in eager")
+                raise Untraceable("as_strided() of an intermediate, whose layout may differ from eager's")
             made = self.build.apply_typed(
                 node.op,
                 map_values(node.args, self.read),
@@ -401,7 +401,7 @@ def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
     rule = node.op.rule
     is_view = isinstance(rule, View) or "maps" in node.op.notes
     if is_view and any(True for _ in values_in((node.args[1:], tuple(node.kwargs.values())))):
-        raise Untraceable(f"{node.op.name}: where the view lies is a number that is only known while the graph runs")
+        raise Untraceable(f"{node.op.name}: the offset of the view is a number that is only known while the graph runs")
     try:
         if isinstance(rule, View):
             return (rule.maps(node.args[0].type, *node.args[1:], **node.kwargs),)

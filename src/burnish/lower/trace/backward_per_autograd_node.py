@@ -54,8 +54,8 @@ def add_pieces(
         found = dict(zip(positions, derivatives(outputs, sources, tangents), strict=True))
     if tracer.then:
         raise Untraceable(
-            "a checkpointed function writes to tensors once more where backward comes to it, and it may "
-            "come by one output and not by another"
+            "a checkpointed function writes to tensors once more where backward reaches it, and backward may "
+            "reach it from one output and not from another"
         )
     edges, gradients, parts = pieces.edges(), list[Any](), list[GradientPiece]()
     held = set(record.held())

@@ -77,11 +77,13 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
     if tracer.then and len(flows) != 1:
         raise Untraceable(
-            "a checkpointed function writes to tensors once more where backward comes to it, and it may "
-            "come by one output and not by another"
+            "a checkpointed function writes to tensors once more where backward reaches it, and backward may "
+            "reach it from one output and not from another"
         )
     inputs = tuple(k for k, gradient in zip(given, found, strict=True) if gradient is not None)
-    reached = who_reaches([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
+    reached = (
+        reaching_outputs([outputs[k] for k in flows], [tracer.inputs[k] for k in inputs]) if len(flows) > 1 else ()
+    )
     gradients = [x.resolve_conj().resolve_neg() for x in found if x is not None]
     tangent_views = views_of_tangents(gradients, list(tangents.values()))
     gradients, shown_gradients = bases_of(gradients)
@@ -121,7 +123,7 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
         raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
 
 
-def who_reaches(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
+def reaching_outputs(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
     """For each input, a bit for each output that gives it a gradient."""
     found = {id(x): 0 for x in inputs}
     for bit, out in enumerate(outputs):
@@ -167,7 +169,7 @@ def check_shown(out: torch.Tensor) -> None:
     while node is not None and node is not end:
         before = node.next_functions[0][0] if node.next_functions else None
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            raise Untraceable("a custom function answers with what it was given, and that leaves the graph")
+            raise Untraceable("a custom function returns one of its arguments, and that leaves the graph")
         if node.name() == "AsStridedBackward0" and before is not end and not hasattr(before, "variable"):
             raise Untraceable(
                 "gradients through as_strided() of a part of a tensor go to that part alone, and the "

@@ -177,5 +177,5 @@ def nll_loss2d_backward(g: Any, grad_output: Any, x: Any, *rest: Any) -> Any:
     """torch gives the gradient the strides of `x`, and raises if they are not contiguous. In eager they always are: `x`
     comes from torch's log_softmax. Here it comes from loops that keep the strides of their operands."""
     if x.type.is_contiguous:
-        raise NoRule("it lies as torch wants it")
+        raise NoRule("its strides are those that torch needs")
     return g("nll_loss2d_backward", grad_output, g("clone", x, memory_format=torch.contiguous_format), *rest)

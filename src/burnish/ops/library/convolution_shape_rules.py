@@ -121,7 +121,7 @@ def convolution(
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
     if 0 in x.shape or 0 in weight.shape:
-        raise NoRule("a convolution of nothing: eager answers in shapes of its own")
+        raise NoRule("a convolution of nothing: eager's result has shapes of its own")
     found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
     how = stride, dilation, transposed, output_padding, groups
     if x.ndim == 3:

@@ -54,11 +54,11 @@ def put_parts(x: Any, value: Any, maps: Sequence[Map]) -> Part:
         if isinstance(step, Slice) and step.step == 1 and len(shown) == x.ndim:
             region[step.dim] = (region[step.dim][0] + step.start, step.size)
         elif not isinstance(step, Reshape) or without_ones(step.shape) != without_ones(shown):
-            raise NoRule("what is written is no box")
+            raise NoRule("the written region is not a box")
         shown = step.result_shape(shown)
     box = tuple(size for _, size in region)
     if without_ones(box) != without_ones(shown):
-        raise NoRule("what is written is no box")
+        raise NoRule("the written region is not a box")
     return replaced_in(x, OperandPart(value, (Reshape(box),)), region)
 
 

@@ -91,8 +91,8 @@ class Contest:
         if players is None:
             return self.decided(*inputs)  # type: ignore[misc]
         compile_activity_counter.count_step()
-        who = self.prepared(turn)
-        which = EAGER if who in "eE" else COMPILED
+        player = self.prepared(turn)
+        which = EAGER if player in "eE" else COMPILED
         seconds = None
         served = getattr(players[which], "served", 0)
         start = self.clock()
@@ -108,10 +108,10 @@ class Contest:
                 if self.work is not None and seconds is not None:
                     amount = self.work(inputs)
                     seconds /= max(amount, 1.0)
-                    is_timed = self.is_pair(who, amount) and is_timed
-                if is_timed and who.isupper():
+                    is_timed = self.is_pair(player, amount) and is_timed
+                if is_timed and player.isupper():
                     self.times[which].append(seconds)  # type: ignore[arg-type]
-                decision = self.decide(turn) if who == "C" or turn >= len(self.order) else None
+                decision = self.decide(turn) if player == "C" or turn >= len(self.order) else None
         if decision is not None:
             # A listener may call compiled code, so the lock is not held here.
             events.emit("runtime.contest", **decision)
@@ -123,20 +123,20 @@ class Contest:
             self.made_before = arena_memory.count_large_arenas()
         elif turn == 1 and arena_memory.count_large_arenas() > self.made_before:
             self.order = self.orders[1]
-        who = self.order[turn] if turn < len(self.order) else "c"
+        player = self.order[turn] if turn < len(self.order) else "c"
         if self.order is self.orders[1]:
-            if who == "e":
+            if player == "e":
                 arena_memory.give_back()
             elif turn <= len(self.order) and self.order[turn - 1] == "E":
                 arena_memory.trim()
-        return who
+        return player
 
-    def is_pair(self, who: str, amount: float) -> bool:
+    def is_pair(self, player: str, amount: float) -> bool:
         """Whether a call may be compared with the preceding one of the other player. Eager's call comes first; its time
         is removed if compiled code had far less or far more work."""
-        if who == "E":
+        if player == "E":
             self.last = amount
-        elif who == "C" and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
+        elif player == "C" and not 1 / SIMILAR <= amount / max(self.last, 1.0) <= SIMILAR:
             if len(self.times[EAGER]) > len(self.times[COMPILED]):
                 self.times[EAGER].pop()
             return False

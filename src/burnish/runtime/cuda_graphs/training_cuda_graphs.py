@@ -114,8 +114,8 @@ class ForwardReplay:
 
 
 class CudaGraphTrainingProgram:
-    """`program` is differentiable, or an AliasCheckedProgram of what is. `fixed` are the inputs that stay in place,
-    `written` those of them that forward writes to."""
+    """`program` is differentiable, or an AliasCheckedProgram of such a program. `fixed` are the inputs that stay in
+    place, `written` those of them that forward writes to."""
 
     takes_gradients = True
 

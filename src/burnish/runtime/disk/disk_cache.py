@@ -110,7 +110,7 @@ class DiskCache:
             return None
         self.is_distrusted = True
         return (
-            f"{why}, and code is only loaded from where nobody else can write: make the folder yours "
+            f"{why}, and code is only loaded from a folder that no other user can write to: make the folder yours "
             f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one"
         )
 

@@ -6,7 +6,7 @@
 
 Machine code comes as the bytes of an object file, from `codegen.llvm` or from a cache. It stays in memory as long as
 its NativeFunction. Nothing here is identified by its address only: code, and the words that it reads, can be
-serialized and made again elsewhere (`compiler.program_serialization`).
+serialized and rebuilt elsewhere (`compiler.program_serialization`).
 """
 
 from __future__ import annotations

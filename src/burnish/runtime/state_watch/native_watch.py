@@ -33,7 +33,7 @@ The contract of all code that reads the memory of other objects (this module, `t
 7. *Switching off.* Under `native_guards=False` (BURNISH_NATIVE_GUARDS=0) no watch is made. Guards are then checked in
    Python, and frozen state by version, address and samples of the tensors that the call holds.
 
-Where CPython stores what is read here:
+Where CPython stores the state that is read here:
 
 * Every dictionary has a version that no other state of any dictionary has had. From 3.13 on, attributes written to an
   object bypass the dictionary that shows them and do not change the version. The first releases do not notify
@@ -107,7 +107,7 @@ class Watch:
         self.tensors: list[tuple[int, tuple[int, ...]]] = []
         self.versions: dict[int, int] = {}  # of dictionaries, by address
 
-    # ---- what is watched
+    # ---- the watched state
 
     def call(self, function: int, argument: int, further: tuple[int, int], mask: int) -> None:
         """Require that a C function returns what it returns now."""

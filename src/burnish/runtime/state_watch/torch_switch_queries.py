@@ -92,8 +92,8 @@ def switches() -> list[Switch] | None:
         ]
     except (OSError, AttributeError):
         return None
-    for switch, (*_, told) in zip(found, ASKED, strict=True):
-        if told is not None and ask(*switch) != told():
+    for switch, (*_, query) in zip(found, ASKED, strict=True):
+        if query is not None and ask(*switch) != query():
             return None
     return found
 

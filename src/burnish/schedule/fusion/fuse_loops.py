@@ -242,7 +242,7 @@ class Fuser:
             if read in trial.roots and at != trial.result_index(read):
                 return f"it reads {read} in another order than that is made"
         if trial.inner and any(is_transpose(root) for root in trial.roots):
-            return "what is laid out anew goes tile by tile, and sums do not"
+            return "it changes the layout of a value tile by tile, and sums do not run in tiles"
         if not trial.is_whole:
             try:
                 self.boxes(trial, list(trial.roots))

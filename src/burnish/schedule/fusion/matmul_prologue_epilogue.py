@@ -126,7 +126,7 @@ def why_not_matrix(node: Node) -> str | None:
     types = [value.type for value in node.operands]
     target = target_of(types[0].device)
     if target is None or target.matmul_compiler is None:
-        return f"nobody makes kernels that multiply matrices for {types[0].device}"
+        return f"no target makes kernels that multiply matrices for {types[0].device}"
     if types[0].dtype not in FLOATS or any(type.dtype is not types[0].dtype for type in types):
         return f"there are no such kernels for {types[0].dtype}"
     extents = extents_of(node)
@@ -340,7 +340,7 @@ class EpilogueWriter:
 
 
 def refuse(value: Value, index: object) -> Scalar:
-    raise Refused(f"{value} is picked by indices")
+    raise Refused(f"{value} is gathered by indices")
 
 
 def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Library calls: what is computed (specs), the ways to compute it (candidates), and the fastest of them (choice).
+"""Library calls: the operation (spec), the ways to compute it (candidates), and the fastest of them (choice).
 
     spec = LinearSpec(x, weight, bias, activation=Activation("gelu", algorithm="none"), is_frozen=True)   # call_specs
     chosen = choose(spec, seconds=0.005).candidate                                               # autotune_candidates

@@ -1,7 +1,7 @@
 """The loop IR: kernels as loop nests, independent of the target.
 
     Kernel   buffers, and loops that may run in any order or in parallel
-    Loop     an iteration space, and what is computed over it, in stages
+    Loop     an iteration space, and the computation over it, in stages
     Stage    one pass over the inner variables: reductions and stores; then stores once for each row
 
 The first `rows` variables of a loop walk its rows, which are independent of each other. The others are inner: each
@@ -43,7 +43,7 @@ equals running_argmax and running_argmin give the last."""
 
 REDUCTIONS = frozenset("sum prod max min argmax argmin any all".split()) | RUNNING
 """max and min propagate NaN. argmax and argmin give the first best position, counted in row-major order over the inner
-variables, as i64 (NaN is best); their `value` is what is compared. any and all take and give b8. sum and prod of
+variables, as i64 (NaN is best); `value` is the compared number. any and all take and give b8. sum and prod of
 integers wrap around. A reduction over no elements gives its identity (max: the least value, argmax: 0)."""
 
 

@@ -122,7 +122,7 @@ def why_not_over(node: Node, number: int, last: dict[Value, int], leaving: set[V
     """Why the result cannot be written into the first argument's memory, regardless of its owner."""
     x, result = node.args[0], node.results[0]
     if result is None or x.type != result.type:
-        return "the result lies otherwise"
+        return "the result has another type or layout"
     if storage_of(x) is not x:
         return "it is a view of something else"
     if x in leaving:
@@ -130,7 +130,7 @@ def why_not_over(node: Node, number: int, last: dict[Value, int], leaving: set[V
     if last.get(x, -1) > number:
         return "it is read afterwards"
     if any(storage_of(other) is x for other in values_in((node.args[1:], tuple(node.kwargs.values())))):
-        return "it is what is written, too"
+        return "another argument is in the same memory"
     return None
 
 

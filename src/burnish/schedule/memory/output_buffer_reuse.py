@@ -21,8 +21,8 @@ MOST = 200
 """Only this many of a call's values, the largest, are considered: each is compared with all others."""
 
 SMALL, MUCH_LARGER = 1 << 19, 8
-"""A value of fewer bytes is in no buffer that is so many times larger: there is nothing to gain, and whoever looks at a
-kernel's pointers sees the large buffer."""
+"""A smaller value is not put into a buffer that is so many times larger: there is nothing to gain, and a kernel's
+pointer would belong to the large buffer."""
 
 
 def reuse_output_buffers(

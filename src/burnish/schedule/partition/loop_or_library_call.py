@@ -120,7 +120,7 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
         return "it is on several devices, or on none"
     target = target_of(device)
     if target is None:
-        return f"nobody makes kernels for {device}"
+        return f"no target makes kernels for {device}"
     if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
         return "it has no elements"
     if node.op is VIEW:

@@ -6,7 +6,7 @@
     n   = aten.tanh_backward.default h_tangent, h   backward 1(h_tangent, h): n
     return h, l, mul, n
 
-What is saved is chosen for all of them together. A value that two of them compute again is computed by both.
+The saved values are chosen for all of them together. A value that two of them compute again is computed by both.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
     elif name == "grad":
         return m.gradients.read(obj)
     elif name == "grad_fn" and type(obj) in TENSOR_TYPES and m.heap.origin_of(obj) is None and m.knows(obj):
-        # Eager's own node. Compiled code has another, so it must not leave the segment: it cannot be made again.
+        # Eager's own node. Compiled code has another, so it must not leave the segment: it cannot be rebuilt.
         return obj.grad_fn
     kind = type(obj)
     descriptor, owner = lookup(m, kind, name)

@@ -1,4 +1,4 @@
-"""Dispatch of calls while tracing: the type of the callable decides who makes the call.
+"""Dispatch of calls while tracing: the type of the callable decides which rule makes the call.
 
 * Python functions are interpreted, but for torch's functional surface and pure standard library parts;
 * torch operations run under the recorder;
@@ -26,8 +26,8 @@ from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
-from ...guards.tensor_metadata import TENSOR_TYPES
 from ...guards.object_sources import Source
+from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
@@ -119,7 +119,7 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     return value
 
 
-WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # what ``list[int]()`` makes is not told that it was called so
+WITHOUT_ALIAS = (list, dict, set, frozenset, tuple)  # ``list[int]()`` does not set ``__orig_class__``
 
 
 def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:
@@ -189,9 +189,9 @@ CALLERS: dict[type, Any] = {
     FunctionType: call_function,
     MethodType: call_bound,
     BuiltinFunctionType: call_builtin,
-    type(re.compile("").match): call_builtin,  # a method of C code that is told its class
+    type(re.compile("").match): call_builtin,  # a method of C code that receives its class
     type("".__add__): call_wrapper,
     type: object_creation.construct,
     **dict.fromkeys(METHOD_KINDS, call_unbound),
 }
-"""How what is of exactly this type is called."""
+"""How a value of exactly this type is called."""

@@ -114,7 +114,7 @@ def native(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of its arguments alone. Its answer must be something that can be made again or shared."""
+    """A function of its arguments alone. Its result must be a value that can be rebuilt or shared."""
     for value in (*args, *kwargs.values()):
         if value_kinds.is_read_by_steps(m, value):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} reads the elements of a {type(value).__qualname__}")

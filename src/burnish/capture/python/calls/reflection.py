@@ -1,6 +1,6 @@
 """Reflection: functions of the standard library in Python that look into classes, functions and objects of the user's.
 
-    inspect.getdoc(Model)        # runs natively; each check of the segment asks again and compares the answers
+    inspect.getdoc(Model)        # runs natively; each check of the segment calls it again and compares the results
 
 What they read has no guards of its own, as no interpreted code reads it. Only of signatures, the usual question, are
 the parts guarded that they follow from: asking again would take longer than the rest of the checks.
@@ -132,7 +132,7 @@ def guard_parts(m: Any, function: FunctionType) -> None:
         if name != "__code__" and part:
             for key, value in part.items() if type(part) is dict else enumerate(part):
                 place = source.attr(name).item(key)
-                if is_alias(value) and not source.is_pinned:  # made again with the function
+                if is_alias(value) and not source.is_pinned:  # rebuilt with the function
                     m.guard_outcome(Expression(is_alike, (Expression(None, (place,)), value)), True)
                 else:
                     by_value = type(value) in ATOMS and value is not None

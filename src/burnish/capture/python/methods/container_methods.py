@@ -105,7 +105,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         iteration.refuse_union(m, table, args[0])
     if name == "__init__" and any(iteration.merges_in_python(m, items, type(table)) for items in args):
         if issubclass(type(table), collections.defaultdict):
-            m.stop(breaks.OPAQUE_CALL, "a defaultdict made of what is iterated in Python")
+            m.stop(breaks.OPAQUE_CALL, "a defaultdict made of an iterable that runs Python code")
         return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:

@@ -251,7 +251,7 @@ def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 
 def holds_numbers_alone(value: Any) -> bool:
-    """Whether it is a shape, say: what is compared are its numbers, and live ones see that."""
+    """Whether it is, for example, a shape: the comparison is of its numbers, and live ones take part in it."""
     return issubclass(type(value), tuple) and all(
         type(part) in (int, live_scalars.LiveInt) for part in elements_of(value)
     )

@@ -1,4 +1,4 @@
-"""Reads by native code: what is guarded or made plain before C code looks into a value.
+"""Reads by native code: guards a value, or makes it plain, before C code looks into it.
 
     settle_all(m, key)        # live numbers inside become plain ones, guarded
     expose(m, items)          # the content of a container from outside is guarded

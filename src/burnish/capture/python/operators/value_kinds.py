@@ -87,7 +87,7 @@ def is_known_native(kind: type) -> bool:
 
 
 def is_known(value: Any) -> bool:
-    """Whether operators of C code see no more of a value than what is fixed: its type, its immutable value, or that it
+    """Whether operators of C code see only the fixed parts of a value: its type, its immutable value, or that it
     is this member."""
     kind = type(value)
     if is_known_native(kind) or base_of_value(kind) is not None:

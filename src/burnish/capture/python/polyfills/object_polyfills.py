@@ -24,7 +24,7 @@ INVERSION_OF_BOOL = next((str(warning.message) for warning in _given), None)
 
 
 def raise_error(error, context):
-    """Raise ``error`` as it is: what is being handled does not become its context."""
+    """Raise ``error`` as it is: the exception being handled does not become its context."""
     try:
         raise error
     finally:

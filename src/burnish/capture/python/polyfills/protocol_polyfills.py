@@ -163,7 +163,7 @@ COMPARE = {
 
 
 def compare_sequences(left, right, method):
-    """Lists and tuples. What is compared may change them."""
+    """Compare lists or tuples, which the comparison of their elements may change."""
     if issubclass(type(left), list) and method in ("__eq__", "__ne__") and len(left) != len(right):
         return method == "__ne__"
     at = 0
@@ -242,7 +242,7 @@ def length(method):
 
 
 def of_kind(method, kinds, refusal, *args):
-    """What a special method answers, refused as C code does when it is of another type."""
+    """The result of a special method; like C code, it raises if the result has another type."""
     value = method(*args)
     if not issubclass(type(value), kinds):
         raise TypeError(refusal.format(type(value).__name__))
@@ -250,7 +250,7 @@ def of_kind(method, kinds, refusal, *args):
 
 
 def number_of(method, kind, name):
-    """What ``int()``, ``float()`` and ``complex()`` make of what a special method answers."""
+    """The number that ``int()``, ``float()`` and ``complex()`` make of a special method's result."""
     value = method()
     if type(value) is kind:
         return value

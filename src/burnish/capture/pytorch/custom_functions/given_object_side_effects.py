@@ -29,7 +29,7 @@ NOT_CHANGED = (*HARMLESS, types.FunctionType, torch.Tensor)
 """Types whose ``add`` or ``sort`` changes nothing."""
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 TARGETS = {"STORE_ATTR": 1, "DELETE_ATTR": 1, "STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
-"""How deep the changed object lies on the stack."""
+"""The depth of the changed object on the stack."""
 LEAVES_TOP = (
     "STORE_",
     "DELETE_",
@@ -54,7 +54,7 @@ class Outside(NamedTuple):
 
 
 def written_through(cls: type, given: Iterable) -> str | None:
-    """The first write of what is ``given`` to ``cls.apply``, in words."""
+    """The first write to an object that is ``given`` to ``cls.apply``, in words."""
     given = [value for value in given if callable(value) or is_user_type(type(value))]
     names = names_read_by(cls) if given else frozenset()
     seen: set[Any] = set()
@@ -125,13 +125,13 @@ def written_by(function: Any, owner: Any, seen: set[Any]) -> str | None:
 
 
 class Follower:
-    """Goes through code once, in its order, with what lies on the stack."""
+    """Goes through code once, in order, and tracks the values on the stack."""
 
     def __init__(self, function: types.FunctionType, owner: Any, code: types.CodeType, seen: set[Any]) -> None:
         self.function, self.owner, self.code, self.seen = function, owner, code, seen
         self.stack: list[Outside | None] = []
         self.stacks: dict[int, list[Outside | None]] = {}  # by the offset that a jump leads to
-        self.in_place = False  # whether what is stored next is the result of ``+=``
+        self.in_place = False  # whether the next value to be stored is the result of ``+=``
         first = function.__code__.co_varnames[:1]
         self.locals: dict[str, Outside | None] = {}
         if owner is not None and first and (code is function.__code__ or first[0] in code.co_freevars):
@@ -214,7 +214,7 @@ class Follower:
     def load_attribute(self, was: Outside, name: str) -> str | None:
         value = attribute_of(was.value, name)
         pushed = Outside(f"{was.text}.{name}", value)
-        self.stack[-1] = pushed  # for a method, the object or a null lies beside it, and is not written to
+        self.stack[-1] = pushed  # for a method, the object or a null is next to it, and is not written to
         if was.value is MISSING or isinstance(was.value, type) or not is_user_type(type(was.value)):
             return None
         return written_by_method(was.value, name, self.seen)

@@ -117,7 +117,7 @@ class MaskCall(GraphRegion):
 
     def finish(self) -> None:
         if not self.is_part and not self.function.is_laid_out_as_mapped:
-            self.refuse("a mask that lies in memory as torch.vmap makes it")
+            self.refuse("a mask with the memory layout that torch.vmap gives it")
         self.check_end()
         self.leave()
 

@@ -121,7 +121,7 @@ def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def is_unrolled(function: FunctionType, init: Any) -> bool:
     """Whether Python numbers are carried, which count the steps. With gradients torch raises. ``function``: torch's
-    own, which closes over the structure of what is carried."""
+    own, which closes over the structure of the carried values."""
     if not any(isinstance(x, int) for x in init) or function.__closure__ is None:
         return False
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in init):

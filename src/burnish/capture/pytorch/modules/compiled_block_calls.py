@@ -81,7 +81,7 @@ def call_block(m: Any, block: torch.nn.Module, args: tuple, kwargs: dict) -> Any
     call = BlockCall(block, segment, slots_of)
     answer = call(*structure.tensors)
     if shares_memory(answer, structure.tensors):
-        m.late(None, f"a {name} answers with memory that it was given", answer)
+        m.late(None, f"a {name} returns memory that it was given", answer)
     m.recorder.record(call, tuple(structure.tensors), {}, answer, live_allowed=False)
     return answer
 

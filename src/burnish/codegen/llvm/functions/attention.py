@@ -169,7 +169,7 @@ class AttentionPrinter(FunctionPrinter):
             far = self.add(self.mul(batch, plan[f"{name}_batch"]), self.mul(number, plan[f"{name}_head"]))
             return self.at(self.pointers[name], far)
 
-        # Tasks of one head, and heads that share their keys, are consecutive: the next one reuses what is packed.
+        # Tasks of one head, and heads that share their keys, are consecutive: the next one reuses the packed keys.
         packed = self.put(f"udiv i64 {head}, {plan['shared_by']}")
         is_packed = self.put(f"icmp eq i64 {packed}, {carried[0]}")
         shared = self.put(f"udiv i64 {which}, {plan['shared_by']}")

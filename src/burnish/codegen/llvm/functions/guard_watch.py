@@ -12,7 +12,7 @@ such function in a process, compiled once. Its table is the content of ``self``,
       pins       argument, address                            the argument must be the object at that address
       words      address, word                                ordered so that each keeps alive the next; padded to
                                                               a multiple of WORDS_AT_ONCE
-      noughts    half a word each: the offset, in words from the base, of a word that must be 0; padded likewise
+      zeros    half a word each: the offset, in words from the base, of a word that must be 0; padded likewise
       tensors    object, where its description begins         an even number is an address, an odd one an argument
       inputs     object                                       the first tuple of the result
       values     object                                       the second
@@ -35,7 +35,7 @@ from ..compile_to_machine_code import object_code
 from ..target_cpu import host
 
 # The tuples are allocated before any comparison: allocation may run a garbage collection, and that any code. From the
-# first comparison to the last reference taken, no code runs that could change what is compared.
+# first comparison to the last reference taken, no code runs that could change the compared state.
 TEMPLATE = """
 declare ptr @PyTuple_New(i64)
 declare void @Py_IncRef(ptr)
@@ -60,8 +60,8 @@ entry:
   %n.values = load i64, ptr %values.at
   %none.at = getelementptr i64, ptr %table, i64 8
   %none = load ptr, ptr %none.at
-  %n.noughts.at = getelementptr i64, ptr %table, i64 9
-  %n.noughts = load i64, ptr %n.noughts.at
+  %n.zeros.at = getelementptr i64, ptr %table, i64 9
+  %n.zeros = load i64, ptr %n.zeros.at
   %base.at = getelementptr i64, ptr %table, i64 10
   %base = load ptr, ptr %base.at
   %calls = getelementptr i64, ptr %table, i64 11
@@ -70,9 +70,9 @@ entry:
   %pins.length = shl i64 %n.pins, 1
   %words = getelementptr i64, ptr %pins, i64 %pins.length
   %words.length = shl i64 %n.words, 1
-  %noughts = getelementptr i64, ptr %words, i64 %words.length
-  %noughts.length = lshr i64 %n.noughts, 1
-  %tensors = getelementptr i64, ptr %noughts, i64 %noughts.length
+  %zeros = getelementptr i64, ptr %words, i64 %words.length
+  %zeros.length = lshr i64 %n.zeros, 1
+  %tensors = getelementptr i64, ptr %zeros, i64 %zeros.length
   %tensors.length = shl i64 %n.tensors, 1
   %inputs = getelementptr i64, ptr %tensors, i64 %tensors.length
   %values = getelementptr i64, ptr %inputs, i64 %n.inputs
@@ -132,24 +132,24 @@ pin:
 
 word.head:
   %w = phi ptr [%words, %pin.head], [%w.next, %word.{last}]
-  %w.more = icmp ult ptr %w, %noughts
-  br i1 %w.more, label %word.0, label %nought.head
+  %w.more = icmp ult ptr %w, %zeros
+  br i1 %w.more, label %word.0, label %zero.head
 {compare them}
   %w.next = getelementptr i64, ptr %w, i64 {length}
   br label %word.head
 
-nought.head:
-  %n = phi ptr [%noughts, %word.head], [%n.next, %nought]
+zero.head:
+  %n = phi ptr [%zeros, %word.head], [%n.next, %zero]
   %n.more = icmp ult ptr %n, %tensors
-  br i1 %n.more, label %nought, label %tensor.head
-nought:
+  br i1 %n.more, label %zero, label %tensor.head
+zero:
 {look}
   %n.next = getelementptr i32, ptr %n, i64 {last}
   %n.same = icmp eq i64 %n.{last}.all, 0
-  br i1 %n.same, label %nought.head, label %drop
+  br i1 %n.same, label %zero.head, label %drop
 
 tensor.head:
-  %t = phi i64 [0, %nought.head], [%t.next, %tensor.passed]
+  %t = phi i64 [0, %zero.head], [%t.next, %tensor.passed]
   %t.more = icmp ult i64 %t, %n.tensors
   br i1 %t.more, label %tensor, label %passed
 tensor:
@@ -321,7 +321,7 @@ word.{k}:
   br i1 %w.{k}.same, label %word.{next}, label %drop
 """
 
-NOUGHT = """
+ZERO_WORDS = """
   %n.{k}.at = getelementptr i32, ptr %n, i64 {k}
   %n.{k}.short = load i32, ptr %n.{k}.at
   %n.{k}.offset = zext i32 %n.{k}.short to i64
@@ -344,10 +344,10 @@ def text() -> str:
     last = WORDS_AT_ONCE
     words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
     counted = COUNTED.format(kind=f"i{reference_count_bits}")
-    noughts = "".join(NOUGHT.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
+    zeros = "".join(ZERO_WORDS.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
     parts = {
         "compare them": f"{words}word.{last}:",
-        "look": noughts,
+        "look": zeros,
         "last": str(last),
         "length": str(2 * last),
         "count it": counted,

@@ -59,7 +59,7 @@ class Blocking:
 
 def blocking(form: Form, machine: Host) -> Blocking:
     """One row of the weight with one row of x: a single stream is what memory delivers fastest. With more rows of x,
-    two rows of the weight share what is loaded of x. Sums stay in registers."""
+    two rows of the weight share the loaded part of x. Sums stay in registers."""
     if form.rows == 1:
         return Blocking(1, 4)
     is_wide = machine.vector_bits == 512  # then there are 32 registers, else 16

@@ -150,7 +150,7 @@ class TokenAttentionPrinter(FunctionPrinter):
             count = self.least(self.sub(self.numbers["keys"], start), BLOCK)
             self.score(self.at(k, self.mul(start, self.numbers["k_row"])), count)
             most, total, rest = self.softmax(start, count, mask, *carried)
-            self.weigh(self.at(v, self.mul(start, self.numbers["v_row"])), count, rest)
+            self.add_weighted_rows(self.at(v, self.mul(start, self.numbers["v_row"])), count, rest)
             return [most, total]
 
         _, total = self.code.loop("0", self.numbers["keys"], BLOCK, [("float", LOWEST), ("float", "0.0")], block)
@@ -232,7 +232,7 @@ class TokenAttentionPrinter(FunctionPrinter):
         total = self.put(f"fadd float {self.put(f'fmul float {total}, {factor}')}, {here}")
         return new, total, rest
 
-    def weigh(self, v: str, count: str, rest: str) -> None:
+    def add_weighted_rows(self, v: str, count: str, rest: str) -> None:
         """Adds the weighted rows of v to the sums."""
         lanes = self.lanes
         places = list(range(0, self.form.columns, lanes))

@@ -61,7 +61,7 @@ def why_not_copied(graph: Graph, picked: list[tuple[Node, Value]]) -> str | None
     """Why the copies could be observed. `picked` has the node of each copy, and the tensor it is a part of."""
     copies = {node.results[0]: root_of(base) for node, base in picked}
     if any(isinstance(out, Value) and root_of(out) in copies for out in graph.outputs):
-        return "a view is handed out that lies where a tensor's value says"
+        return "a view is returned whose position is a tensor's value"
     made: set[Value] = set()
     for node in graph.nodes:
         made.update(value for value in node.results if value in copies)
@@ -69,7 +69,7 @@ def why_not_copied(graph: Graph, picked: list[tuple[Node, Value]]) -> str | None
         for target in written[0] if written is not None else ():
             root = root_of(target)
             if root in copies or any(copies[copy] is root for copy in made):
-                return "it writes to a tensor, of which a view lies where another one's value says"
+                return "it writes to a tensor with a view whose position is another tensor's value"
     return None
 
 

@@ -163,7 +163,7 @@ def why_not_mkl_packed(spec: LinearSpec) -> str | None:
     if spec.bias is not None and spec.residual is not None:
         return "MKL's product adds one thing"
     if any(added is not None and added.stride[-1] != 1 for added in (spec.bias, spec.residual)):
-        return "what is added has gaps between its numbers"
+        return "the added tensor has gaps between its numbers"
     return mkl.why_not(*spec.inputs.values())
 
 

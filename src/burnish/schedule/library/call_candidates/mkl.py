@@ -42,7 +42,7 @@ Side = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """`out = a @ b`, added to what is copied into `out` before. `out` has no gaps."""
+    """`out = a @ b`, plus the value copied into `out` before. `out` has no gaps."""
 
     rows: int
     columns: int
@@ -94,7 +94,7 @@ def why_not_plain(*types: TensorType) -> str | None:
     """Why MKL's plain products cannot be called natively on such tensors."""
     dtypes = matmul_tiling_and_packing.dtypes_of_gemm()
     if not dtypes:
-        return "torch runs without MKL, or there is nobody to make native calls"
+        return "torch runs without MKL, or no target makes native calls"
     for type in types:
         if type.dtype not in dtypes or type.dtype is not types[0].dtype or type.device.type != "cpu":
             return f"MKL multiplies float32 or float64 on the CPU, not {type}"

@@ -280,7 +280,7 @@ class QuantizedPrinter(FunctionPrinter):
             self.do(f"store float {value}, ptr {self.at(self.sums, self.mul(place, 4))}, align 4")
 
     def terms(self, scales: list[str], shifts: list[str]) -> list[tuple[list[str], str | None, str]]:
-        """What is added, for each group: a factor of the weight's row (or 1) times a sum of x, at an offset."""
+        """The terms to add, for each group: a factor of the weight's row (or 1) times a sum of x, at an offset."""
         made: list[tuple[list[str], str | None, str]] = []
         at = self.words["sums_at"]
         if self.form.shifts is not None:
