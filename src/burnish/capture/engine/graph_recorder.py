@@ -27,7 +27,7 @@ from ...tensors.collective_operators import is_wait
 from ...tensors.known_warnings import CALL
 from .. import breaks
 from ..guards.predict_growing_sizes import grown_dim
-from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_ruled_kind, is_tensor
+from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
 from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.emulated_frames import at_line
 from ..interpreter.program_errors import internal
@@ -112,14 +112,6 @@ class Recorder(TorchFunctionMode):
         ):
             return interpret_rules.call(self.tracer, func, kinds, args, kwargs)
         return self.call(func, args, kwargs or {}, func, args, kwargs or {})
-
-    def why_not_by_rules(self, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
-        """A user's tensor class implements the call with code that runs inside the graph and may read anything. Objects
-        that the program has written are only updated after the graph."""
-        kind = next(filter(is_ruled_kind, kinds), None)
-        if kind is None or not self.tracer.heap.has_written():
-            return None
-        return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
     def call(self, function: Any, args: tuple, kwargs: dict, shown: Any, shown_args: tuple, shown_kwargs: dict) -> Any:
         """Perform ``function(*args, **kwargs)``. To modes it looks like ``shown(*shown_args, **shown_kwargs)``."""

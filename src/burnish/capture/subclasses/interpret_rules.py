@@ -120,8 +120,17 @@ def call_natively(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict) -> A
     """One call of the graph, which runs the rules as they are."""
     recorder = m.recorder
     if kinds and recorder.pending_break is None:
-        recorder.pending_break = recorder.why_not_by_rules(kinds)
+        recorder.pending_break = why_not_by_rules(m, kinds)
     return recorder.call(func, args, kwargs, func, args, kwargs)
+
+
+def why_not_by_rules(m: Any, kinds: Any) -> tuple[breaks.BreakKind, str] | None:
+    """A user's tensor class implements the call with code that runs inside the graph and may read anything. Objects
+    that the program has written are only updated after the graph."""
+    kind = next(filter(is_ruled_kind, kinds), None)
+    if kind is None or not m.heap.has_written():
+        return None
+    return breaks.OPAQUE_CALL, f"a call by the rules of {kind.__qualname__}, which may read what was just written"
 
 
 def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
@@ -143,7 +152,7 @@ def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value:
     """The same for a call that has already been made."""
     recorder = m.recorder
     recorder.seen += 1
-    recorder.pending_break = recorder.why_not_by_rules(kinds) or recorder.why_not_record(func, args, kwargs, value)
+    recorder.pending_break = why_not_by_rules(m, kinds) or recorder.why_not_record(func, args, kwargs, value)
     return checked(m, func, args, kwargs, value)
 
 
