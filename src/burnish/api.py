@@ -27,7 +27,7 @@ from .capture.engine.program_options import Options
 from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
-from .errors import UserError, did_you_mean
+from .errors import UserError, did_you_mean, warn
 from .frontend import late_bound_api, marks, stance, torch_config, unknown_python
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
@@ -335,7 +335,7 @@ def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
     """
     from .report.html_report import Report
 
-    return Report(path, _recorder())
+    return Report(path, _recorder(most_spans=50_000))  # the page shows fewer
 
 
 def trace(path: str | os.PathLike[str]) -> Trace:
@@ -348,11 +348,11 @@ def trace(path: str | os.PathLike[str]) -> Trace:
     return Trace(path, _recorder())
 
 
-def _recorder() -> RunRecorder:
+def _recorder(**limits: int) -> RunRecorder:
     from .frontend.describe_guards import guard_text
     from .report.record_run import RunRecorder
 
-    return RunRecorder(live_segments, guard_text)
+    return RunRecorder(live_segments, guard_text, **limits)
 
 
 def _report_process() -> Callable[[], None]:
@@ -379,8 +379,13 @@ def _name_ranges_in_profiler() -> None:
 
     def start_with_ranges() -> None:
         begin()
-        if not running:
-            running.append(importlib.import_module("burnish.report.profiler_ranges").start(live_segments))
+        try:
+            if not running:
+                running.append(importlib.import_module("burnish.report.profiler_ranges").start(live_segments))
+        except Exception as error:
+            if settings.current().on_error == "raise":
+                raise
+            warn(f"burnish: compiled code has no names in this profile: {type(error).__name__}: {error}")
 
     def stop_with_ranges() -> None:
         while running:

@@ -126,3 +126,22 @@ def test_profiler_that_ends_inside_a_trace_leaves_nothing_behind(tmp_path):
         assert (segment.check, segment.graph, segment.finish) == before
     calls = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
     assert sum(call["cat"] == "burnish.call" for call in calls) == 2
+
+
+def test_failure_to_name_ranges_does_not_end_the_profile(monkeypatch):
+    from burnish.report import profiler_ranges
+
+    compiled, x = warmed(Scaled(), torch.ones(4, 16)), torch.ones(4, 16)
+    (segment,) = [segment for segment, _ in burnish.api.live_segments()]
+    before = segment.check, segment.graph
+
+    def broken(function, part):
+        if part.kind == "kernel":
+            raise KeyError("planted")
+        return function
+
+    monkeypatch.setattr(profiler_ranges, "around", broken)
+    with burnish.settings.patch(on_error="fallback"), pytest.warns(UserWarning, match="no names in this profile"):
+        with profile(activities=[ProfilerActivity.CPU]) as found, torch.no_grad():
+            compiled(x)
+    assert found.events() and (segment.check, segment.graph) == before

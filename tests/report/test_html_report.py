@@ -230,3 +230,11 @@ def test_page_of_a_deep_model_stays_small(tmp_path):
     data = data_of(path)
     assert path.stat().st_size < 5_000_000 and len(data["spans"]) == html_report.MOST_SPANS
     assert data["spans_left_out"] > 0
+
+
+def test_folder_that_cannot_be_made_costs_a_warning(tmp_path):
+    (tmp_path / "file").write_text("")
+    program = "import torch, burnish; print(burnish.compile(torch.sin)(torch.zeros(2)))"
+    environment = os.environ | {"BURNISH_REPORT": str(tmp_path / "file" / "reports")}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout == "tensor([0., 0.])\n" and "there will be no report" in run.stderr

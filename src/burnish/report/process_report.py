@@ -15,12 +15,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ..errors import warn
+
 
 def start(folder: Path, report: Callable[[Path], AbstractContextManager[Any]]) -> Callable[[], None]:
     """Record from now until the process ends, or until the result is called. A forked process writes nothing: the run
     is that of its parent."""
     process = os.getpid()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warn(f"burnish: there will be no report: {error}")
+        return lambda: None
     name = Path(sys.argv[0] if sys.argv else "").stem or "python"
     running = report(folder / f"{name}-{process}.html")
     running.__enter__()

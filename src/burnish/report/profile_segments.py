@@ -136,7 +136,12 @@ class Profile:
     def __enter__(self) -> Profile:
         with _installing:
             _installed.append(self)
-            self._install()
+            try:
+                self._install()
+            except BaseException:
+                self._uninstall()
+                _installed.remove(self)
+                raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
