@@ -162,35 +162,43 @@ def names_in(term: Term) -> list[str]:
     return list(dict.fromkeys(name for part in parts for name in names_in(part)))
 
 
+Polynomial = dict[tuple[str, ...], int]
+"""Factors of products of symbols; of the empty product, what is added."""
+
 Affine = tuple[dict[str, int], int]
 """Factors of symbols, and what is added."""
 
 
-def affine(term: Term) -> Affine | None:
-    """A formula as a sum of multiples of symbols, if it is one."""
+def polynomial(term: Term) -> Polynomial | None:
+    """A formula as a sum of multiples of products, if it is one: equal ones are the same number for all sizes."""
     if isinstance(term, str):
-        return {term: 1}, 0
+        return {(term,): 1}
     if type(term) is int:
-        return {}, term
+        return {(): term} if term else {}
     if not isinstance(term, tuple) or term[0] not in ("add", "sub", "mul", "neg", "pos"):
         return None
-    parts = [affine(part) for part in term[1:]]
+    parts = [polynomial(part) for part in term[1:]]
     if any(part is None for part in parts):
         return None
-    (one, one_added), *others = parts  # type: ignore[misc]
-    if not others:
-        sign = -1 if term[0] == "neg" else 1
-        return {name: sign * factor for name, factor in one.items()}, sign * one_added
-    ((other, other_added),) = others
+    one, other = (parts[0] or {}, parts[1] or {}) if len(parts) == 2 else ({}, parts[0] or {})
+    total: Polynomial = {}
     if term[0] == "mul":
-        if one and other:
-            return None
-        factors, factor = (one, other_added) if one else (other, one_added)
-        scaled = {name: factor * n for name, n in factors.items() if factor * n}
-        return scaled, one_added * other_added
-    sign = 1 if term[0] == "add" else -1
-    total = {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
-    return {name: n for name, n in total.items() if n}, one_added + sign * other_added
+        for names, factor in one.items():
+            for more, by in other.items():
+                product = tuple(sorted((*names, *more)))
+                total[product] = total.get(product, 0) + factor * by
+    else:
+        sign = -1 if term[0] in ("sub", "neg") else 1
+        total = {names: one.get(names, 0) + sign * other.get(names, 0) for names in {**one, **other}}
+    return {names: factor for names, factor in total.items() if factor}
+
+
+def affine(term: Term) -> Affine | None:
+    """A formula as a sum of multiples of symbols, if it is one."""
+    found = polynomial(term)
+    if found is None or any(len(names) > 1 for names in found):
+        return None
+    return {names[0]: factor for names, factor in found.items() if names}, found.get((), 0)
 
 
 def simplified(term: Term) -> Term:

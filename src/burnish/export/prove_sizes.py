@@ -21,13 +21,25 @@ from ..capture.symbolic_sizes.declared_dimensions import DeclaredSizes
 from ..capture.symbolic_sizes.size_box import SizeBox
 from ..errors import UserError
 from .dynamic_shapes import Declared
-from .open_sizes import COMPARISONS, OPERATIONS, Condition, SizeRange, Term, affine, declaration, names_in, simplified
+from .open_sizes import (
+    COMPARISONS,
+    OPERATIONS,
+    Condition,
+    SizeRange,
+    Term,
+    affine,
+    declaration,
+    names_in,
+    polynomial,
+    simplified,
+)
 
 LARGEST = 1 << 40
 """The largest size that conditions are evaluated for."""
 
-MOST_ELEMENTS = 1 << 26
-"""Of the inputs for which the calls are repeated."""
+MOST_ELEMENTS, FARTHEST = 1 << 26, 256
+"""Of the inputs for which the calls are repeated, and how many times the example's size: some calls, such as that of an
+LSTM, take a step for each."""
 
 NAMES = {function: name for name, function in OPERATIONS.items()}
 NAMES[operator.pow] = "pow"
@@ -249,7 +261,7 @@ class Prover:
 
     def farthest(self, symbol: str, together: int = 1) -> int:
         """A size at which inputs are not too large, if as many symbols are as far from the example."""
-        times = (MOST_ELEMENTS / self.sizes.most_elements) ** (1 / together)
+        times = min(FARTHEST, (MOST_ELEMENTS / self.sizes.most_elements) ** (1 / together))
         return int(self.ranges[symbol].example * max(1, times))
 
     # ---- errors
@@ -329,8 +341,9 @@ def difference(term: Term) -> tuple[dict[str, int], int] | None:
 def is_always(condition: Condition) -> bool:
     """Whether it says nothing about sizes: a sum of whole numbers is one."""
     term = condition.term
-    found = difference(term)
-    if found is not None and not found[0]:
+    is_comparison = isinstance(term, tuple) and term[0] in COMPARISONS
+    found = polynomial(("sub", *term[1:])) if is_comparison else None
+    if found is not None and not any(found):
         return condition.holds(dict.fromkeys(names_in(term), 0))
     return isinstance(term, tuple) and term[0] == "is_int" and condition.value and is_whole(term[1])
 
