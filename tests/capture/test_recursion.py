@@ -1,5 +1,7 @@
 """Recursion: over numbers, trees and data; mutual, through methods, closures and generators."""
 
+import inspect
+import subprocess
 import sys
 import threading
 
@@ -356,3 +358,36 @@ def test_deep_walks_are_of_one_thread():
             nested(before + 100)
     finally:
         sys.setrecursionlimit(before)
+
+
+def nested_sets(count):
+    made = frozenset()
+    for _ in range(count):
+        made = frozenset([made])
+    return made
+
+
+def nested_generators(count):
+    made = iter([1])
+    for _ in range(count):
+        made = (value for value in made)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [nested_sets, nested_generators])
+def test_objects_nested_deeper_than_the_stack_of_c_code(make):
+    """In another process: the stack of C code does not raise an error, it ends the process."""
+    program = f"""
+import torch, burnish
+{inspect.getsource(make)}
+taking = burnish.compile(lambda x, given: (x + 1, given), backend="eager")
+making = burnish.compile(lambda x: (x + 1, {make.__name__}(20_000)), backend="eager")
+for _ in range(3):
+    result, _ = taking(torch.ones(2), {make.__name__}(20_000))
+    assert torch.equal(result, torch.full((2,), 2.0))
+for _ in range(2):
+    making(torch.ones(2))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -47,10 +47,23 @@ def admit_entries(heap: Heap, value: tuple, source: Source) -> None:
 def guard_elements(heap: Heap, value: frozenset, source: Source) -> None:
     """By value, unless that would call methods of the user's that may have effects: a data class makes its own."""
     by_user = any(hashes_in_python(part) and not hasattr(type(part), "__dataclass_fields__") for part in value)
-    if by_user:
+    if by_user or is_nested_deeply(value):
         heap.guard("is", source, value)
     else:
         heap.guard("equal set", source, remembered(value))
+
+
+def is_nested_deeply(value: Any) -> bool:
+    """Whether C code may have no room to compare such sets and tuples."""
+    held = [value]
+    for _ in range(DEEPEST_COMPARED):
+        held = [part for each in held for part in each if issubclass(type(part), (tuple, frozenset))][:DEEPEST_COMPARED]
+        if not held:
+            return False
+    return True
+
+
+DEEPEST_COMPARED = 64
 
 
 def guard_code(heap: Heap, value: types.FunctionType, source: Source) -> None:

@@ -31,7 +31,7 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
         if parts:
             to.lines.append(f"{name} += [{', '.join(parts)}]")
         return name
-    parts = ", ".join(build_key(to, v) for v in value)
+    parts = ", ".join([build_key(to, v) for v in value])
     steps = steps_to(to, value)
     if steps is None:
         return to.name_once(value, f"{to.constant(kind)}([{parts}])")

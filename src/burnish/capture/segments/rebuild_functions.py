@@ -147,8 +147,8 @@ def build_generator(to: Rebuilder, value: Generator) -> str:
 
 
 def build_frame(to: Rebuilder, frame: Frame) -> str:
-    values = ", ".join(to.build(v) for v in frame.locals)
-    stack = ", ".join(to.build(v) for v in frame.stack)
+    values = ", ".join([to.build(v) for v in frame.locals])
+    stack = ", ".join([to.build(v) for v in frame.stack])
     handling = to.build(frame.handling)
     return (
         f"{to.constant(make_frame)}({to.constant(frame.code)}, {to.constant(frame.globals)}, "

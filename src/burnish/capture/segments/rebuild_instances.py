@@ -37,7 +37,7 @@ LAID_OUT = frozenset(
 
 
 def build_exception(to: Rebuilder, value: BaseException) -> str:
-    args = ", ".join(to.build(a) for a in value.args)
+    args = ", ".join([to.build(a) for a in value.args])
     name = to.name(value, f"{to.constant(type(value))}.__new__({to.constant(type(value))}, {args})")
     to.lines.append(f"{name}.args = ({args}{',' if len(value.args) == 1 else ''})")
     build_attributes(to, value, name)
