@@ -95,6 +95,19 @@ def test_training_with_images_of_all_sizes(name):
     same(found[: len(SHAPES)], found[len(SHAPES) :])
 
 
+@pytest.mark.falls_back("sizes")
+def test_strides_follow_the_sizes_that_are_checked():
+    convolution = nn.Conv2d(3, 4, 2, 2).requires_grad_(False)
+
+    def fn(x):
+        y = x.flatten(2).transpose(1, 2).softmax(1).transpose(1, 2).reshape(x.shape)
+        y = F.avg_pool2d(convolution(y - y.mean((2, 3), keepdim=True)), 3, 4)
+        return y, y.shape
+
+    sizes = [(3, 18, 13), (3, 22, 39), (1, 21, 48), (1, 22, 48), (1, 23, 51), (1, 26, 49), (2, 17, 26)]
+    called_with(fn, [(torch.randn(rows, 3, *size),) for rows, *size in sizes])
+
+
 IN_BETWEEN = {
     "computed with": lambda x, kernel: F.avg_pool1d(x, kernel, 4) * 2,
     "read": lambda x, kernel: F.avg_pool1d(x, kernel, 4).shape,

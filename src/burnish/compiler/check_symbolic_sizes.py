@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.fx import GraphModule
 
 from .. import events
 from ..ir.untraceable_graph import Untraceable
-from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
+from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Quotient, Space
 
 Examples = Callable[[Point], list[Any]]
 """The inputs of a graph at a point of a space: tensors of those sizes whose data is never read, and numbers."""
@@ -36,6 +36,9 @@ class Reach:
     formulas: tuple[Formula, ...]
     least: Point
     most: Point
+    points: tuple[Point, ...]
+    quotients: tuple[Quotient, ...]
+    """Of the space that the program was compiled in. Others may be equal at its points, and differ elsewhere."""
 
 
 class Check:
@@ -55,6 +58,7 @@ class Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
+            self.space = replace(self.space, points=reach.points, quotients=reach.quotients, known={})
         return self
 
     def is_special(self, point: Point) -> bool:
@@ -91,7 +95,7 @@ class Check:
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
         except (NoFormula, RuntimeError, ValueError):  # there may be no inputs of that size
             return None
-        return Reach(self.formulas or (), least, most)
+        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
 
     def __call__(self, point: Point) -> bool:
         try:

@@ -132,6 +132,8 @@ def compiled_at(
         parts = differentiable(lowered, space, numbers, reach)
     else:
         parts = parts_of(lowered, space, numbers, reach)
+    if space.quotients and reach() is None:
+        raise NoFormula("sizes are divided in a way that cannot be checked")
     return SymbolicRecipe(
         parts,
         isinstance(parts, SymbolicPlain | SymbolicFrozen) and first.gradients is not None,
