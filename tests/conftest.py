@@ -21,8 +21,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """While tests are collected, libraries are imported and hardly anything becomes garbage. What is there afterwards
-    stays: without freezing it, each call of `gc.collect()` in a test goes through some 700,000 objects."""
+    """While tests are collected, libraries are imported and hardly anything becomes garbage. The objects that exist
+    afterwards stay: without freezing them, each call of `gc.collect()` in a test traverses some 700,000 objects."""
     gc.disable()
     try:
         return (yield)
@@ -52,7 +52,7 @@ def fresh():
 
 @pytest.fixture(autouse=True)
 def nobody_listens(monkeypatch):
-    """Who listened in a test that failed, or still does, is not heard in the next one."""
+    """Listeners of a test that failed, or that were not removed, are not called in the next one."""
     from burnish import events
 
     monkeypatch.setattr(events, "_subscriptions", ())
@@ -60,9 +60,9 @@ def nobody_listens(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_unnamed_fallback(request, nobody_listens):
-    """A fallback that the test does not name fails it: the result is right all the same, and nothing else would notice.
+    """A fallback that the test does not name fails it: the result is still right, so nothing else would notice.
     `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects; `only=` is an expression for the
-    ids of the parameters that it is about.
+    ids of the parameters that it applies to.
     """
     from burnish.report.collect_fallbacks import CAUSES, collect_fallbacks
 
@@ -82,8 +82,9 @@ def no_unnamed_fallback(request, nobody_listens):
 
 @pytest.fixture(autouse=True)
 def precision_as_it_was():
-    """Of float32's products, in each place that torch keeps it in: `torch.set_float32_matmul_precision` with what its
-    getter said leaves other words there, and a program that was saved then is not found by a process that begins."""
+    """The precision of float32 products, in each place where torch stores it. Setting it with
+    `torch.set_float32_matmul_precision` to the getter's result leaves other words there, and then a new process does
+    not find a program that was saved."""
     import torch
 
     found = torch.backends
