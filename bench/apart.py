@@ -1,6 +1,6 @@
 """A measurement in a process of its own, with empty caches, so that it cannot disturb any other.
 
-    found, why = apart(["-m", "bench.tutorials", "--worker", …], folder, limit=300)
+    found, why = run_in_own_process(["-m", "bench.tutorials", "--worker", …], folder, limit=300)
 
 The process prints its findings with `hand_back`; `why` says why there are none and quotes its last output.
 """
@@ -56,7 +56,7 @@ def run_family(command: Sequence[str], environment: Mapping[str, str], limit: fl
         return status, said.read().decode("utf-8", "replace").splitlines()
 
 
-def apart(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
+def run_in_own_process(arguments: Sequence[str], folder: str | Path, limit: float) -> tuple[Any, str | None]:
     environment = {**os.environ, **caches.variables(Path(folder)), "PYTHONPATH": paths()}
     status, lines = run_family([sys.executable, *arguments], environment, limit)
     for line in reversed(lines):

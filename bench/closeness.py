@@ -1,6 +1,6 @@
 """Whether compiled arithmetic is right: as close to float64 as eager is, element by element.
 
-    wrong = why_wrong(eager, compiled, truth)                  None, or what is wrong in words
+    wrong = why_wrong(eager, compiled, truth)                  None, or the reason in words
 
 The rule, for each element, once both are of one dtype and shape:
 
@@ -46,7 +46,7 @@ SAME = 1e-12
 
 FACTOR = 2.0
 ROUNDINGS = 1.0
-"""What is added to twice eager's error, in rounding units."""
+"""The allowance beyond twice eager's error, in rounding units."""
 
 DOUBLE = {
     torch.float32: torch.float64,

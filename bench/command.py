@@ -190,7 +190,7 @@ def device(text: str) -> str:
     try:
         kind = torch.device(text).type
     except RuntimeError as error:
-        raise argparse.ArgumentTypeError(f"{text} is no device: cpu, cuda and cuda:1 are") from error
+        raise argparse.ArgumentTypeError(f"{text} is not a device: use cpu, cuda or cuda:1") from error
     if kind not in ("cpu", "cuda") or kind == "cuda" and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError(f"torch has no {text} here")
     return text
@@ -199,7 +199,7 @@ def device(text: str) -> str:
 def dtype(text: str) -> str:
     found = DTYPES.get(text, text)
     if found not in DTYPES.values():
-        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join([*DTYPES, *DTYPES.values()])}")
+        raise argparse.ArgumentTypeError(f"{text} is not one of {', '.join([*DTYPES, *DTYPES.values()])}")
     return found
 
 

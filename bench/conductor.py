@@ -33,7 +33,7 @@ from .record import BURNISH, EAGER, Cold, Overhead, Result, Row, result_from
 
 ROOT = Path(__file__).resolve().parents[1]
 UNWANTED = ("BURNISH_CHECK", "BURNISH_SHOW", "BURNISH_DUMP")
-"""Settings for debugging the compiler. They change and slow down what is measured."""
+"""Settings for debugging the compiler. They change and slow down the measured code."""
 POLL_SECONDS, LEAVING_SECONDS = 0.2, 10.0
 WARNINGS_KEPT = 5
 
@@ -179,7 +179,7 @@ class Conductor:
             log.seek(0)
             lines = log.read().decode("utf-8", "replace").splitlines()
         if outcome.died and lines:
-            outcome.why = f"{outcome.why}; the last it said: {lines[-1].strip()[:200]}"
+            outcome.why = f"{outcome.why}; its last output: {lines[-1].strip()[:200]}"
         outcome.warnings = [line.strip()[:300] for line in lines if "Warning: burnish" in line][:WARNINGS_KEPT]
         return outcome
 
@@ -190,7 +190,7 @@ class Conductor:
         outcome, load, taking_turns = Outcome(), ForeignLoad(process.pid), False
         for message in self.messages(process, messages):
             if message is None:
-                outcome.why, outcome.hangs = f"nothing was heard for {self.plan.limit:.0f} s", True
+                outcome.why, outcome.hangs = f"no message for {self.plan.limit:.0f} s", True
                 return outcome
             if "failed" in message:
                 outcome.why = message["failed"]

@@ -1,6 +1,6 @@
 """How many instructions a thread of a kernel executes on average, loops included, according to its machine code.
 
-    started(Path("3.cubin"))        what `nvdisasm` lists, each loop's body as often as its counter says
+    executed(Path("3.cubin"))        what `nvdisasm` lists, each loop's body as often as its counter says
 
 A loop is a backward branch. Its counter is the register that its condition compares with a constant, and that the body
 adds a constant to; a loop without a recognized counter counts once. A forward branch over many instructions is taken
@@ -47,7 +47,7 @@ MUCH = 24
 
 
 @functools.cache
-def started(cubin: Path) -> float:
+def executed(cubin: Path) -> float:
     code = listing(cubin)
     places = {line: k for k, line in enumerate(code) if line.startswith(".L_")}
     share = [0.0] * (len(code) + 1)
@@ -57,7 +57,7 @@ def started(cubin: Path) -> float:
         branch = BACK.match(line)
         target = places.get(branch[2], at + 1) if branch else at + 1
         if branch and target <= at:
-            repeated = trips(code[target:at], branch[1].lstrip("!")) if branch[1] else 1
+            repeated = trip_count(code[target:at], branch[1].lstrip("!")) if branch[1] else 1
             times[target : at + 1] = [n * repeated for n in times[target : at + 1]]
             taken = 0.0
         elif branch:
@@ -77,7 +77,7 @@ def until_branch(code: tuple[str, ...], at: int) -> list[str]:
     return list(code[at:end])
 
 
-def trips(body: tuple[str, ...], predicate: str) -> int:
+def trip_count(body: tuple[str, ...], predicate: str) -> int:
     compared = [found for line in body if (found := re.match(COMPARED.format(predicate=predicate), line))]
     if not compared:
         return 1
@@ -87,4 +87,4 @@ def trips(body: tuple[str, ...], predicate: str) -> int:
     return max(-(-bound // step), 1) if step > 0 and bound > 0 else 1
 
 
-__all__ = ["listing", "started"]
+__all__ = ["listing", "executed"]

@@ -45,7 +45,7 @@ def generated(name: str, tokens: int) -> tuple[float, list[int]]:
     return time.perf_counter() - begun, out[0, PROMPT:].tolist()
 
 
-def apart(name: str, tokens: int, folder: str) -> tuple[float, list[int]]:
+def generated_in_own_process(name: str, tokens: int, folder: str) -> tuple[float, list[int]]:
     environment = {**os.environ, **caches.variables(Path(folder))}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "bench.generation", "--worker", name, "--tokens", str(tokens)]
@@ -71,11 +71,11 @@ def main() -> int:
     wanted: list[int] | None = None
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        apart("burnish cold", FEW, folder)  # makes the bytecode, which pip would have made
+        generated_in_own_process("burnish cold", FEW, folder)  # makes the bytecode, which pip would have made
     for _ in range(options.repeat):
         with tempfile.TemporaryDirectory() as folder:
             for name in CONTESTANTS:  # the warm one finds what the cold one left
-                took, made = apart(name, options.tokens, folder)
+                took, made = generated_in_own_process(name, options.tokens, folder)
                 seconds[name].append(took)
                 wanted = wanted or made
                 wrong += made != wanted

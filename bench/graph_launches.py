@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from . import pretend
-from .dynamic_instructions import started
+from .dynamic_instructions import executed
 from .graphs import GRAPHS, TRAINING
 from .launches import LIMIT, WARM_CALLS, noting_environment, read
 from .record import BURNISH, TORCH_COMPILE
@@ -134,7 +134,7 @@ def measured(names: list[str], contestant_name: str) -> dict[str, dict[str, floa
                 "launches": sum(kernel.calls for _, kernel in kernels) + sum(begun.of_torch.values()),
                 "MB": sum(kernel.calls * kernel.bytes for _, kernel in kernels) / 1e6,
                 "instructions": sum(
-                    kernel.calls * kernel.programs * -(-kernel.threads // 32) * started(code / f"{key[1]}.cubin")
+                    kernel.calls * kernel.programs * -(-kernel.threads // 32) * executed(code / f"{key[1]}.cubin")
                     for key, kernel in kernels
                 )
                 / 1e6,
@@ -177,7 +177,7 @@ def main() -> None:
         note(asked.names, asked.one, asked.notes)
         pretend.leave()
     if (reason := pretend.why_not()) is not None:
-        sys.exit(f"there is no GPU to pretend here: {reason}")
+        sys.exit(f"no GPU can be pretended here: {reason}")
     if asked.against and asked.against.exists():
         theirs = json.loads(asked.against.read_text())
     else:

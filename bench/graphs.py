@@ -19,7 +19,7 @@ HALF = torch.bfloat16
 TRAINING = ", training"
 
 
-def drawn(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
+def random_tensor(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
     return torch.randn(shape, dtype=dtype)
 
 
@@ -27,8 +27,8 @@ def labels(rows: int, classes: int) -> Tensor:
     return torch.randint(classes, (rows,))
 
 
-def on(fn: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = HALF) -> Callable[[], Built]:
-    return lambda: (fn, tuple(drawn(*shape, dtype=dtype) for shape in shapes))
+def applied_to(fn: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = HALF) -> Callable[[], Built]:
+    return lambda: (fn, tuple(random_tensor(*shape, dtype=dtype) for shape in shapes))
 
 
 def swiglu(x: Tensor, y: Tensor) -> Tensor:
@@ -93,40 +93,42 @@ WIDE, LONG, IMAGE = (4096, 4096), (64, 131072), (32, 64, 56, 56)
 F32 = torch.float32
 
 GRAPHS: dict[str, Callable[[], Built]] = {
-    "gelu and bias": on(lambda x, b: F.gelu(x + b), WIDE, (4096,)),
-    "swiglu": on(swiglu, WIDE, WIDE),
-    f"swiglu{TRAINING}": on(swiglu, WIDE, WIDE),
-    "group norm and silu": on(lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)), (8, 320, 64, 64), (320,), (320,)),
-    "softmax": on(lambda x: torch.softmax(x, -1), WIDE),
-    "softmax of long rows": on(lambda x: torch.softmax(x, -1), LONG, dtype=F32),
-    "softmax with a mask": on(masked_softmax, (4, 12, 512, 512)),
-    "twelve softmaxes": on(twelve_softmaxes, (1024, 1024), dtype=F32),
-    f"log softmax{TRAINING}": on(lambda x: F.log_softmax(x, -1), (4096, 8192)),
-    f"cross entropy{TRAINING}": lambda: (F.cross_entropy, (drawn(4096, 50257), labels(4096, 50257))),
-    f"head and loss{TRAINING}": lambda: (Head(), (drawn(4096, 768), labels(4096, 50257))),
-    "layer norm": on(lambda x, w, b: F.layer_norm(x, (4096,), w, b), WIDE, (4096,), (4096,)),
-    f"layer norm{TRAINING}": on(lambda x, w, b: F.layer_norm(x, (4096,), w, b), WIDE, (4096,), (4096,)),
-    f"rms norm{TRAINING}": on(lambda x, w: F.rms_norm(x, (4096,), w), WIDE, (4096,)),
-    f"convolution, batch norm, relu{TRAINING}": lambda: (Convolved(), (drawn(*IMAGE, dtype=F32),)),
-    "variance": on(lambda x: x.var(1), WIDE, dtype=F32),
-    "running sum": on(lambda x: x.cumsum(1), WIDE, dtype=F32),
-    "sum of columns": on(lambda x: x.sum(0), (1 << 16, 1024), dtype=F32),
-    "sum of all": on(lambda x: (x * x).sum(), WIDE, dtype=F32),
-    "argmax of long rows": on(lambda x: x.argmax(1), (4096, 50257)),
-    "transpose": on(lambda x: (x * 2).t().contiguous(), WIDE),
-    "mixed layouts": on(lambda x, y: x.sin() + y.t(), WIDE, WIDE, dtype=F32),
+    "gelu and bias": applied_to(lambda x, b: F.gelu(x + b), WIDE, (4096,)),
+    "swiglu": applied_to(swiglu, WIDE, WIDE),
+    f"swiglu{TRAINING}": applied_to(swiglu, WIDE, WIDE),
+    "group norm and silu": applied_to(
+        lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)), (8, 320, 64, 64), (320,), (320,)
+    ),
+    "softmax": applied_to(lambda x: torch.softmax(x, -1), WIDE),
+    "softmax of long rows": applied_to(lambda x: torch.softmax(x, -1), LONG, dtype=F32),
+    "softmax with a mask": applied_to(masked_softmax, (4, 12, 512, 512)),
+    "twelve softmaxes": applied_to(twelve_softmaxes, (1024, 1024), dtype=F32),
+    f"log softmax{TRAINING}": applied_to(lambda x: F.log_softmax(x, -1), (4096, 8192)),
+    f"cross entropy{TRAINING}": lambda: (F.cross_entropy, (random_tensor(4096, 50257), labels(4096, 50257))),
+    f"head and loss{TRAINING}": lambda: (Head(), (random_tensor(4096, 768), labels(4096, 50257))),
+    "layer norm": applied_to(lambda x, w, b: F.layer_norm(x, (4096,), w, b), WIDE, (4096,), (4096,)),
+    f"layer norm{TRAINING}": applied_to(lambda x, w, b: F.layer_norm(x, (4096,), w, b), WIDE, (4096,), (4096,)),
+    f"rms norm{TRAINING}": applied_to(lambda x, w: F.rms_norm(x, (4096,), w), WIDE, (4096,)),
+    f"convolution, batch norm, relu{TRAINING}": lambda: (Convolved(), (random_tensor(*IMAGE, dtype=F32),)),
+    "variance": applied_to(lambda x: x.var(1), WIDE, dtype=F32),
+    "running sum": applied_to(lambda x: x.cumsum(1), WIDE, dtype=F32),
+    "sum of columns": applied_to(lambda x: x.sum(0), (1 << 16, 1024), dtype=F32),
+    "sum of all": applied_to(lambda x: (x * x).sum(), WIDE, dtype=F32),
+    "argmax of long rows": applied_to(lambda x: x.argmax(1), (4096, 50257)),
+    "transpose": applied_to(lambda x: (x * 2).t().contiguous(), WIDE),
+    "mixed layouts": applied_to(lambda x, y: x.sin() + y.t(), WIDE, WIDE, dtype=F32),
     "index_add": lambda: (
         lambda x, i, y: x.index_add(0, i, y * 2),
-        (drawn(8192, 1024, dtype=F32), labels(4096, 8192), drawn(4096, 1024, dtype=F32)),
+        (random_tensor(8192, 1024, dtype=F32), labels(4096, 8192), random_tensor(4096, 1024, dtype=F32)),
     ),
     "embedding and norm": lambda: (
         lambda i, table: F.layer_norm(F.embedding(i, table), (1024,)),
-        (labels(8192, 50257), drawn(50257, 1024)),
+        (labels(8192, 50257), random_tensor(50257, 1024)),
     ),
-    f"dropout and residual{TRAINING}": on(lambda x, y: F.dropout(x, 0.1) + y, WIDE, WIDE),
-    "rotary embedding": on(rope, (4, 32, 2048, 128), (2048, 128), (2048, 128)),
-    "adam": on(adam, *([(1024, 1024)] * 32), dtype=F32),
-    f"perceptron{TRAINING}": lambda: (Perceptron(), (drawn(8192, 1024),)),
-    "router": on(mixture, (8192, 1024), (1024, 64)),
-    "join and pad": on(lambda x, y: F.pad(torch.cat((x, y.relu()), 1), (0, 64)), WIDE, WIDE),
+    f"dropout and residual{TRAINING}": applied_to(lambda x, y: F.dropout(x, 0.1) + y, WIDE, WIDE),
+    "rotary embedding": applied_to(rope, (4, 32, 2048, 128), (2048, 128), (2048, 128)),
+    "adam": applied_to(adam, *([(1024, 1024)] * 32), dtype=F32),
+    f"perceptron{TRAINING}": lambda: (Perceptron(), (random_tensor(8192, 1024),)),
+    "router": applied_to(mixture, (8192, 1024), (1024, 64)),
+    "join and pad": applied_to(lambda x, y: F.pad(torch.cat((x, y.relu()), 1), (0, 64)), WIDE, WIDE),
 }

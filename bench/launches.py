@@ -101,7 +101,7 @@ def noting_environment(place: Path, code: Path) -> dict[str, str]:
     }
 
 
-def started(model: str, mode: str, contestant_name: str, dtype: str) -> Started | str:
+def launches_of(model: str, mode: str, contestant_name: str, dtype: str) -> Started | str:
     """What one call launches, or why that is unknown."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -189,11 +189,11 @@ def main() -> None:
         note(asked.models[0], asked.mode, asked.one, asked.dtype, asked.notes)
         pretend.leave()
     if (reason := pretend.why_not()) is not None:
-        sys.exit(f"there is no GPU to pretend here: {reason}")
+        sys.exit(f"no GPU can be pretended here: {reason}")
     for model in asked.models:
         print(f"{model}, {asked.mode}, {asked.dtype}")
         for contestant_name in asked.against.split(","):
-            found = started(model, asked.mode, contestant_name, asked.dtype)
+            found = launches_of(model, asked.mode, contestant_name, asked.dtype)
             print(
                 f"{contestant_name}: {found}"
                 if isinstance(found, str)

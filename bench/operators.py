@@ -539,9 +539,9 @@ def main() -> int:
         for outcome in outcomes:
             if outcome.way == "refused":
                 print(f"refused    {outcome.name}: {'; '.join(sorted(outcome.refusals))}")
-    unheard = [outcome.name for outcome in outcomes if not outcome.samples]
-    if unheard:
-        print(f"no usable sample: {', '.join(unheard)}")
+    unsampled = [outcome.name for outcome in outcomes if not outcome.samples]
+    if unsampled:
+        print(f"no usable sample: {', '.join(unsampled)}")
     print(f"{sum(outcome.samples for outcome in outcomes)} samples in {time.monotonic() - start:.0f} s")
     print(summary(outcomes, settings.backend))
     return 1 if any(outcome.verdict in VERDICTS[2:] for outcome in outcomes) else 0

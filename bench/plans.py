@@ -120,7 +120,7 @@ def share(spec: Any, rule: str) -> float:
 
 
 def text_of(compiled: Callable[[], Any], rule: str) -> Written:
-    """The stages of what is compiled during a call."""
+    """The stages of everything that is compiled during a call."""
     import burnish
 
     burnish.reset()

@@ -133,7 +133,7 @@ class Run:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Run:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"it is no benchmark of format {FORMAT}")
+            raise ValueError(f"it is not a benchmark of format {FORMAT}")
         rows = [
             Row(**{**row, "results": {name: result_from(found) for name, found in row["results"].items()}})
             for row in data["rows"]

@@ -113,7 +113,7 @@ def together(layers: int, batch: int) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in blocks.items()}
 
 
-def apart(name: str, layers: int, batch: int) -> dict[str, float] | None:
+def measured_in_own_process(name: str, layers: int, batch: int) -> dict[str, float] | None:
     """`measured` in a process of its own with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.regions", "--worker", name, str(layers), str(batch)]
@@ -224,7 +224,7 @@ def main() -> int:
         print("\n".join(map(line_of, rows)))
         names = []
     for batch, layers, name in itertools.product(numbers(options.batch), numbers(options.layers), names):
-        found = apart(name, layers, batch)
+        found = measured_in_own_process(name, layers, batch)
         if found is None:
             failed = True
             print(f"{layers:>6} {batch:>5}  {name:<22} failed", flush=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import caches, fallbacks
-from .apart import apart, hand_back
+from .apart import hand_back, run_in_own_process
 from .command import contestants, dtype, natural
 from .contestants import contestant_of
 from .record import BURNISH, EAGER, TORCH_COMPILE
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, dict[str, Any]] = {}
     for name in contestants(options.against, options.modes):
         with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
-            result, why = apart(
+            result, why = run_in_own_process(
                 [
                     "-m",
                     "bench.static_cache",

@@ -128,7 +128,7 @@ class Worker:
         status = self.process.poll()
         self.log.seek(0)
         last = self.log.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-        how = "it said nothing for too long" if status is None else f"its process ended with status {status}"
+        how = "it was silent for too long" if status is None else f"its process ended with status {status}"
         return ": ".join([how, *last])[:TAIL]
 
     def end(self) -> None:

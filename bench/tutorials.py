@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import caches, fallbacks
-from .apart import apart, hand_back
+from .apart import hand_back, run_in_own_process
 from .contestants import Contestant, contestant_of
 from .record import EAGER
 from .table import Table, as_text, seconds, times
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in options.only or PARTS:
         for name in options.against.split(",") if options.against else PARTS[part]:
             with tempfile.TemporaryDirectory(prefix="burnish-bench-", ignore_cleanup_errors=True) as folder:
-                result, why = apart(
+                result, why = run_in_own_process(
                     [
                         "-m",
                         "bench.tutorials",

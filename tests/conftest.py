@@ -65,9 +65,9 @@ def no_listeners(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_unnamed_fallback(request, no_listeners):
-    """A fallback that the test does not name fails it: the result is right all the same, and nothing else would notice.
+    """A fallback that the test does not name fails it: the result is still right, so nothing else would notice.
     `@pytest.mark.falls_back("refused", "sizes")` names the causes that a test expects; `only=` is an expression for the
-    ids of the parameters that it is about.
+    ids of the parameters that it applies to.
     """
     from burnish.report.collect_fallbacks import CAUSES, collect_fallbacks
 
@@ -87,8 +87,9 @@ def no_unnamed_fallback(request, no_listeners):
 
 @pytest.fixture(autouse=True)
 def precision_as_it_was():
-    """Of float32's products, in each place that torch keeps it in: `torch.set_float32_matmul_precision` with what its
-    getter said leaves other words there, and a program that was saved then is not found by a process that begins."""
+    """The precision of float32 products, in each place where torch stores it. Setting it with
+    `torch.set_float32_matmul_precision` to the getter's result leaves other words there, and then a new process does
+    not find a program that was saved."""
     import torch
 
     found = torch.backends

@@ -1,4 +1,4 @@
-"""The tree mirrors the pipeline: who may import whom, and how a source file may look.
+"""The tree mirrors the pipeline: which packages may import each other, and how a source file may look.
 
 The directions are those of the design: capture and the compiler do not know each other, the runtime knows neither,
 reports know only events. All imports count, also those inside functions and under TYPE_CHECKING.
@@ -116,7 +116,7 @@ def test_modules_named_in_text_exist():
                 assert place.is_dir() or place.with_suffix(".py").is_file(), f"{path}: {node.value}"
 
 
-def test_what_differs_between_pythons_stands_in_two_places():
+def test_differences_between_python_versions_are_in_two_places():
     naming = {
         str(path.relative_to(SOURCE))
         for path in FILES
@@ -135,7 +135,7 @@ def test_no_folder_holds_too_many_files():
     assert not {str(folder.relative_to(SOURCE)): n for folder, n in counts.items() if n > MOST_FILES}
 
 
-def test_modules_say_what_they_are_for():
+def test_modules_have_a_docstring_of_their_purpose():
     assert [path for path in FILES if not ast.get_docstring(parsed(path.read_text(encoding="utf-8")))] == []
 
 

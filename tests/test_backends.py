@@ -38,7 +38,7 @@ def restore_registry(monkeypatch):
 
 @pytest.fixture
 def entry_points(monkeypatch):
-    """Stand-ins for what installed packages offer, as {name: "module:function"}."""
+    """Stand-ins for the entry points of installed packages, as {name: "module:function"}."""
 
     def offer(**points):
         group = registry.ENTRY_POINTS
@@ -386,7 +386,7 @@ def test_eager_runs_without_loading_the_compiler_of_torch():
     assert ran.stdout == "[]\n", ran.stderr
 
 
-def test_a_failing_backends_graph_runs_eagerly_if_dynamo_is_told_to_suppress_errors():
+def test_a_failing_backends_graph_runs_eagerly_if_dynamo_suppresses_errors():
     import torch._dynamo.config
 
     def failing(gm, example_inputs):

@@ -35,7 +35,7 @@ def shelf(tmp_path):
 
 
 def run(function, happened):
-    """What it computes, compiled as in a process that begins, and what happened."""
+    """Its result, compiled as in a new process, and the events."""
     burnish.reset()
     happened.clear()
     compiled = burnish.compile(function)
@@ -126,7 +126,7 @@ def another_user(monkeypatch, shelf, path):
 
 
 RULES = {
-    "everybody can write to it": lambda monkeypatch, shelf, path: path.chmod(0o602),
+    "every user can write to it": lambda monkeypatch, shelf, path: path.chmod(0o602),
     "its group can write to it": lambda monkeypatch, shelf, path: path.chmod(0o620),
     "its folder can be written to": lambda monkeypatch, shelf, path: path.parent.chmod(0o777),
     "the cache can be written to": lambda monkeypatch, shelf, path: shelf.folder.chmod(0o770),
@@ -221,7 +221,7 @@ def named(content):
 
 
 def imported(path, capsys):
-    """The exit status, and what was said."""
+    """The exit status, and the output."""
     status = command_line.main(["cache", "import", str(path)])
     printed = capsys.readouterr()
     return status, printed.err or printed.out

@@ -47,7 +47,7 @@ def test_doctor_fails_where_something_is_broken(capsys, monkeypatch):
     assert "1 of these does not work" in captured.err
 
 
-def test_what_is_absent_is_no_failure():
+def test_absent_parts_are_not_a_failure():
     def absent():
         raise Missing("none here")
 
@@ -105,7 +105,7 @@ def test_command_that_does_not_exist_is_refused_with_the_usage(arguments, capsys
     assert caught.value.code == 2 and "usage: burnish" in capsys.readouterr().err
 
 
-def test_reader_that_stops_early_is_no_error():
+def test_reader_that_stops_early_is_not_an_error():
     read, write = os.pipe()
     os.close(read)
     code = "import sys; from burnish.cli.command_line import main; sys.exit(main(['breaks']))"

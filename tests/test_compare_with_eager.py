@@ -176,7 +176,7 @@ def test_random_numbers_are_generated_once(eager_random):
         assert torch.equal(a, b)
 
 
-def test_roundings_of_a_sum_that_cancels_out_are_no_fault():
+def test_roundings_of_a_sum_that_cancels_out_are_not_a_fault():
     def f(x):
         return (x * 1e8).sum() - x.sum() * 1e8
 

@@ -99,7 +99,7 @@ def test_code_is_not_taken_from_where_others_can_write(tmp_path):
     assert "chmod 700" in shelf.why_not
 
 
-def test_a_folder_that_cannot_be_made_is_no_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_not_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     shelf = DiskCache(tmp_path / "file" / "cache")
     shelf.put("kind", "key", b"1")
@@ -207,7 +207,7 @@ def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
 
 @pytest.fixture
 def filled(tmp_path):
-    """A cache with what compiling one function leaves there."""
+    """A cache with the entries of one compiled function."""
     with settings.patch(cache=True, cache_dir=tmp_path / "first", check=False):
         burnish.compile(lambda x: x.sin() * 2)(torch.ones(5))
         yield tmp_path / "first"

@@ -1,4 +1,4 @@
-"""Custom backends find in the nodes of a graph what `torch.compile` tells them there."""
+"""Custom backends find the same metadata in the nodes of a graph as with `torch.compile`."""
 
 import operator
 
@@ -182,7 +182,7 @@ def test_assignments_are_operators_of_python():
     assert [node.target for node in computed(gm)] == ["clone", operator.iadd, operator.setitem]
 
 
-def test_operator_of_a_class_is_what_its_method_calls():
+def test_operator_of_a_class_is_the_one_its_method_calls():
     class Wrapped:
         def __init__(self, t):
             self.t = t
@@ -195,7 +195,7 @@ def test_operator_of_a_class_is_what_its_method_calls():
 
 
 def test_backend_may_look_at_examples_to_rewrite():
-    """What a quantizing backend does: it replaces products by their shapes and modules."""
+    """Like a quantizing backend: it replaces products by their shapes and modules."""
 
     def backend(gm, example_inputs):
         for node in computed(gm):

@@ -21,7 +21,7 @@ from burnish.tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    """An empty cache, and in `seen` what happened to it."""
+    """An empty cache; `seen` records its events."""
     made = DiskCache(tmp_path / "cache")
     with burnish.settings.patch(cache=True, cache_dir=made.folder, check=False, never_slower=False):
         yield made
@@ -179,7 +179,7 @@ def test_weights_that_change_are_packed_again(shelf, happened):
     assert "cache.program" in happened
 
 
-# What makes it another graph ------------------------------------------------------------------------------------------
+# Changes that make it another graph -----------------------------------------------------------------------------------
 
 
 def key_of(function, *args, gradients=False, live_scalar_types=()):
@@ -207,8 +207,8 @@ OTHERS = {
     "a parameter": lambda: key_of(lambda x: x.sin(), torch.nn.Parameter(X, requires_grad=False)),
     "one that requires gradients": lambda: key_of(lambda x: x.sin(), X.clone().requires_grad_()),
     "two results": lambda: key_of(lambda x: (x.sin(), x.cos()), X),
-    "minus nought": lambda: key_of(lambda x: x.sin() + -0.0, X),
-    "nought": lambda: key_of(lambda x: x.sin() + 0.0, X),
+    "minus zero": lambda: key_of(lambda x: x.sin() + -0.0, X),
+    "zero": lambda: key_of(lambda x: x.sin() + 0.0, X),
 }
 
 
@@ -252,7 +252,7 @@ def test_settings_that_the_compiler_reads_make_another_key():
             assert graph_cache_key.surroundings() != before
 
 
-def test_operators_of_the_user_are_known_by_what_is_registered_for_them():
+def test_users_operators_are_identified_by_their_registrations():
     @torch.library.custom_op("kept_tests::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -508,7 +508,7 @@ def test_keys_of_many_sizes_distinguish_numbers_by_type_and_sizes_by_value():
 
 
 @pytest.mark.falls_back("sizes", "numbers")
-def test_what_could_not_be_made_for_many_sizes_is_not_tried_again(shelf, happened):
+def test_failed_symbolic_compilation_is_not_tried_again(shelf, happened):
     def f(x):
         return x[: x.shape[0] // 2].sin()
 

@@ -18,7 +18,7 @@ def numbered(*shape):
 
 
 class Backend:
-    """Runs the graph, and keeps what it was given."""
+    """Runs the graph, and records its inputs."""
 
     def __init__(self):
         self.given = []
@@ -68,7 +68,7 @@ def test_sizes_and_numbers_that_change_compile_once_more(name):
 
 
 @pytest.mark.parametrize("options", ({"dynamic": True}, {"dynamic": False}, {}), ids=("all", "none", "changed"))
-def test_what_compile_says_about_sizes_holds_for_custom_backends(options):
+def test_size_arguments_of_compile_hold_for_custom_backends(options):
     backend = Backend()
     check(lambda x: x.sin() + 1, backend, sizes(2, 3, 5), **options)
     assert len(backend.given) == {True: 1, False: 3, None: 2}[options.get("dynamic")]
@@ -101,7 +101,7 @@ def test_symbols_are_inputs_before_the_others_and_known_to_the_tracing_context()
     assert size == number == ("number",) and tensor[1] == "4" and tensor[0].startswith("s")
 
 
-def test_what_a_backend_asks_about_a_size_is_a_condition_of_its_code():
+def test_a_backends_questions_about_a_size_are_conditions_of_its_code():
     asked = []
 
     def backend(gm, example_inputs):
@@ -123,9 +123,9 @@ def test_backend_that_takes_no_symbols_gets_constants():
         given.append(tuple(example_inputs[0].shape))
         return gm.forward
 
-    with recorded("backend.constants", datum="text") as told:
+    with recorded("backend.constants", datum="text") as texts:
         check(lambda x: x.sin(), backend, sizes(2, 3, 4))
-    assert given == [(2, 4), (3, 4), (4, 4), (2, 4)] and len(told) == 1 and "no symbols here" in told[0]
+    assert given == [(2, 4), (3, 4), (4, 4), (2, 4)] and len(texts) == 1 and "no symbols here" in texts[0]
 
 
 def test_backend_that_fails_for_constants_too_is_an_error():

@@ -1,7 +1,7 @@
 """Burnish in two minutes: the tests a newcomer reads first. They run in seconds.
 
-`burnish.compile` gives back a function that does what yours does. The first call runs yours and writes down the torch
-operations it makes; from then on the written graph runs, for as long as what was true then is true.
+`burnish.compile` returns a function that does what yours does. The first call runs yours and records its torch
+operations as a graph. Later calls run that graph, as long as everything that the recording relied on still holds.
 """
 
 import pytest
@@ -15,7 +15,7 @@ def test_compiled_function_gives_eagers_results():
         return torch.sin(x) + torch.cos(y)
 
     compiled = burnish.compile(fn)
-    for _ in range(3):  # the first call traces, the others run what was traced
+    for _ in range(3):  # the first call traces, the others run the traced graph
         x, y = torch.randn(3), torch.randn(3)
         torch.testing.assert_close(compiled(x, y), fn(x, y))
 

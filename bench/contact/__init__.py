@@ -7,7 +7,7 @@
     python -m bench.contact contact --rehearse    the same with small sizes, on a CPU
 
 Each check has a process and a time limit of its own (`check_runner`). A line of JSON is printed when it ends, and
-appended to `COMMAND.jsonl` in $OUT or the folder given by `--out`. A failing check writes what is needed to fix it to
-`COMMAND.details.txt`: traceback, inputs, events, the text of its Triton kernels, its output. Both files are complete
+appended to `COMMAND.jsonl` in $OUT or the folder given by `--out`. A failing check writes everything needed to fix it
+to `COMMAND.details.txt`: traceback, inputs, events, the text of its Triton kernels, its output. Both files are complete
 after each check, so nothing is lost if the command is killed.
 """

@@ -197,7 +197,7 @@ class Runner:
         shutil.rmtree(one.folder, ignore_errors=True)
         return True
 
-    # ---- what is written
+    # ---- output
 
     def note(self, one: Running, code: int | None) -> None:
         report = read(one.folder / "report.jsonl")

@@ -65,20 +65,20 @@ def name_of(fn) -> str:
     return fn.__name__.replace("_", " ")
 
 
-def of(fn, **options) -> Check:
+def check_of(fn, **options) -> Check:
     return Check(name_of(fn), fn, **options)
 
 
 def contact() -> list[Check]:
     return [
-        of(speed.versions, alone=True, seconds=60),
-        of(kernels.first_kernel, alone=True, interpreted=True),
-        *(of(fn, interpreted=True) for fn in INTERPRETED),
-        *(of(fn) for fn in ORDERS),
-        *(of(fn) for fn in FURTHER),
-        of(kernels.wrong_index),
-        of(speed.ceilings, alone=True),
-        of(speed.launching, alone=True),
+        check_of(speed.versions, alone=True, seconds=60),
+        check_of(kernels.first_kernel, alone=True, interpreted=True),
+        *(check_of(fn, interpreted=True) for fn in INTERPRETED),
+        *(check_of(fn) for fn in ORDERS),
+        *(check_of(fn) for fn in FURTHER),
+        check_of(kernels.wrong_index),
+        check_of(speed.ceilings, alone=True),
+        check_of(speed.launching, alone=True),
         Check(
             "tests on hardware",
             command="-m pytest tests/gpu/test_cuda_graphs_on_gpu.py -q -p no:cacheprovider",

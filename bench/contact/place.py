@@ -46,7 +46,7 @@ class Place:
     def wait(self) -> None:
         wait(self.device)
 
-    # ---- what is left
+    # ---- output
 
     def write(self, kind: str, value: Any) -> None:
         with open(self.folder / "report.jsonl", "a") as file:

@@ -2,7 +2,7 @@
 # Run the test suite on a Python of Debian's unstable distribution, on a Debian machine with an older one.
 #
 #   bench/platforms/suite_on_debian_python.sh 3.14                          the whole suite
-#   bench/platforms/suite_on_debian_python.sh 3.14 tests/test_tiny.py -x    what follows are pytest's arguments
+#   bench/platforms/suite_on_debian_python.sh 3.14 tests/test_tiny.py -x    further arguments are pytest's
 #
 # Makes a root directory with that Python and a virtual environment, once, in PLATFORM_ROOT (default:
 # /tmp/burnish-python3.14), and runs pytest in it. The machine's own packages and sources stay as they are: apt works
@@ -55,7 +55,7 @@ unpack_packages() {
     done
 }
 
-# Mounts are in a namespace of its own: they end with the command.
+# Mounts are in a separate namespace: they end with the command.
 inside() {
     unshare --mount bash -c '
         root=$1 folder=$2

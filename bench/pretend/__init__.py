@@ -89,7 +89,8 @@ def library() -> Path:
     own = (HERE / "gpu.c").read_text()
     defined = set(re.findall(r"\b(\w+)\(", "\n".join(line for line in own.splitlines() if line.startswith("SHOWN"))))
     made = "\n".join(
-        f"SHOWN long {name}(void) {{ {does(name)}return 0; }}" for name in sorted(called() - defined - REAL)
+        f"SHOWN long {name}(void) {{ {stub_body(name)}return 0; }}"
+        for name in sorted(cuda_functions() - defined - REAL)
     )
     (place / "others.c").write_text(f"{SHOWN}\nvoid pretended_called(const char *);\n{made}\n")
     found = place / "libcuda.so.1"
@@ -120,11 +121,11 @@ def folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="burnish-pretended-gpu-")
 
 
-def does(name: str) -> str:
+def stub_body(name: str) -> str:
     return f'pretended_called("{name}"); ' if WORK.search(name) else ""
 
 
-def called() -> set[str]:
+def cuda_functions() -> set[str]:
     """The functions of CUDA that torch calls."""
     names = set()
     for caller in CALLERS:

@@ -8,7 +8,7 @@ from . import surroundings, why_not
 
 if __name__ == "__main__":
     if (reason := why_not()) is not None:
-        sys.exit(f"there is no GPU to pretend here: {reason}")
+        sys.exit(f"no GPU can be pretended here: {reason}")
     if len(sys.argv) < 2:
         sys.exit("there is no program to run. For example: python -m bench.pretend -m bench bert --device cuda")
     command = [sys.executable, *sys.argv[1:]]

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def run_alone():
-    """Runs a program in an interpreter of its own, with further environment variables; answers what it printed."""
+    """Runs a program in its own interpreter, with further environment variables; returns its output."""
 
     def run(program, status=0, **environment):
         root = Path(__file__).resolve().parents[2]

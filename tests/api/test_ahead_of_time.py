@@ -1,4 +1,4 @@
-"""``torch.compile(...).aot_compile``, answered by exported graphs while Burnish stands in for torch's compiler."""
+"""``torch.compile(...).aot_compile``, implemented by exported graphs while Burnish replaces torch's compiler."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_a_module_is_the_first_argument_and_is_trained(tmp_path):
     torch.testing.assert_close(trained[2], trained[0])
 
 
-def test_breaks_need_an_answer_first():
+def test_graph_breaks_are_errors():
     with pytest.raises(burnish.UserError, match="fullgraph=True"):
         torch.compile(lambda x: x + 1).aot_compile(((torch.ones(2),), {}))
     with pytest.raises(burnish.Unsupported, match="B101"):

@@ -276,11 +276,11 @@ def test_warning_names_the_users_function_when_a_module_changes_too_often():
 
     module = Changing()
     compiled = burnish.compile(module, backend="eager")
-    with warnings.catch_warnings(record=True) as told, burnish.settings.patch(segment_limit=2):
+    with warnings.catch_warnings(record=True) as caught, burnish.settings.patch(segment_limit=2):
         warnings.simplefilter("always")
         for module.function in ("sin", "cos", "tanh", "exp"):
             torch.testing.assert_close(compiled(X), module(X))
-    about = [str(w.message) for w in told if str(w.message).startswith("burnish")]
+    about = [str(w.message) for w in caught if str(w.message).startswith("burnish")]
     assert len(about) == 1
     assert f"{__file__}:" in about[0] and "Changing.forward" in about[0]
 

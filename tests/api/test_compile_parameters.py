@@ -38,7 +38,7 @@ def check_sizes(compiled, plain, sizes=(4, 7, 9, 64)):
 # ---- name
 
 
-def test_name_is_what_reports_call_the_function(segments):
+def test_reports_use_the_name_of_the_function(segments):
     burnish.compile(scaled, name="the head")(rows(2))
     assert [place.function for place in segments] == ["the head"]
 
@@ -98,7 +98,7 @@ def test_sizes_and_numbers_of_a_specification_vary_from_the_first_call_on(segmen
     assert len(segments) == 2, "the bound is guarded"
 
 
-def test_what_a_specification_leaves_out_is_static(segments):
+def test_sizes_missing_from_a_specification_are_static(segments):
     compiled = burnish.compile(scaled, dynamic_shapes={"x": TensorSpec([ShapeVar("batch"), None])})
     for width in (3, 4, 5):
         torch.testing.assert_close(compiled(rows(4, width)), scaled(rows(4, width)))
@@ -155,7 +155,7 @@ def test_dynamic_sources_vary_from_the_first_call_on(segments, sources, dynamic)
 
 
 @pytest.mark.falls_back("sizes")
-def test_dynamic_sources_reach_what_a_module_holds(segments):
+def test_dynamic_sources_reach_attributes_of_a_module(segments):
     class Holder(torch.nn.Module):
         def forward(self, scale):
             return self.cache.sum(0) * scale

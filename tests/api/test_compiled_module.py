@@ -365,10 +365,10 @@ def test_the_warning_of_abandoned_compilation_points_at_the_users_line(net, kind
     called = burnish.compile(net if kind == "module" else (lambda x: x * 2), backend="eager")
     with burnish.settings.patch(segment_limit=1):
         called(X)
-        with pytest.warns(UserWarning, match="runs eagerly from now on") as told:
+        with pytest.warns(UserWarning, match="runs eagerly from now on") as caught:
             line = inspect.currentframe().f_lineno + 1
             called(X.t() if kind == "function" else X.clone().requires_grad_())
-    assert [(Path(warning.filename).name, warning.lineno) for warning in told] == [(Path(__file__).name, line)]
+    assert [(Path(warning.filename).name, warning.lineno) for warning in caught] == [(Path(__file__).name, line)]
 
 
 def test_was_compiled_finds_compiled_submodules(net):

@@ -47,7 +47,7 @@ def test_make_targets_exist():
     assert set(re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)) <= rules
 
 
-def test_tour_of_the_readme_gives_what_it_shows(capsys):
+def test_tour_of_the_readme_prints_the_output_it_shows(capsys):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Python has to see" in block)
     scope = {"torch": torch, "burnish": burnish}

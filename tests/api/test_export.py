@@ -38,7 +38,7 @@ def state_of(module):
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
-# ---- what is exported
+# ---- exported graphs
 
 
 def test_module_becomes_one_graph_over_its_own_parameters():
@@ -185,7 +185,7 @@ def test_neither_exporting_nor_calling_imports_torchs_compiler(run_alone):
     """)
 
 
-# ---- what is left behind: nothing
+# ---- nothing is left behind
 
 
 def test_buffers_parameters_and_gradients_are_as_they_were():
@@ -244,7 +244,7 @@ def test_arguments_that_need_gradients_get_none_from_the_export():
     assert w.grad is not None
 
 
-def test_a_failed_export_leaves_nothing_behind_either():
+def test_a_failed_export_leaves_no_trace_either():
     class Breaks(nn.Module):
         def __init__(self):
             super().__init__()
@@ -409,7 +409,7 @@ def test_two_tensors_may_be_one_only_if_nothing_is_written():
         writes(X, X)
 
 
-# ---- what cannot be exported
+# ---- functions that cannot be exported
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_break_is_an_error_that_names_it():
     assert caught.value.reason.kind.name == "data-read"
 
 
-def test_result_that_is_no_tensor_is_an_error_that_names_it():
+def test_non_tensor_result_is_an_error_that_names_it():
     class Box:
         def __init__(self, x):
             self.x = x

@@ -170,7 +170,7 @@ def test_file_holds_json_and_memory_and_nothing_else(path):
     assert {"torch.nn.functional.linear", "torch.nn.functional.conv2d"} & {node.get("target") for node in text["graph"]}
 
 
-def test_saving_leaves_no_unfinished_file_behind(path):
+def test_saving_leaves_no_unfinished_file(path):
     path.write_text("as it was")
     exported = burnish.export(lambda x: x + 1, (X,))
     exported.name = object()  # what JSON has no form for
@@ -180,7 +180,7 @@ def test_saving_leaves_no_unfinished_file_behind(path):
     assert os.listdir(path.parent) == [path.name]
 
 
-# ---- what cannot be written
+# ---- graphs that cannot be written
 
 
 @burnish.allow_in_graph
@@ -228,7 +228,7 @@ def test_result_of_a_class_of_the_users_is_not_written(path):
         exported.save(path)
 
 
-# ---- what is not read
+# ---- refused files
 
 
 def rewritten(path, change):

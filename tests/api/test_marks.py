@@ -272,14 +272,14 @@ def test_unmarkable_objects_raise_a_user_error(use, said):
 
 
 def test_is_compiling_is_true_in_compiled_code_and_false_elsewhere():
-    def answers(x):
+    def flags(x):
         return x, burnish.is_compiling(), torch.compiler.is_compiling(), torch.compiler.is_dynamo_compiling()
 
-    compiled = burnish.compile(answers, backend="eager", fullgraph=True)
-    assert answers(X)[1:] == (False, False, False)
+    compiled = burnish.compile(flags, backend="eager", fullgraph=True)
+    assert flags(X)[1:] == (False, False, False)
     for _ in range(3):
         assert compiled(X)[1:] == (True, True, True)
-    assert answers(X)[1:] == (False, False, False)
+    assert flags(X)[1:] == (False, False, False)
 
 
 def test_is_compiling_is_false_in_a_disabled_function():

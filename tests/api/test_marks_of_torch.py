@@ -176,7 +176,7 @@ class TestErrorOnGraphBreak:
 
 
 @pytest.mark.parametrize("name", ["mark_static", "mark_static_address", "maybe_mark_dynamic"])
-def test_a_mark_inside_of_the_function_is_no_break(name):
+def test_a_mark_inside_the_function_does_not_break(name):
     mark = getattr(torch._dynamo, name)
 
     def fn(x):

@@ -64,7 +64,7 @@ def test_an_option_is_a_setting_of_one_function(name):
     assert not settings.current().eager_random
 
 
-def test_max_autotune_measures_what_is_otherwise_known_beforehand(monkeypatch):
+def test_max_autotune_measures_choices_that_other_modes_predict(monkeypatch):
     from burnish.schedule.library import choose_calls
 
     asked = []
@@ -101,9 +101,9 @@ def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
             burnish.reset()
             burnish.compile(model, mode=mode)(x)
             shown[mode, stream.isatty()] = stream.getvalue()
-    told = shown["max-autotune", True].split("\r\x1b[K")
-    assert [line.partition(" ")[2].split()[0] for line in told[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
-    assert told[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
+    updates = shown["max-autotune", True].split("\r\x1b[K")
+    assert [line.partition(" ")[2].split()[0] for line in updates[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert updates[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
 
 
 def test_every_option_and_mode_of_the_installed_torch_is_accepted():

@@ -1,4 +1,4 @@
-"""`burnish.quantize_`: what becomes of a model, and that graphs read integers, also those of strangers' own layers."""
+"""`burnish.quantize_`: its effect on a model, and that graphs read integers, also in third-party layers."""
 
 import copy
 import io

@@ -170,7 +170,7 @@ def rewritten(path, change):
 
 
 def edited(**entries):
-    """The description with some of its parts made others."""
+    """The description with some of its parts replaced."""
 
     def change(name, content):
         if name != DESCRIPTION:
@@ -184,7 +184,7 @@ def edited(**entries):
 
 
 def turned(attributes):
-    """The first weight, [40, 24], seen as lying the other way round."""
+    """The first weight, [40, 24], described with a transposed layout."""
     first = next(entry for entry in attributes if entry["name"] == "linear.weight")
     first["strides"] = [1, 40]
 
@@ -211,7 +211,7 @@ def test_code_that_this_user_did_not_write_does_not_run(path, change, happened, 
         burnish.runtime.disk.disk_cache.disk_cache().clear()
         happened.clear()
         torch.testing.assert_close(loaded(X), run_eagerly(loaded))
-    assert "lower" in happened, "it was compiled anew"
+    assert "lower" in happened, "it was compiled again"
 
 
 def run_eagerly(loaded):
@@ -236,7 +236,7 @@ def test_an_unsigned_file_runs_if_it_is_trusted(path, happened):
 
 
 def test_a_program_is_not_taken_for_inputs_it_was_not_made_for(path, happened):
-    """Its name stands in the file under what it was made for: the name alone makes it no other program's."""
+    """Its name is in the file under its key: the name alone does not make it another program's."""
     with torch.no_grad():
         burnish.save(lambda x: x.sin(), path, (X,))
         other = path.with_name("other")
@@ -255,7 +255,7 @@ def test_the_graph_of_a_trusted_file_is_decoded_on_demand(path, happened):
         happened.clear()
         loaded = burnish.load(path)
         torch.testing.assert_close(loaded(X), Model().eval()(X))
-        assert loaded.held.module is None, "nobody has asked"
+        assert loaded.held.module is None, "it has not been requested"
         runs = dict(loaded.native.made)
         loaded.graph_module.scale.mul_(2)
         other = Model().eval()
@@ -322,7 +322,7 @@ def test_memory_is_mapped_where_it_may_be(path):
         weight = loaded.graph_module.linear.weight
         assert weight.data_ptr() % ALIGNMENT == 0
         weight.zero_()
-    assert path.read_bytes() == before, "what is written to stays in this process"
+    assert path.read_bytes() == before, "a tensor that is written to stays in this process"
 
 
 def test_without_a_cache_a_file_is_not_signed_and_is_compiled(tmp_path):
@@ -392,7 +392,7 @@ def test_a_change_of_its_tensors_is_seen_by_the_next_call(change, path):
         for _ in range(4):
             torch.testing.assert_close(loaded(X), run_eagerly(loaded))
         assert not torch.allclose(loaded(X)["y"], model(X)["y"])
-        assert (loaded.held.watched is not None) == is_supported, "what is there now is watched"
+        assert (loaded.held.watched is not None) == is_supported, "the current state is watched"
 
 
 def test_a_weight_that_asks_for_gradients_is_seen(path):

@@ -34,11 +34,11 @@ def branching(x):
 
 
 def test_show_prints_the_stages_asked_for(run_alone):
-    _, told = run_alone(PROGRAM, BURNISH_SHOW="breaks")
-    assert told.count("[breaks] Graph break B101") == 2
-    assert "[guards" not in told and "[graph" not in told
-    _, told = run_alone(PROGRAM, BURNISH_SHOW="guards,graph")
-    assert "[guards.missed]" in told and "[graph]" in told and "[breaks]" not in told
+    _, output = run_alone(PROGRAM, BURNISH_SHOW="breaks")
+    assert output.count("[breaks] Graph break B101") == 2
+    assert "[guards" not in output and "[graph" not in output
+    _, output = run_alone(PROGRAM, BURNISH_SHOW="guards,graph")
+    assert "[guards.missed]" in output and "[graph]" in output and "[breaks]" not in output
 
 
 def test_nothing_is_printed_where_nothing_is_asked_for(run_alone):
@@ -46,8 +46,8 @@ def test_nothing_is_printed_where_nothing_is_asked_for(run_alone):
 
 
 def test_wrong_stage_is_an_error_at_the_first_call_that_traces(run_alone):
-    _, told = run_alone(PROGRAM, status=1, BURNISH_SHOW="brakes")
-    assert "UserError" in told and "'brakes', which is no stage" in told
+    _, output = run_alone(PROGRAM, status=1, BURNISH_SHOW="brakes")
+    assert "UserError" in output and "'brakes', which is no stage" in output
 
 
 def test_importing_alone_does_not_read_the_environment(run_alone):
@@ -83,8 +83,8 @@ def test_settings_from_code_turn_both_on_and_off(tmp_path, capfd):
     compiled = burnish.compile(branching, backend="eager")
     with burnish.settings.patch(show="breaks", dump=tmp_path):
         compiled(torch.ones(3))
-    told = capfd.readouterr().err
-    assert told.count("[breaks]") == 1
+    output = capfd.readouterr().err
+    assert output.count("[breaks]") == 1
     written = len(list(tmp_path.iterdir()))
     assert written == 2
     assert not events.is_watched()

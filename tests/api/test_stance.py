@@ -77,7 +77,7 @@ def test_fail_on_recompile_raises_where_nothing_is_compiled_yet(recording, scale
 @pytest.mark.falls_back("sizes")
 @pytest.mark.parametrize("name", ["eager_then_compile", "aot_eager_then_compile"])
 @pytest.mark.parametrize("of_torch", [False, True])
-def test_the_second_call_compiles_for_what_the_first_one_has_not(recording, name, of_torch):
+def test_the_second_call_compiles_for_values_missing_in_the_first(recording, name, of_torch):
     seen = []
 
     def fn(x, scale):
@@ -136,7 +136,7 @@ def test_force_backend_compiles_everything_with_that_backend(kind, of_torch):
             torch.testing.assert_close(compiled(X), plain(X))
         assert burnish.was_compiled(compiled)
     graphs = len(forced.graphs)
-    assert graphs == (2 if kind == "regions" else 1) and forced.runs >= 2  # the second block is given a gradient
+    assert graphs == (2 if kind == "regions" else 1) and forced.runs >= 2  # the second block gets a gradient
     runs = forced.runs
     torch.testing.assert_close(compiled(X), plain(X))
     assert forced.runs == runs, "the function has its own backend again"

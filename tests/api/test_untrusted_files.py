@@ -19,7 +19,7 @@ X = torch.linspace(-1, 1, 12).reshape(4, 3)
 RUNS_CODE = ("exec", "compile", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "import", "ctypes.dlopen")
 
 seen = None
-"""The events of Python's that tell of code, while a test asks for them."""
+"""Python's audit events about code, while a test records them."""
 
 
 def notice(event, args):
@@ -37,7 +37,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def ran():
-    """What of a stranger's ran, had it a place to write to."""
+    """The untrusted code that ran, if it has written its mark."""
     found = []
     sys.modules["burnish_test_ran"] = type(sys)("burnish_test_ran")
     sys.modules["burnish_test_ran"].found = found
@@ -119,7 +119,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_the_name_of_a_tensor_is_no_python_source(name, path, ran):
+def test_the_name_of_a_tensor_is_not_python_source(name, path, ran):
     saved(path)
     rewritten(path, lambda d: renamed(d, name))
     said = refused(path, "the tensor .*number 0 of its attributes.*(stands where|is a name that modules use)")
@@ -179,7 +179,7 @@ def test_fields_of_the_wrong_kind_are_refused(change, path, ran):
 
 
 def test_strings_stay_strings(path, ran):
-    """What is a constant may hold anything: it is printed as one."""
+    """A constant may hold anything: it is printed as one."""
     texts = [
         f'", {EVIL}, "',
         f"', {EVIL}, '",
@@ -419,7 +419,7 @@ def test_reading_a_file_runs_no_code(path):
 
 
 def test_the_printed_source_of_a_graph_is_checked_before_it_runs(path, ran, monkeypatch):
-    """The second lock: should a name get through the first, what is printed of it does not run."""
+    """The second line of defence: if a name passes the first check, its printed form does not run."""
     saved(path)
     loaded = burnish.load(path, trust=False)
     assert isinstance(loaded.graph_module.graph._codegen, check_generated_code.CheckedCode)

@@ -5,8 +5,8 @@
     gpu.launch(cpu=1e-5, kernel=1e-3)           a call: seconds on the CPU, seconds on the GPU
     EventClock("cuda").sample(…)
 
-There are two clocks, as there are in truth: the CPU's goes on while it launches and while it waits, the GPU's work
-begins when it is launched and the work before it is done.
+There are two clocks, as in reality: the CPU's runs while it launches and while it waits; the GPU's work begins when it
+is launched and the work before it is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a clock counts: on a GPU what the user waits for, whichever of launches and kernels is the slower."""
+"""What a clock measures: on a GPU the time that the user waits, for launches or kernels, whichever is slower."""
 
 import pytest
 import torch
@@ -98,7 +98,7 @@ def test_model_is_timed_by_the_clock_of_its_device(gpu, monkeypatch, tmp_path):
 
 
 def test_gpu_that_refuses_everything_ends_the_process_of_all(gpu, monkeypatch, tmp_path):
-    """The last message names the contestant, which is left out of the next attempt."""
+    """The last message names the contestant, which is then left out of the next attempt."""
 
     class Breaks(Contestant):
         def compile(self, fn, args, kwargs):

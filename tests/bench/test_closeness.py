@@ -1,4 +1,4 @@
-"""The accuracy rule: a result must be as near to float64 as eager's."""
+"""The accuracy rule: a result must be as close to float64 as eager's."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_no_noise_hides_nan_or_infinity(special):
     assert why_wrong(wrong, truth, wrong.double(), noise=lambda _: huge) is not None
 
 
-def test_what_breaks_the_rule_where_eager_is_lucky_is_looked_at_beside_it():
+def test_violation_where_eager_is_lucky_is_judged_on_neighbours():
     # The sum cancels to nothing in eager's order; another order leaves a rounding error.
     x = torch.tensor([1e4, 0.1, -1e4, -0.1])
     lucky = torch.sum(x)
@@ -67,7 +67,7 @@ def rounded_then_summed(x):
 
 
 def test_neighbours_of_a_float64_that_is_rounded_differ_after_rounding():
-    """Moved by units of its own it would be the same float32 nearly always, and all neighbours one."""
+    """Moved by units of float64, it would nearly always be the same float32, and all neighbours would be equal."""
     x = numbers(200, dtype=torch.float64)
     near = [moved((x,), seed, torch.float32)[0] for seed in range(4)]
     assert all((a.float() != x.float()).float().mean() > 0.8 for a in near)
@@ -76,7 +76,7 @@ def test_neighbours_of_a_float64_that_is_rounded_differ_after_rounding():
 
 
 def test_neighbours_by_the_units_of_float32_allow_no_more_than_eager_errs_there():
-    """The truth is moved with them: what they show are eager's errors, and not how far they lie apart."""
+    """The true result moves with them: they show eager's errors, not their distance from each other."""
     x = numbers(64, 50, dtype=torch.float64)
     assert judged(rounded_then_summed, (x,), lambda s: off(s, 60)) is not None
     assert judged(lambda x: x.float().exp(), (x,), lambda y: off(y, 5)) is not None

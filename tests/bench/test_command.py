@@ -84,12 +84,12 @@ def test_overhead_is_that_of_each_contestant_over_eager():
     assert "eager" in CONTESTANTS
 
 
-def test_what_a_call_takes_beyond_its_graph_is_told_without_the_looks_at_the_clock(monkeypatch):
+def test_time_beyond_the_graph_excludes_reading_the_clock(monkeypatch):
     class Clock:
         now = 0.0
 
         def __call__(self):
-            self.now += 1e-6  # a look at the clock takes time as well
+            self.now += 1e-6  # reading the clock takes time as well
             return self.now
 
         def work(self, seconds):

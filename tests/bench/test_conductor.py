@@ -54,12 +54,12 @@ def test_process_that_dies_is_reported_with_signal_turn_and_last_output():
         "print('so it ends', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
     ).outcome()
     assert outcome.contestant == "burnish"
-    assert outcome.why == "the process ended with signal SIGKILL; the last it said: so it ends"
+    assert outcome.why == "the process ended with signal SIGKILL; its last output: so it ends"
 
 
 def test_silent_process_is_stopped():
     outcome = Scripted("tell(stage='compiles', contestant='burnish'); time.sleep(60)", limit=0.5).outcome()
-    assert outcome.hangs and outcome.why.startswith("nothing was heard") and outcome.contestant == "burnish"
+    assert outcome.hangs and outcome.why.startswith("no message for") and outcome.contestant == "burnish"
 
 
 def test_interrupted_run_takes_its_process_along():
@@ -82,8 +82,8 @@ def test_warnings_of_burnish_are_recorded():
     assert outcome.warnings == ["x.py:3: UserWarning: burnish: f runs eagerly"]
 
 
-class Answers(Conductor):
-    """Gives prepared outcomes, and keeps what it was asked."""
+class PreparedOutcomes(Conductor):
+    """Gives prepared outcomes, and records the jobs."""
 
     def __init__(self, outcomes, **plan):
         super().__init__(Plan(["eager", "burnish", "torch.compile"], **plan))
@@ -116,7 +116,9 @@ def started(seconds):
 
 
 def test_contestant_with_which_the_process_dies_is_left_out():
-    conductor = Answers([Outcome(why="signal", contestant="torch.compile"), measured("eager", "burnish")], starts=0)
+    conductor = PreparedOutcomes(
+        [Outcome(why="signal", contestant="torch.compile"), measured("eager", "burnish")], starts=0
+    )
     row = conductor.row("m")
     assert conductor.asked == [("steady", ("eager", "burnish", "torch.compile")), ("steady", ("eager", "burnish"))]
     assert row.results["torch.compile"].why == "signal" and row.results["burnish"].ratio == 1.0
@@ -124,13 +126,13 @@ def test_contestant_with_which_the_process_dies_is_left_out():
 
 
 def test_without_eager_there_is_a_reason_for_everybody():
-    row = Answers([Outcome(why="no such library")], starts=0).row("m")
+    row = PreparedOutcomes([Outcome(why="no such library")], starts=0).row("m")
     assert row.results["eager"].why == "no such library"
     assert row.results["burnish"].why == "eager does not run it: no such library"
 
 
 def test_first_call_is_that_of_the_process_of_its_own():
-    row = Answers([started(0.5), started(0.25), Outcome(why="broken"), measured("eager", "burnish")]).row("m")
+    row = PreparedOutcomes([started(0.5), started(0.25), Outcome(why="broken"), measured("eager", "burnish")]).row("m")
     assert row.results["burnish"].first_call == 0.25 and isinstance(row.results["burnish"].cold, Cold)
     assert row.results["burnish"].cold.foreign_load == 0.5
     assert row.results["torch.compile"].why == "broken"
@@ -139,7 +141,7 @@ def test_first_call_is_that_of_the_process_of_its_own():
 def test_warm_starts_follow_the_cold_ones():
     starts = [started(seconds) for seconds in (3.0, 1.0, 2.0, 0.3, 0.1, 0.2)]
     outcomes = [*starts, Outcome(why="broken"), Outcome(why="broken"), measured("eager")]
-    row = Answers(outcomes, starts=3, warm=True).row("m")
+    row = PreparedOutcomes(outcomes, starts=3, warm=True).row("m")
     assert (row.results["eager"].cold.first_call, row.results["eager"].warm.first_call) == (2.0, 0.2)
 
 
@@ -150,7 +152,7 @@ def test_middle_one_of_several_starts_counts():
         Outcome(why="broken"),
         measured("eager", "burnish"),
     ]
-    row = Answers(outcomes, starts=3).row("m")
+    row = PreparedOutcomes(outcomes, starts=3).row("m")
     assert row.results["eager"].first_call == 2.0 and row.results["burnish"].first_call == 8.0
 
 

@@ -121,7 +121,7 @@ def test_a_check_that_hangs_says_where_and_keeps_its_figures(tmp_path):
     assert second["ok"] and "in hangs" in (tmp_path / "some.details.txt").read_text()
 
 
-def test_what_the_minutes_do_not_reach_is_said(tmp_path):
+def test_checks_beyond_the_time_limit_are_listed(tmp_path):
     runner(tmp_path, minutes=0.01).run([Check("never", good)])
     (line,) = lines_of(tmp_path)
     assert line["ok"] is None and "minutes were over" in line["error"]

@@ -1,9 +1,9 @@
-"""Instructions that a thread starts, counted in a listing of machine code."""
+"""Instructions that a thread executes, counted in a listing of machine code."""
 
 from pathlib import Path
 
 import pytest
-from bench.dynamic_instructions import started
+from bench.dynamic_instructions import executed
 from bench.graph_launches import table
 from bench.record import BURNISH, TORCH_COMPILE
 
@@ -34,11 +34,11 @@ TWO_LOOPS = "\n".join(
 
 
 @pytest.mark.parametrize(("text", "count"), [(LOOP, 1 + 8 * 4 + 1), (SLOW_PATH, 3), (TWO_LOOPS, 1 + 41 / 2 + 21 / 2)])
-def test_loops_count_by_their_counters_and_branches_by_what_they_skip(text, count, monkeypatch):
+def test_loops_count_by_their_counters_and_branches_by_skipped_length(text, count, monkeypatch):
     monkeypatch.setattr(dynamic_instructions, "listing", lambda cubin: tuple(text.strip().splitlines()))
-    started.cache_clear()
-    assert started(Path("a.cubin")) == count
-    started.cache_clear()
+    executed.cache_clear()
+    assert executed(Path("a.cubin")) == count
+    executed.cache_clear()
 
 
 def test_the_table_has_the_means_of_the_ratios_and_says_what_failed():

@@ -1,4 +1,4 @@
-"""What the CPU does for a model: each in a process of its own, and whoever gives no answer says why."""
+"""CPU time of a model: each contestant has its own process, and one without a result gives the reason."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Recorded launches on the simulated GPU, and what they say about plans for a real one."""
+"""Recorded launches on the pretended GPU, and what they show about plans for a real one."""
 
 import pytest
 
@@ -71,8 +71,8 @@ def test_kernels_are_noted_with_their_memory_and_their_code(tmp_path, monkeypatc
     assert "2 kernels over 21 MB" in summary_of("burnish", found, 5)
 
 
-def test_what_a_layer_moves_does_not_grow_with_the_layers_behind_it(tmp_path, monkeypatch):
-    """In half precision too: what several kernels read is stored, and stored as it is, not as float32."""
+def test_memory_traffic_of_a_layer_does_not_grow_with_later_layers(tmp_path, monkeypatch):
+    """In half precision too: a value that several kernels read is stored, and in its own dtype, not as float32."""
     moved = []
     for layers in (4, 8):
         found = noted(tmp_path, monkeypatch, f"LAYERS = {layers}\n{LAYERS}")

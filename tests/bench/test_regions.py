@@ -1,4 +1,4 @@
-"""python -m bench.regions: what it prints and plots is what was measured."""
+"""python -m bench.regions: it prints and plots the measured values."""
 
 import json
 import sys
@@ -32,11 +32,11 @@ def run_and_read(monkeypatch, capsys, *arguments):
 def test_each_contestant_is_measured_at_each_depth_and_reported_with_its_speed(monkeypatch, capsys, tmp_path):
     asked = []
 
-    def apart(name, layers, batch):
+    def measured_in_own_process(name, layers, batch):
         asked.append((name, layers, batch))
         return {"first": 0.25, "steady": 0.004, "eager": 0.01} if name == "burnish" else None
 
-    monkeypatch.setattr(regions, "apart", apart)
+    monkeypatch.setattr(regions, "measured_in_own_process", measured_in_own_process)
     status, lines = run_and_read(
         monkeypatch,
         capsys,
@@ -88,7 +88,7 @@ def test_a_saved_run_is_plotted_without_measuring(ending, monkeypatch, capsys, t
     pytest.importorskip("matplotlib")
     kept, picture = tmp_path / "rows.json", tmp_path / "docs" / f"regions{ending}"
     kept.write_text(json.dumps(ROWS))
-    monkeypatch.setattr(regions, "apart", None)
+    monkeypatch.setattr(regions, "measured_in_own_process", None)
     status, lines = run_and_read(monkeypatch, capsys, "--read", kept, "--plot", picture)
     assert status == 0 and len(lines) == 1 + len(ROWS)
     if ending == ".png":
@@ -103,7 +103,7 @@ def test_a_saved_run_is_plotted_without_measuring(ending, monkeypatch, capsys, t
 
 
 def test_a_plot_that_cannot_be_made_is_refused_before_anything_is_measured(monkeypatch, capsys):
-    monkeypatch.setattr(regions, "apart", None)
+    monkeypatch.setattr(regions, "measured_in_own_process", None)
     with pytest.raises(SystemExit):
         run_and_read(monkeypatch, capsys, "--plot", "picture.gif")
     assert "picture.gif" in capsys.readouterr().err

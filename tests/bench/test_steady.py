@@ -1,4 +1,4 @@
-"""Turns, blocks and ratios: what makes two times comparable."""
+"""Turns, blocks and ratios, which make two times comparable."""
 
 import pytest
 from bench.clocks import WallClock
@@ -33,7 +33,7 @@ def test_everybody_has_one_block_a_round_and_leads_equally_often():
     assert {name: leaders.count(name) for name in "abc"} == {"a": 2, "b": 2, "c": 2}
 
 
-def test_nobody_always_follows_the_same_neighbour():
+def test_no_contestant_always_follows_the_same_one():
     orders = list(turns(("a", "b", "c"), 6))
     followers = {order[order.index("a") + 1] for order in orders if order[-1] != "a"}
     assert followers == {"b", "c"}
@@ -65,7 +65,7 @@ def test_block_is_the_median_of_its_calls():
 def test_block_has_three_samples_however_slow_the_call():
     clock, log = Clock(), []
     block(clock.call(60.0, log=log), seconds=0.1, clock=WallClock(clock))
-    assert len(log) == 2 + 3  # one that is not counted, one that tells how many a sample needs
+    assert len(log) == 2 + 3  # one that is not counted, one that determines how many a sample needs
 
 
 def test_short_calls_are_timed_together():

@@ -12,7 +12,7 @@ from bench import sweep
 
 
 class Scripted:
-    """In place of a process: it answers by what its operator is called."""
+    """In place of a process: its outcome depends on the name of the operator."""
 
     made = 0
 
@@ -89,7 +89,7 @@ def test_each_operator_is_met_once_however_many_processes(monkeypatch):
     assert sorted(record["name"] for record in found.outcomes) == ["fine bfloat16", "fine float32"]
 
 
-def test_what_the_minutes_do_not_reach_is_said(monkeypatch):
+def test_operators_beyond_the_time_limit_are_listed(monkeypatch):
     class Slow(Scripted):
         def hear(self, seconds):
             record = super().hear(seconds)

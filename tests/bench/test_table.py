@@ -1,4 +1,4 @@
-"""Arithmetic of the tables: means over what there is, comparisons over what both can do."""
+"""Arithmetic of the tables: means over existing values, comparisons over models that both run."""
 
 import math
 
@@ -83,7 +83,7 @@ def test_memory_is_shown_as_multiples_of_eager():
     assert cells(found["Peak memory of that process"], "a") == ["a", "100 MB", "1.50×"]
 
 
-def test_tables_of_memory_and_starts_are_left_out_when_nobody_measured_them():
+def test_tables_of_memory_and_starts_are_left_out_when_not_measured():
     titles = [table.title for table in tables(run_of(row("a", 1.0, burnish=2.0)))]
     assert len(titles) == 3 and not any("memory" in title or "process" in title for title in titles)
 

@@ -1,4 +1,4 @@
-"""The tutorials' benchmarks in small, generation with a static cache, and the shares of memory's speed.
+"""The tutorials' benchmarks with small sizes, generation with a static cache, and shares of memory bandwidth.
 
 Lightning's is in tests/integrations/with_lightning_trainer.py, where importing Lightning reaches no other test.
 """
@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from bench.apart import apart, hand_back
+from bench.apart import hand_back, run_in_own_process
 from bench.bandwidth import PROGRAMS, Found, Program, why_far
 from bench.clocks import EventClock, WallClock
 from bench.contestants import contestant_of
@@ -25,7 +25,7 @@ EAGER, BURNISH = contestant_of("eager"), contestant_of("burnish:backend=eager")
 
 @pytest.mark.parametrize("part", ["inference", "training"])
 def test_densenet_gives_ten_calls_and_ten_later_ones(part):
-    eager, burnish = (tutorials.MEASURES[part](who, "cpu", True, 2) for who in (EAGER, BURNISH))
+    eager, burnish = (tutorials.MEASURES[part](contestant, "cpu", True, 2) for contestant in (EAGER, BURNISH))
     assert len(eager["ten"]) == len(burnish["later"]) == CALLS and burnish["first"] > 0
     assert burnish["size"] == pytest.approx(eager["size"], rel=1e-4)
 
@@ -72,12 +72,12 @@ def test_report_has_speedups_and_says_what_differs():
 
 
 def test_failure_of_one_contestant_leaves_the_others(monkeypatch, tmp_path, capsys):
-    def answer(arguments, folder, limit):
+    def prepared(arguments, folder, limit):
         name = arguments[arguments.index("--worker") + 2]
         found = {"clock": "", "first": 1.0, "ten": [1.0], "later": [1.0], "size": 1.0}
         return (None, "it broke") if name.startswith("torch") else (found, None)
 
-    monkeypatch.setattr(tutorials, "apart", answer)
+    monkeypatch.setattr(tutorials, "run_in_own_process", prepared)
     path = tmp_path / "deep" / "out.json"
     assert tutorials.main(["--json", str(path)]) == 1
     results = json.loads(path.read_text())
@@ -88,10 +88,10 @@ def test_failure_of_one_contestant_leaves_the_others(monkeypatch, tmp_path, caps
 
 def test_process_apart_hands_back_or_says_why(monkeypatch, tmp_path, capsys):
     good = "from bench.apart import hand_back; hand_back([1]); print('more')"
-    assert apart(["-c", good], tmp_path, 60) == ([1], None)
-    found, why = apart(["-c", "print('before'); raise SystemExit('no such thing')"], tmp_path, 60)
+    assert run_in_own_process(["-c", good], tmp_path, 60) == ([1], None)
+    found, why = run_in_own_process(["-c", "print('before'); raise SystemExit('no such thing')"], tmp_path, 60)
     assert found is None and why == "its process ended with status 1: before / no such thing"
-    found, why = apart(["-c", "import time; print('waits', flush=True); time.sleep(60)"], tmp_path, 2)
+    found, why = run_in_own_process(["-c", "import time; print('waits', flush=True); time.sleep(60)"], tmp_path, 2)
     assert found is None and why == "not done after 2 s: waits"
     hand_back({"a": 1})
     assert capsys.readouterr().out == f'\n{apart_module.MARK}{{"a": 1}}\n'
@@ -110,7 +110,7 @@ def test_texts_with_a_static_cache_have_eagers_tokens():
     assert text.count("6 of 6") == 2 and "— torch.compile: no" in text
 
 
-# -- memory's speed ----------------------------------------------------------------------------------------------------
+# -- memory bandwidth --------------------------------------------------------------------------------------------------
 
 
 def test_bytes_are_those_of_inputs_and_results():
@@ -131,7 +131,7 @@ def test_bytes_are_those_of_inputs_and_results():
 
 
 class Instant(WallClock):
-    """For which every call takes a second."""
+    """A clock for which every call takes a second."""
 
     def __init__(self):
         self.at = 0.0
@@ -150,7 +150,7 @@ def test_share_is_of_the_bandwidth_of_a_copy():
     assert "150%" in text and "the least of Burnish's: 1.50×" in text
 
 
-def test_kernels_of_a_gpu_are_what_is_timed_there():
+def test_on_a_gpu_its_kernels_are_timed():
     with interpreted() as ran:
         found = bandwidth.measure(PROGRAMS[2], 4096, torch.bfloat16, "cpu", Instant())
     assert set(ran) == {"max_exp_sum_convert"} and found.way == "native" and found.wrong is None

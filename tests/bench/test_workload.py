@@ -1,4 +1,4 @@
-"""Workloads (forward, forward and backward, training step): what is timed and what is compared."""
+"""Workloads (forward, forward and backward, training step): the timed calls and the compared results."""
 
 import torch
 from bench.contestants import contestant_of
@@ -104,7 +104,7 @@ def test_dropout_is_removed_wherever_a_module_keeps_it():
     assert Workload.of("nanogpt", "train", times=1).fn.transformer.drop.p > 0
 
 
-def test_loss_is_the_models_own_or_the_mean_square_of_what_it_returns():
+def test_loss_is_the_models_own_or_the_mean_square_of_its_results():
     logits, loss = torch.full((2, 2), 3.0), torch.tensor(7.0)
     assert loss_of((logits, loss)) is loss
     assert loss_of({"a": logits, "ids": torch.tensor([5]), "b": [logits]}).item() == 18.0
@@ -132,7 +132,7 @@ def test_models_for_gpus_are_the_size_they_are_named_for():
     counts = {name: sum(part.numel() for part in module.parameters()) for name, (module, *_) in built.items()}
     assert 1.2e9 < counts["llama_1b"] < 1.3e9 and 86e6 < counts["vit_b"] < 87e6
     assert built["gpt2_1024"][2]["input_ids"].shape == (2, 1024)
-    assert not set(LARGE) & set(MODELS), "a model of this size would slow down all who ask for all models"
+    assert not set(LARGE) & set(MODELS), "a model of this size would slow down runs of all models"
 
 
 def test_weights_and_inputs_take_the_dtype():

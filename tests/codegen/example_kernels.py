@@ -68,8 +68,8 @@ def column_sum(rows: int, columns: int) -> Kernel:
 
 
 def column_gradient(rows: int, columns: int) -> Kernel:
-    """What an activation's gradient looks like whose layer has a bias: much is computed, stored, and summed down the
-    columns. The greatest is looked for as well, and each sum is stored with a shift of its column."""
+    """The gradient of an activation after a layer with a bias: much is computed, stored, and summed along the columns.
+    The maximum is computed as well, and each sum is stored with a shift of its column."""
     x, grad = (load("f32", Access(n, 0, (1, columns))) for n in (0, 1))
     value = expand(grad * (1 + (x * 0.5).erf() + x * (x * x * -0.5).exp()))
     sums = reduced(0, "f32") + load("f32", Access(2, 0, (1, 0)))

@@ -1,7 +1,7 @@
-"""Fits the polynomials of `burnish.codegen.math`: run it, and it prints the tables that stand there.
+"""Fits the polynomials of `burnish.codegen.math`: it prints the tables in that package.
 
     python -m tests.codegen.minimax_fit                  all of them, with the error of each
-    python -m tests.codegen.minimax_fit exponentials     those whose name starts so
+    python -m tests.codegen.minimax_fit exponentials     those whose name starts with this
 
 A minimax fit over a dense grid, in high precision. The coefficients are rounded one after the other, lowest power
 first, and the rest is fitted again each time, so that rounding costs next to nothing.
@@ -27,8 +27,8 @@ mp.prec = 160
 class Fit:
     """sum(c * x**k for k, c in enumerate(coefficients)) that is closest to `function` on the interval.
 
-    What is made smallest is the largest |weight * error|. `fixed` are the first coefficients where they are given, and
-    all are numbers of the type.
+    It minimizes the largest |weight * error|. `fixed` are the first coefficients if they are given, and all are
+    numbers of the type.
     """
 
     function: Function
@@ -74,7 +74,7 @@ def exchange(xs: list[mpf], values: list[mpf], weights: list[mpf], powers: list[
     right = [value * w for value, w in zip(values, weights)]
     reference = [round((i + 0.5) * (len(xs) - 1) / (count + 1)) for i in range(count + 1)]
     while True:
-        # The combination of the rows that vanishes says which sign the error has at each point of the reference.
+        # The vanishing combination of the rows gives the sign of the error at each point of the reference.
         system = mp.matrix([[rows[i][k] for i in reference] for k in range(count)] + [[1] * (count + 1)])
         combination = mp.lu_solve(system, mp.matrix([0] * count + [1]))
         signs = [mp.sign(c) for c in combination]

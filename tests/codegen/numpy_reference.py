@@ -188,7 +188,7 @@ def cast(x: np.ndarray, source: str, target: str) -> np.ndarray:
         return x != 0
     if source not in FLOATS:
         return x.astype(NUMPY[target])
-    # What the conversion instructions of x86 give: the least value for what does not fit.
+    # As the conversion instructions of x86: the least value for numbers that do not fit.
     way = {"u8": "i64", "i8": "i32", "i16": "i32"}.get(target, target)
     wide = np.trunc(x.astype(np.float64))
     limit = 2.0 ** (BITS[way] - 1)

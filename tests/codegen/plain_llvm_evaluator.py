@@ -1,7 +1,7 @@
 """Evaluates a scalar expression of base operations over whole arrays, with plain LLVM code.
 
-A stand-in for the printer in tests of expressions: one loop, one instruction an operation, nothing relaxed. What a
-printer need not know (a transcendental operation that was left) is an error here.
+A stand-in for the printer in tests of expressions: one loop, one instruction an operation, nothing relaxed. An
+operation that a printer need not know (a transcendental one that was left) is an error here.
 
     >>> x = load("f32", Access(0, 0, (1,)))
     >>> compiled(x * x + 1.0)(numpy.array([2.0, 3.0], numpy.float32))

@@ -25,7 +25,7 @@ def triton_version() -> tuple[int, ...]:
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's interpreter is here. What it lacks of a GPU, `triton_interpreter` mends."""
+    """Whether Triton's interpreter is installed. `triton_interpreter` corrects its differences from a GPU."""
     return triton_version() >= (3, 6)
 
 
@@ -34,7 +34,7 @@ MACHINES = [
     *(name for name in ("x86-64-v2", "x86-64-v3") if why_not_runnable(name) is None),
     *(["triton"] if is_interpreted() else []),
 ]
-"""What a kernel is printed for: this machine, and narrower vectors without masks where it has those too; and a GPU."""
+"""The targets of a kernel: this machine, narrower vectors without masks if it has those too, and a GPU."""
 
 
 def random_buffer(dtype: str, size: int, random: np.random.Generator) -> np.ndarray:

@@ -18,7 +18,7 @@ REACHED = {
     "exp": 0.8, "log": 0.8, "exp2": 0.95, "tanh": 1.0, "log1p": 1.3, "erf": 1.4, "expm1": 1.1, "sin": 1.25, "cos": 1.25,
     "sigmoid": 1.8,
 }  # fmt: skip
-"""Smaller limits, of f32: what is added up from many results, as in softmax and losses, sees each of their errors."""
+"""Smaller limits for f32: a sum of many results, as in softmax and losses, adds up all their errors."""
 
 UNARY = sorted(EXACT)
 UNARY_F64 = [op for op in UNARY if why_not_expandable(op, "f64") is None]
@@ -84,8 +84,8 @@ def test_f32_is_accurate_where_the_method_changes(op):
     assert error <= REACHED.get(op, LIMIT), text
 
 
-def test_erf_is_accurate_to_a_rounding_where_most_of_gelu_s_arguments_lie():
-    """What adds a number to an erf or takes one away sees its last place."""
+def test_erf_is_accurate_to_a_rounding_for_most_arguments_of_gelu():
+    """An addition to an erf or a subtraction from it exposes its last place."""
     run = function("erf", "f32")
     for start, stop, limit in ((2.0**-20, 0.7, 0.75), (0.7, 1.0, 1.0), (1.0, 1.1, 1.4)):
         x = np.random.default_rng(0).uniform(start, stop, 20000).astype(np.float32)
@@ -185,7 +185,7 @@ def test_denormals_are_returned_by_functions_that_are_x_near_zero(op):
     np.testing.assert_array_equal(function(op, "f32")(x), x)
 
 
-# Base operations, loads and constants aside, and what is rarely wanted. A longer expansion is a slower one.
+# The number of base operations, without loads, constants and rare branches. A longer expansion is slower.
 LENGTHS = {
     "exp": 18, "exp2": 14, "expm1": 28, "sigmoid": 22, "log": 22, "log2": 26, "log10": 30, "log1p": 28, "tanh": 30,
     "erf": 31, "asin": 18, "acos": 21, "atan": 19, "sinh": 27, "cosh": 24, "sin": 29, "cos": 28, "rsqrt": 2,

@@ -56,7 +56,7 @@ def assert_same(op, found, right, dtype, *operands):
 
 
 @pytest.mark.parametrize("exponent", (0.5, -0.5))
-def test_a_power_of_a_half_is_no_root(exponent):
+def test_a_power_of_a_half_is_not_a_root(exponent):
     """pow(-inf, 0.5) is infinite and pow(-0.0, 0.5) is 0.0. Where eager takes a root, the operator's rule says so."""
     x = edges("f32")
     found = compiled(expand(binary("pow", operand("f32"), const(exponent, "f32"))))(x)

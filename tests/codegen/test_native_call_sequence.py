@@ -69,13 +69,13 @@ def test_several_functions_read_one_table():
     calls.add(add, [InArena(128), Moving("x", 64), InArena(64)])
     launch, table = calls.launch(compile_sequence), calls.table()
     assert [entry for entry in table if isinstance(entry, Moving)] == [Moving("x")], "it moves once"
-    del calls  # what is called by address is held by `launch`
+    del calls  # `launch` holds the functions that are called by address
     launch(table_of(table, arena.data_ptr(), {"x": x.data_ptr()}))
     assert torch.equal(arena[32:48], x[:16] + behind)
     assert torch.equal(arena[16:32], x[:16] + behind + x[16:])
 
 
-def test_one_function_needs_nobody_to_join_it():
+def test_one_function_needs_no_joining():
     add = compile_kernel(examples.add(16))
     calls = NativeCalls()
     entries = [Moving("x"), Moving("y"), InArena(0)]
@@ -137,7 +137,7 @@ def test_intermediate_torch_calls_read_and_write_in_order(sources):
     assert any("launch" in source and "call" in source for source in sources())
 
 
-# What is bound once -------------------------------------------------------------------------------------------------
+# Parameters that are bound once -------------------------------------------------------------------------------------
 
 
 def linear_graph():

@@ -38,7 +38,7 @@ def numbers(shape, dtype):
         return torch.randint(-3, 4, shape).to(dtype)
     made = torch.randint(-3, 4, shape).to(dtype) / 2
     if made.numel() > 20:
-        # Two of each, for which of equals is the last; a NaN ends what comes after it in its row alone.
+        # Two of each, to see which of equals is the last; a NaN only affects later elements of its own row.
         places = torch.randperm(made.numel())[:6]
         made.view(-1)[places] = torch.tensor([float("nan")] * 2 + [float("inf")] * 2 + [-float("inf")] * 2, dtype=dtype)
     return made
@@ -65,7 +65,7 @@ def test_in_rows_and_in_columns(op, dtype, shape, machine):
 
 
 @on_each_machine
-def test_what_was_reached_is_computed_on_and_reduced_in_the_same_pass(machine):
+def test_running_result_is_used_and_reduced_in_the_same_pass(machine):
     """Ten times the running sum is stored, and its largest value once a row."""
     rows, length = 19, 40
     total = Reduction("running_sum", cast(load("f32", Access(0, 0, (length, 1))), "f64"))

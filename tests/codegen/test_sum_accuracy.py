@@ -74,7 +74,7 @@ def test_a_sum_over_two_variables_is_summed_in_blocks_too():
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(15, 7), (30, 8), (9, 13)])
-def test_short_runs_of_which_there_are_many_are_summed_in_blocks(outer, inner):
+def test_many_short_runs_are_summed_in_blocks(outer, inner):
     torch.manual_seed(0)
     # The runs are not contiguous, so that the two variables are not coalesced.
     x, out = torch.rand(outer, inner + 1, 4000), torch.empty(4000)

@@ -40,7 +40,7 @@ def test_level_that_the_processor_lacks_is_refused_with_what_is_missing(monkeypa
         host_read_again()
 
 
-def test_level_needs_what_the_levels_below_it_have(monkeypatch):
+def test_level_includes_the_features_of_lower_levels(monkeypatch):
     let_processor_have(monkeypatch, "x86-64-v3")
     assert why_not_runnable("x86-64-v3") == "this processor has no popcnt, sse4.2"
     assert why_not_runnable("neoverse-n1") == "no level of x86-64"

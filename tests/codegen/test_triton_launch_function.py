@@ -57,7 +57,7 @@ def test_the_driver_gets_addresses_numbers_and_null():
     assert cuda_module_loader.failure.value == 0
 
 
-def test_sizes_are_told_from_the_words_one_after_the_other():
+def test_sizes_are_read_from_consecutive_words():
     driver = Driver(5)
     kinds = [
         cuda_module_loader.POINTER,
@@ -129,7 +129,7 @@ def test_the_error_that_kept_it_from_being_made_is_the_cause():
     assert str(caught.value.__cause__) == "no code for this" and driver.launches == []
 
 
-def test_what_the_driver_refuses_is_remembered_for_python_to_raise():
+def test_driver_errors_are_stored_for_python_to_raise():
     driver = Driver(1, answer=701)
     described = words([cuda_module_loader.POINTER])
     launching("k", 1, driver.address)(described.address, 0, 1024)

@@ -117,7 +117,7 @@ def test_tiles_that_do_not_come_out_even_leave_strips():
     ("dtype", "target", "width"),
     [("f32", WIDE, 16), ("f64", WIDE, 8), ("bf16", WIDE, 16), ("u8", WIDE, 64), ("f32", NARROW, 8), ("i64", NARROW, 4)],
 )
-def test_lanes_fill_a_vector_with_what_is_computed(dtype, target, width):
+def test_lanes_fill_a_vector_of_the_computed_type(dtype, target, width):
     assert planned(examples.add(10_000, dtype), target)[1].width == width
 
 

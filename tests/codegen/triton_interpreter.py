@@ -49,7 +49,7 @@ INSTRUCTIONS = {
     "create_exp2": rounded_once(np.exp2), "create_rsqrt": rounded_once(lambda x: 1 / np.sqrt(x)),
     "create_sin": rounded_once(np.sin), "create_cos": rounded_once(np.cos),
 }  # fmt: skip
-"""What instructions of a GPU compute: here the rounded result, on every processor."""
+"""Functions that a GPU has instructions for: here the rounded result, on every processor."""
 
 
 class Interpreted:
@@ -103,9 +103,9 @@ def looking() -> Iterator[None]:
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """To bf16 a GPU rounds, and it knows small numbers there; the interpreter cuts off, and takes others for them. What
-    comparing two numbers gave becomes a number where it is spread over a block. Products of bf16 are those of its bits.
-    A product and a sum are rounded once, and numbers without a sign have complements. Functions are INSTRUCTIONS.
+    """A GPU rounds to bf16 and has denormals there; the interpreter truncates, and gets denormals wrong. The result of
+    a comparison becomes a number where it is broadcast over a block. Products of bf16 are those of its bits. A product
+    and a sum are rounded once, and unsigned numbers have complements. Functions are INSTRUCTIONS.
     """
     plain, product = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
 
@@ -159,8 +159,8 @@ def mended() -> Iterator[None]:
 
 
 def fused(builder: InterpreterBuilder, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:
-    """x * y + z, rounded once. In the wider type the product is exact, and what its sum with z loses decides where that
-    lies in the middle between two results."""
+    """x * y + z, rounded once. In the wider type the product is exact, and the rounding error of its sum with z decides
+    if the sum is in the middle between two results."""
     wide = {np.dtype(np.float32): np.float64, np.dtype(np.float64): np.longdouble}.get(x.data.dtype)
     if wide is None:
         return TensorHandle(x.data * y.data + z.data, z.dtype.scalar)

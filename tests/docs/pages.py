@@ -75,15 +75,15 @@ def prose_of(text: str) -> str:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a program printed what the page shows. `…` stands for anything; what stands at a line's end is no matter
-    of spaces."""
+    """Whether a program printed what the page shows. `…` stands for anything; spaces at the end of a line do not
+    matter."""
     shown, printed = ("\n".join(map(str.rstrip, text.strip().splitlines())) for text in (shown, printed))
     pattern = ".*?".join(map(re.escape, shown.split("…")))
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
 def anchors_of(text: str) -> set[str]:
-    """What a link can lead to on a page: headings, as mkdocs names them, and anchors that are written out."""
+    """The targets of links on a page: headings, as mkdocs names them, and explicit anchors."""
     prose = prose_of(text)
     found = set(re.findall(r'<a id="([^"]+)">', prose))
     for title in re.findall(r"^#{1,6} +(.+?)\s*$", prose, re.MULTILINE):

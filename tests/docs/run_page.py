@@ -3,11 +3,11 @@
     python tests/docs/run_page.py docs/getting-started.md docs/reference.md
     python tests/docs/run_page.py --import lightning.pytorch --into DIRECTORY docs/lightning-*.md
 
-A snippet that raises, or prints something else than the page shows, ends its page; what happened is printed, or written
-to DIRECTORY/PAGE.txt. Status 1 where a page failed.
+A snippet that raises, or prints something other than the page shows, ends its page; the error is printed, or written
+to DIRECTORY/PAGE.txt. The status is 1 if a page failed.
 
 Each page has a process of its own, forked from one that has imported Burnish or the framework and done nothing else: a
-page may change torch as it likes, and importing takes longer than most pages.
+page may change torch in any way, and importing takes longer than most pages.
 """
 
 import argparse
@@ -36,25 +36,25 @@ def main(arguments: list[str]) -> int:
     gc.freeze()
     gc.enable()
     with tempfile.TemporaryDirectory() as scratch:
-        told = [run_apart(page.resolve(), (chosen.into or Path(scratch)).resolve()) for page in chosen.pages]
+        reports = [run_apart(page.resolve(), (chosen.into or Path(scratch)).resolve()) for page in chosen.pages]
     if chosen.into is None:
-        print("\n".join(filter(None, told)))
-    return 1 if any(told) else 0
+        print("\n".join(filter(None, reports)))
+    return 1 if any(reports) else 0
 
 
 def run_apart(page: Path, into: Path) -> str:
-    """Run a page in a process and a folder of its own. What happened, where it failed."""
+    """Run a page in its own process and folder. Returns a description of the error, if it failed."""
     folder, report = into / page.stem, into / f"{page.stem}.txt"
     folder.mkdir(parents=True)
     child = os.fork()
     if child == 0:
-        told = "The process ended early.\n"
+        text = "The process ended early.\n"
         try:
             os.chdir(folder)
             os.environ["BURNISH_CACHE_DIR"] = str(folder / "cache")
-            told = run(page)
+            text = run(page)
         finally:
-            report.write_text(told, encoding="utf-8")
+            report.write_text(text, encoding="utf-8")
             os._exit(0)
     _, status = os.waitpid(child, 0)
     if status:
@@ -63,8 +63,8 @@ def run_apart(page: Path, into: Path) -> str:
 
 
 def run(page: Path) -> str:
-    """Run the snippets of a page here. What happened, where one failed."""
-    main_module = sys.modules["__main__"] = types.ModuleType("__main__")  # what pickle and inspect look classes up in
+    """Run the snippets of a page here. Returns a description of the error, if one failed."""
+    main_module = sys.modules["__main__"] = types.ModuleType("__main__")  # where pickle and inspect look up classes
     for snippet in pages.snippets_of(page.read_text(encoding="utf-8")):
         place = f"{page.name}:{snippet.code.line}"
         printed = io.StringIO()

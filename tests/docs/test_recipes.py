@@ -35,7 +35,7 @@ TABLES = (
     handler_registry.RESOLVERS,
     llvm_types._REGISTER,
 )
-"""What recipes register in."""
+"""The tables in which recipes register."""
 
 assert import_all_operators  # its import fills RECORDS
 

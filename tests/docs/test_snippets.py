@@ -44,7 +44,7 @@ each_page = pytest.mark.parametrize("name", HERE)
 
 @pytest.fixture(scope="module")
 def reports(request, tmp_path_factory):
-    """What happened on a page; the pages of this session that need the same framework are run for the first of them."""
+    """The result of a page; the first one runs all pages of this session that need the same framework."""
     asked = {
         item.callspec.params["name"]
         for item in request.session.items
@@ -98,7 +98,7 @@ def test_a_page_with_snippets_proves_something(name):
 
 
 @each_page
-def test_what_is_marked_as_output_follows_a_snippet(name):
+def test_output_blocks_follow_a_snippet(name):
     text = HERE[name].read_text("utf-8")
     shown = [block for block in pages.blocks_of(text) if pages.is_output(block)]
     assert len(shown) == sum(s.output is not None for s in pages.snippets_of(text))
@@ -112,14 +112,14 @@ def test_a_page_that_is_left_out_here_is_tested_where_it_says():
 
 
 def test_a_snippet_that_fails_is_reported_with_the_line_of_the_page(tmp_path):
-    told = report_of(tmp_path, "# Page\n\n```python\nx = 1\n\nassert x == 2\n```\n")
-    assert "page.md:4 raised" in told and 'page.md", line 6' in told
+    report = report_of(tmp_path, "# Page\n\n```python\nx = 1\n\nassert x == 2\n```\n")
+    assert "page.md:4 raised" in report and 'page.md", line 6' in report
 
 
 @pytest.mark.parametrize(("shown", "is_right"), [("one … two", True), ("one … three", False)])
 def test_output_that_differs_is_reported(tmp_path, shown, is_right):
-    told = report_of(tmp_path, f'```python\nprint("one 1 two")\n```\n\n```text title="Output"\n{shown}\n```\n')
-    assert told == "" if is_right else "one 1 two\n\nand the page shows\none … three" in told
+    report = report_of(tmp_path, f'```python\nprint("one 1 two")\n```\n\n```text title="Output"\n{shown}\n```\n')
+    assert report == "" if is_right else "one 1 two\n\nand the page shows\none … three" in report
 
 
 def test_a_page_that_ends_its_process_is_reported(tmp_path):

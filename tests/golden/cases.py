@@ -1,4 +1,4 @@
-"""Golden files: small programs and what a stage of the compiler makes of them.
+"""Golden files: small programs and the output of a stage of the compiler for them.
 
     # What this stage does, for readers.
 

@@ -1,4 +1,4 @@
-"""`pytest tests/golden --update-golden` writes what the stages make now into the files."""
+"""`pytest tests/golden --update-golden` writes the stages' current output into the files."""
 
 
 def pytest_addoption(parser):

@@ -1,4 +1,4 @@
-"""Programs are captured and lowered up to a stage, and what comes out is printed.
+"""Captures programs, lowers them up to a stage, and prints the result.
 
 made("functionalize", program)      the graphs of every stage up to that one
 printed("functionalize", program)   the text for a golden file
@@ -35,7 +35,7 @@ PASSES = {step.__name__: step for step in pipeline.PASSES}
 
 @dataclass(slots=True)
 class Lowered:
-    """The graph after each stage, in order, and what they take."""
+    """The graph after each stage, in order, and their inputs."""
 
     stages: list[tuple[str, Graph]]
     inputs: list[Any]
@@ -72,7 +72,7 @@ def lowered(program: str, last: str = "unalias_outputs", seed: int = 0) -> Lower
 
 
 def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> list[Captured]:
-    """The graphs of one call, each with what it was given, as that was before the call."""
+    """The graphs of one call, each with its arguments as they were before the call."""
     found: list[Captured] = []
     # When a graph is complete its operations have run: arguments may have been written to.
     originals = dict(zip(map(id, args), copies(list(args)), strict=True))
@@ -87,7 +87,7 @@ def captured(fn: Callable, args: tuple, kwargs: dict[str, Any] | None = None) ->
 
 
 def copies(inputs: list[Any]) -> list[Any]:
-    """The same tensors in other memory, lying as they do."""
+    """The same tensors in other memory, with the same layout."""
     return [
         torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
         if isinstance(x, torch.Tensor)
@@ -116,7 +116,7 @@ def lower(gm: torch.fx.GraphModule, inputs: list[Any], last: str = "unalias_outp
 
 
 def printed(case: Case) -> str:
-    """What belongs below [out]."""
+    """The text below [out]."""
     last = case.stage if case.stage in PASSES or case.stage in ("trace", "unalias_outputs") else "unalias_outputs"
     if not case.is_python:
         graph = parse_graph(case.program)
@@ -152,4 +152,4 @@ def plan(graph: Graph) -> str:
 
 
 FINISH: dict[str, Callable[[Graph], str]] = {"fold_constants": parts, "plan": plan}
-"""Stages that make something else than one graph."""
+"""Stages whose result is not one graph."""

@@ -1,6 +1,6 @@
-"""Each stage makes of each program what its golden file says.
+"""The output of each stage for each program equals its golden file.
 
-Read the files: they show what every pass is for. After a change that was meant, run
+Read the files: they show the purpose of every pass. After an intended change, run
 `pytest tests/golden --update-golden` and read the difference.
 """
 

@@ -4,8 +4,8 @@
     call = CudaGraphProgram(program, [], [], engine, "a graph")
     call(x); call(x)                    engine.captures == 1, engine.replays == 1
 
-Before it does, it spoils what the program gave, as the work of a GPU would that has only begun: who has kept what lay
-in the graph's memory, and did not copy it, sees NaN or nonsense.
+Before that it overwrites the program's results, as a GPU's work in progress would: code that kept memory of the graph
+without copying it sees NaN or nonsense.
 """
 
 import torch
@@ -14,7 +14,7 @@ from burnish.runtime.cuda_graphs.cuda_graph_recording import ExclusiveUse
 
 
 class Engine:
-    """As a GPU's: recording does nothing to memory, and each replay writes its results where the first ones lay."""
+    """Like a GPU's: recording does not change memory, and each replay writes its results to the first ones' memory."""
 
     device = torch.device("cpu")
 
@@ -38,7 +38,7 @@ class Engine:
         self.memories.append(memory)
         kept, random = [x.detach().clone() for x in self.fixed], torch.get_rng_state()
         result = run()
-        # What it makes is elsewhere in another run; the rest is its inputs'.
+        # Its results are elsewhere in another run; the rest belongs to its inputs.
         own = [
             x
             for x, y in zip(result, run(), strict=True)

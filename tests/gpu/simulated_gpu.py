@@ -3,8 +3,8 @@
     with interpreted() as ran:
         burnish.compile(fn)(x)           lowered, scheduled and launched as on a GPU; ran: the names of the kernels
 
-The driver's function to launch a kernel is one of Python's: it takes the parameters from where they lie, as a GPU
-would, and gives them to Triton's interpreter.
+The driver's function to launch a kernel is a Python function: it reads the parameters from memory, as a GPU would, and
+passes them to Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def open_kernel_of(kernel, seen):
 
 @contextlib.contextmanager
 def interpreted(gpus: int = 1) -> Iterator[list[str]]:
-    """Gives the names of the kernels that have run, as they do. Where there are several GPUs each has some of them."""
+    """Yields the names of the kernels that have run, as a live list. With several GPUs each has some of them."""
     ran.clear()
     texts.clear()
     forms.clear()

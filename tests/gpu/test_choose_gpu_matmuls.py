@@ -31,7 +31,7 @@ SMALL = (Tiles(16, 32, 16, 4, 3), Tiles(32, 32, 16, 4, 3))
 
 
 class Workshop:
-    """Makes kernels as a GPU would get them, and says how long each takes."""
+    """Makes kernels as a GPU would get them, and simulates their times."""
 
     def __init__(self):
         self.product_of, self.other = lambda text: 1.0, 10.0
@@ -75,7 +75,7 @@ def workshop(monkeypatch):
 
 
 def same(fn, *args, mode="max-autotune-no-cudagraphs", **close):
-    """What ran, after its first call, of what gives the same as eager."""
+    """The kernels that ran after the first call; results equal eager's."""
     want = fn(*args)
     burnish.reset()
     with interpreted() as ran:
@@ -192,7 +192,7 @@ def test_forward_and_backward_of_a_block(workshop):
     torch.testing.assert_close(got, want)
 
 
-def told(fn, *args):
+def run_with_log(fn, *args):
     with recorded("kernels.measured", datum="text") as said:
         ran = same(fn, *args)
     return ran, "\n".join(said)
@@ -204,17 +204,17 @@ def test_a_kernel_that_computes_something_else_is_dropped(workshop):
         printed, text=printed.text.replace(started.format(0.0), started.format(0.5))
     )
     workshop.refuses = lambda tiles: tiles.rows != 16
-    ran, said = told(mlp, *(random(*shape) for shape in ARGUMENTS))
+    ran, said = run_with_log(mlp, *(random(*shape) for shape in ARGUMENTS))
     assert "are not those of torch's product" in said and "matrix" not in "".join(ran)
 
 
 def test_a_configuration_that_cannot_be_made_leaves_the_others(workshop):
     workshop.refuses = lambda tiles: tiles.rows == 16
-    ran, said = told(mlp, *(random(*shape) for shape in ARGUMENTS))
+    ran, said = run_with_log(mlp, *(random(*shape) for shape in ARGUMENTS))
     assert "16x32x16 warps 4 stages 3 is dropped" in said and ran == ["matrix_linear_add"]
     memory.clear()
     workshop.refuses = lambda tiles: True
-    ran, said = told(mlp, *(random(*shape) for shape in ARGUMENTS))
+    ran, said = run_with_log(mlp, *(random(*shape) for shape in ARGUMENTS))
     assert "matrix" not in "".join(ran)
 
 
@@ -233,7 +233,7 @@ def test_measurements_are_cached_and_equal_layers_are_measured_once(workshop):
 
 
 def test_a_result_that_goes_on_into_other_loops_is_not_worth_a_kernel(workshop):
-    """What follows is computed there for nothing: torch's product alone is what ours has to beat."""
+    """Our epilogue is computed for free there: only torch's product has to be beaten."""
     workshop.product_of = lambda text: 15.0
     args = tuple(random(*shape) for shape in ARGUMENTS)
     assert same(mlp, *args) == ["matrix_linear_add"]
@@ -241,7 +241,7 @@ def test_a_result_that_goes_on_into_other_loops_is_not_worth_a_kernel(workshop):
     assert "matrix" not in "".join(ran)
 
 
-def test_what_is_passed_by_value_is_left_to_the_kernel_behind(workshop):
+def test_argument_passed_by_value_is_left_to_the_next_kernel(workshop):
     def f(x, w, scale):
         return torch.relu(F.linear(x, w)) * scale
 
@@ -298,10 +298,10 @@ def test_where_nothing_can_be_measured_torchs_is_called_and_it_is_said_why(works
 
     with monkeypatch.context() as patched:
         patched.setattr(autotune_gpu_matmul, "random_tensor", full)
-        ran, said = told(mlp, *args)
+        ran, said = run_with_log(mlp, *args)
     assert "no room to measure: 8 GB" in said and "matrix" not in "".join(ran)
     monkeypatch.setattr(autotune_gpu_matmul, "MOST_BYTES", 1024)
-    ran, said = told(mlp, *args)
+    ran, said = run_with_log(mlp, *args)
     assert "measuring takes more than" in said and "matrix" not in "".join(ran)
 
 
@@ -314,7 +314,7 @@ class Pixels(nn.Module):
         return self.linear(self.conv(x).flatten(2).transpose(1, 2))
 
 
-def test_what_a_convolution_makes_lies_as_the_kernel_expects_it(workshop):
+def test_result_of_a_convolution_has_the_layout_the_kernel_expects(workshop):
     with torch.no_grad():
         ran = same(Pixels().eval(), random(2, 16, 20, 20, dtype=torch.float32))
     assert any(name.startswith("matrix") for name in ran)

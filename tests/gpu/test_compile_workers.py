@@ -58,7 +58,7 @@ def fresh(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def told():
+def messages():
     with recorded("kernels.workers", datum="text") as found:
         yield found
 
@@ -116,7 +116,7 @@ def test_a_worker_does_not_import_torch_nor_run_the_program_of_the_user():
     assert subprocess.run([sys.executable, "-I", "-c", look, SOURCE + "/burnish", *sys.path]).returncode == 7
 
 
-def test_what_triton_does_not_take_is_said_as_without_workers():
+def test_triton_errors_are_reported_as_without_workers():
     with pytest.raises(InternalError, match="Triton does not take"):
         compiled(printed(text="    tl.no_such_function(x)\n"))
     assert len(compiled(printed())) == 1 and compile_worker_pool._workers.why_not is None
@@ -143,17 +143,17 @@ def test_a_worker_without_jobs_ends_and_another_one_comes(monkeypatch):
         "import socket; s = socket.socket(fileno=0); s.recv(8); s.sendall(bytes([14]) + bytes(7) + b'+' + bytes(13))",
     ],
 )
-def test_this_process_compiles_if_a_worker_dies_or_returns_nonsense(program, monkeypatch, told, made_here):
+def test_this_process_compiles_if_a_worker_dies_or_returns_nonsense(program, monkeypatch, messages, made_here):
     monkeypatch.setattr(compile_worker_pool, "FRESH", program)
     compiled(printed(3), printed(4), printed(5))
     assert made_here == ["scaled"] * 3
-    until(lambda: told and not compile_worker_pool._workers.processes)
-    assert len(told) == 1 and "worker process" in told[0] and "scaled" in told[0]
+    until(lambda: messages and not compile_worker_pool._workers.processes)
+    assert len(messages) == 1 and "worker process" in messages[0] and "scaled" in messages[0]
     compiled(printed(6))
     assert len(made_here) == 4 and not compile_worker_pool._workers.processes, "another one was started"
 
 
-def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(told, made_here):
+def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(messages, made_here):
     compiled(printed())
     one = only_worker()
     os.kill(one.process.pid, signal.SIGSTOP)  # it takes the job and does nothing
@@ -161,24 +161,24 @@ def test_a_worker_that_is_killed_at_work_is_replaced_by_this_process(told, made_
     with burnish.settings.patch(compile_workers=1, cache=False):
         compiled(printed(4))
     assert made_here == ["scaled"]
-    until(lambda: told)
+    until(lambda: messages)
     assert one.process.wait(10) == -signal.SIGKILL
 
 
-def test_a_silent_worker_times_out(monkeypatch, told, made_here):
+def test_a_silent_worker_times_out(monkeypatch, messages, made_here):
     monkeypatch.setattr(compile_worker_pool, "PATIENCE", 0.2)
     monkeypatch.setattr(compile_worker_pool, "FRESH", "import time; time.sleep(60)")
     compiled(printed())
     assert made_here == ["scaled"]
-    until(lambda: told and not compile_worker_pool._workers.processes)
+    until(lambda: messages and not compile_worker_pool._workers.processes)
 
 
-def test_threads_compile_if_no_process_can_be_started(monkeypatch, told, made_here):
+def test_threads_compile_if_no_process_can_be_started(monkeypatch, messages, made_here):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     compiled(printed(3), printed(4))
     assert len(made_here) == 2
-    until(lambda: told)
-    assert "can be started" in told[0]
+    until(lambda: messages)
+    assert "can be started" in messages[0]
 
 
 @pytest.mark.parametrize("setting,executable", [(0, sys.executable), (None, ""), (2, None)])
@@ -320,7 +320,7 @@ def test_kernels_that_one_thread_fails_to_compile_are_retried_by_others(monkeypa
     assert caught and not cubin_cache._underway
 
 
-def test_lines_of_the_user_are_no_part_of_what_a_kernel_is_known_by_and_how_often_it_runs_is():
+def test_kernel_identity_excludes_user_lines_and_includes_the_grid():
     one = printed()
     moved = replace(one, text="# line 9\n" + one.text)
     assert cubin_cache.key_of(cubin_cache.job_of(one, 90, True)) == cubin_cache.key_of(

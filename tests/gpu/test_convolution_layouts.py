@@ -89,7 +89,7 @@ def lying(run):
 
 
 def same(model, x, **options):
-    """As `lying`, of what gives the same as eager."""
+    """As `lying`; results equal eager's."""
     eager, wants_gradients = copy.deepcopy(model), any(p.requires_grad for p in model.parameters())
 
     def both():

@@ -17,7 +17,7 @@ from .fake_cuda_graphs import Engine
 
 
 @pytest.fixture
-def told():
+def graph_events():
     with recorded("runtime.cuda_graphs") as found:
         yield found
 
@@ -42,7 +42,7 @@ def test_results_of_one_are_inputs_of_another():
         assert torch.equal(g(*f(x))[0], x * 2 + 1)
 
 
-def test_what_is_written_to_is_written_where_it_is_and_its_version_counts():
+def test_written_inputs_are_written_in_place_and_their_versions_count():
     x = torch.zeros(3)
     engine = Engine([x])
     call = CudaGraphProgram(lambda x, y: (x.add_(y),), [], [0], engine, "a step")
@@ -120,11 +120,11 @@ def test_overlapping_inputs_run_without_a_cuda_graph():
         (lambda x: ([x * 2],), "lists of tensors"),
     ],
 )
-def test_results_that_cannot_be_copied_run_without_a_cuda_graph(program, why, told):
+def test_results_that_cannot_be_copied_run_without_a_cuda_graph(program, why, graph_events):
     call = CudaGraphProgram(program, [], [], Engine(), "a graph")
     for _ in range(3):
         call(torch.randn(4))
-    assert why in call.graphs.why_not and len(told) == 1
+    assert why in call.graphs.why_not and len(graph_events) == 1
 
 
 def test_a_call_that_cannot_be_recorded_runs_on():
@@ -205,7 +205,7 @@ def test_calls_inside_the_users_recording_or_a_replay_run_without_a_cuda_graph()
     assert engine.replays == 3
 
 
-def test_a_thread_records_what_it_has_run_itself():
+def test_a_thread_records_programs_it_has_run_itself():
     engine = Engine()
     call = CudaGraphProgram(lambda x: (x * 2,), [], [], engine, "a graph")
     x = torch.ones(2)
@@ -229,7 +229,7 @@ def test_parameters_are_not_held():
     assert all(storage_of(x) != storage_of(w) for x in found.outcome.copied)
 
 
-def test_what_is_saved_and_shows_a_result_shows_the_users_copy_of_it():
+def test_saved_view_of_a_result_is_a_view_of_the_users_copy():
     x = torch.arange(6.0)
     result = x * 2
     outcome = Outcome([result, result[2:], result * 3], [x], x.device, count=1)
@@ -244,11 +244,11 @@ def test_what_is_saved_and_shows_a_result_shows_the_users_copy_of_it():
         Outcome([result[1:], result], [x], x.device, count=1)
 
 
-def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(told):
+def test_on_a_cpu_the_mode_says_that_there_is_nothing_to_record(graph_events):
     fn = burnish.compile(lambda x: x.sin() + 1, mode="reduce-overhead")
     x = torch.randn(5)
     torch.testing.assert_close(fn(x), x.sin() + 1)
-    assert "does not compute on a GPU" in told[0].data["text"]
+    assert "does not compute on a GPU" in graph_events[0].data["text"]
 
 
 def test_numbers_that_come_once_do_not_keep_others_out():

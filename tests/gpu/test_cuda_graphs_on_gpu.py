@@ -17,7 +17,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 @pytest.fixture
-def told():
+def reasons():
     with recorded("runtime.cuda_graphs", datum="why") as found:
         yield found
 
@@ -46,12 +46,12 @@ def trained(wrap, steps=12):
     return losses, dict(model.state_dict()), torch.cuda.get_rng_state()
 
 
-def test_training_with_dropout_is_the_same_without_graphs(told):
+def test_training_with_dropout_is_the_same_without_graphs(reasons):
     got = trained(lambda model: burnish.compile(model, mode="reduce-overhead"))
     burnish.reset()
     want = trained(burnish.compile)
     torch.testing.assert_close(got, want)
-    assert not told
+    assert not reasons
 
 
 def test_calls_in_another_stream_and_two_streams_at_once():
@@ -71,7 +71,7 @@ def test_calls_in_another_stream_and_two_streams_at_once():
 
 
 def test_after_a_recording_that_failed_the_process_goes_on():
-    """What would be seen beforehand is let through to the recording."""
+    """Calls that the check before a recording would refuse are let through to it."""
     engine = TorchGraphs(DEVICE)
     before = torch.cuda.current_stream()
     x = torch.randn(64, device=DEVICE)
@@ -90,9 +90,9 @@ def test_after_a_recording_that_failed_the_process_goes_on():
     assert len(call.graphs.recorded) == 1
 
 
-def test_what_waits_for_the_gpu_is_a_reason(told):
+def test_waiting_for_the_gpu_is_a_reason(reasons):
     call = CudaGraphProgram(lambda x: (x[x > 0],), [], [], TorchGraphs(DEVICE), "a graph")
     for _ in range(3):
         x = torch.randn(64, device=DEVICE)
         assert torch.equal(call(x)[0], x[x > 0])
-    assert len(told) == 1
+    assert len(reasons) == 1

@@ -1,5 +1,5 @@
-"""Functions that a GPU's own instructions compute: as near as those of a CPU, over the whole range, also where the
-instructions are off by what hardware is off."""
+"""Functions computed by a GPU's own instructions: as accurate as those of a CPU, over the whole range, even if the
+instructions have the errors of hardware."""
 
 import numpy as np
 import pytest
@@ -20,11 +20,11 @@ REACHED = {"exp": 1.1, "exp2": 0.8, "sigmoid": 2.0, "tanh": 1.3, "erf": 1.2, "si
 """Units in the last place, where instructions are rounded. sin and cos are instructions."""
 
 REACHED_BY_HARDWARE = {"exp": 2.6, "exp2": 2.6, "tanh": 2.1, "erf": 1.4}
-"""Where each is a unit off to either side, at random: two units of what lies just below a power of two."""
+"""The limit if each is off by a unit to either side, at random: two units just below a power of two."""
 
 
 def places():
-    """Of f32: every so many of all bit patterns, and what is neither large nor small."""
+    """Of f32: every so many of all bit patterns, and numbers of medium size."""
     everything = np.arange(0, 1 << 32, 65521, dtype=np.uint64).astype(np.uint32).view(np.float32)
     random = np.random.default_rng(0)
     usual = [random.uniform(-scale, scale, 1 << 15).astype(np.float32) for scale in (1, 10, 100)]
@@ -40,7 +40,7 @@ def computed(op, x):
 
 @pytest.fixture
 def unsteady(monkeypatch):
-    """Instructions are a unit in the last place off, to either side or not, and know no denormals."""
+    """Instructions are off by a unit in the last place, to either side or not at all, and flush denormals."""
     random = np.random.default_rng(1)
 
     def moved(function):

@@ -41,7 +41,7 @@ def test_several_of_them_follow_one_another(edges):
     same(f, *edges)
 
 
-def test_what_is_added_to_stays_as_it_was_for_others():
+def test_target_of_an_addition_is_unchanged_for_other_readers():
     x, target, v = torch.randn(6, 4), torch.randint(0, 6, (9,)), torch.randn(9, 4)
     same(lambda x: (x.index_add(0, target, v.exp()), x * 2), x)
     same(lambda x: x.t().index_add(1, target, v.t().exp()), x)
@@ -61,7 +61,7 @@ def test_many_elements_of_a_row_may_go_to_one_place():
     same(lambda v: torch.zeros(40, 5).scatter_add(1, index, v.sin()), torch.randn(40, 30))
 
 
-def test_sums_of_rows_and_what_softmax_makes_of_them_are_added():
+def test_sums_of_rows_and_their_softmax_are_added():
     target = torch.randint(0, 4, (50,))
     long = torch.randn(50, 300, dtype=torch.float64)
     same(lambda v: torch.zeros(4, dtype=v.dtype).index_add(0, target, v.sum(1) * 2), long)

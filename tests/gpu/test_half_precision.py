@@ -1,4 +1,4 @@
-"""What only half precision reads is computed by approximate instructions, and rounds to eager's results."""
+"""Values that are only read in half precision use approximate instructions, and round to eager's results."""
 
 import numpy as np
 import pytest

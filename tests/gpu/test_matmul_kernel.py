@@ -25,7 +25,7 @@ SMALL = Tiles(16, 32, 16, 4, 3)
 
 
 def product(dtype, count, m, n, k, a, b, out="r0", others=(), stored="", result=None):
-    """`a` and `b` are loads, or what is computed from them; `out` is an expression of r0."""
+    """`a` and `b` are loads, or expressions of them; `out` is an expression of r0."""
     result = result or dtype
     wide = (lambda x: x) if dtype == "f32" else (lambda x: f"cast.f32({x})")
     heads = ", ".join(f"b{i}: {d}" for i, d in enumerate((dtype, dtype, *others), 1))
@@ -77,7 +77,7 @@ def test_operands_with_other_strides(a, b, why):
 
 
 @interpreted_here
-def test_a_batch_of_products_one_operand_of_which_is_shared():
+def test_a_batch_of_products_that_share_one_operand():
     same(product("bf16", 3, 20, 33, 18, "b1[360*i0 + 18*i1 + i3]", "b2[33*i3 + i2]", "cast.bf16(r0)"))
 
 
@@ -89,7 +89,7 @@ def test_rows_of_tiles_are_gone_through_together_and_each_tile_once():
 
 @interpreted_here
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-def test_bias_residual_and_what_follows_are_computed_before_the_result_is_stored(dtype):
+def test_bias_residual_and_epilogue_are_computed_before_the_result_is_stored(dtype):
     bias = "b3[i2]" if dtype == "f32" else "cast.f32(b3[i2])"
     y = narrow(dtype, f"add(r0, {bias})")
     printed = same(
@@ -127,8 +127,8 @@ def test_a_transposed_result_of_another_dtype():
 
 
 @interpreted_here
-def test_what_an_operand_is_computed_from_is_zero_behind_the_end():
-    """exp(0) is 1, and log(0) times 0 is no number."""
+def test_prologue_inputs_are_zero_beyond_the_end():
+    """exp(0) is 1, and log(0) times 0 is NaN."""
     same(product("f16", 1, 37, 45, 29, "exp(b1[29*i1 + i3])", "exp(b2[29*i2 + i3])", "cast.f16(r0)"))
     same(product("f32", 1, 37, 45, 29, "log(add(abs(b1[29*i1 + i3]), 0.0.f32))", "b2[29*i2 + i3]"))
 
@@ -157,7 +157,7 @@ def test_far_places_are_counted_in_64_bits():
     assert "int64" not in print_matrix(near, SMALL, "ieee").text
 
 
-def test_another_kernel_is_no_product():
+def test_another_kernel_is_not_a_product():
     kernel = parse_kernel("""kernel sums(b0: f32 out, b1: f32)
   loop i0 < 4 rows, i1 < 4
     stage

@@ -36,7 +36,7 @@ def test_a_kernel_says_where_it_comes_from(shown):
     assert "in scaled" in shown[0] and "tl.load" in shown[0]
 
 
-def test_a_wrong_architecture_is_an_error_that_says_what_would_be_right():
+def test_a_wrong_architecture_is_an_error_that_lists_right_ones():
     for wrong in ("sm90", "sm_60", 90):
         with pytest.raises(burnish.UserError, match="sm_90"):
             burnish.settings.patch(null_device=wrong)

@@ -17,7 +17,7 @@ from .simulated_gpu import MACHINE, interpreted
 
 @pytest.fixture
 def worth_it(monkeypatch):
-    """What tests multiply is small."""
+    """The matrices of tests are small."""
     monkeypatch.setattr(pad_matmul_operands, "FEWEST_OPERATIONS", 0)
     monkeypatch.setattr(pad_matmul_operands, "OPERATIONS_PER_BYTE", 0)
 

@@ -13,9 +13,9 @@ import ctypes, torch, burnish
 from burnish import events
 from torch import nn
 
-torch.backends.cuda.enable_cudnn_sdp(False)  # whose plans nobody pretends
-told = []
-events.subscribe(lambda e: told.append(e.data["text"]) if e.kind in
+torch.backends.cuda.enable_cudnn_sdp(False)  # its plans are not part of the pretended GPU
+messages = []
+events.subscribe(lambda e: messages.append(e.data["text"]) if e.kind in
                  ("lower.refused", "runtime.cuda_graphs", "breaks", "guards.sizes") else None)
 cuda = ctypes.CDLL("libcuda.so.1")
 cuda.pretended_launches.restype = ctypes.c_ulonglong
@@ -24,7 +24,7 @@ def types(x):
     return [(tuple(t.shape), t.stride(), t.dtype, t.device) for t in (x if isinstance(x, (tuple, list)) else [x])]
 
 def trained(model, *args, mode="default", steps=3):
-    "Some steps, compiled; what comes out lies as in eager."
+    "Some steps, compiled; results have eager's layout."
     def step(run):
         model.zero_grad()
         out = run(*args)
@@ -68,11 +68,11 @@ assert torch.cuda.get_device_capability() == (9, 0) and x.sum().item() == 0  # n
 compiled = burnish.compile(lambda x: torch.softmax(x.sin(), -1), fullgraph=True)
 for _ in range(2):
     assert types(compiled(x)) == types(x)
-assert cuda.pretended_launches() == 1 and not told, told
+assert cuda.pretended_launches() == 1 and not messages, messages
 """)
 
 
-def test_attention_and_what_a_gpu_makes_of_batch_norms_are_compiled(contact):
+def test_attention_and_batch_norms_of_a_gpu_are_compiled(contact):
     contact("""
 class Attention(nn.Module):
     def __init__(self, dropout):
@@ -96,11 +96,11 @@ for format in (torch.contiguous_format, torch.channels_last):
     with torch.no_grad():
         compiled = burnish.compile(model, fullgraph=True)
         assert types(compiled(images)) == types(model(images)) == types(compiled(images))
-assert not told, told
+assert not messages, messages
 """)
 
 
-def test_the_rules_of_attention_are_what_torchs_kernels_answer(contact):
+def test_the_rules_of_attention_equal_results_of_torchs_kernels(contact):
     contact("""
 from burnish.ir.infer_types import result_types, type_of
 from burnish.ops.operator_record import lookup
@@ -152,7 +152,7 @@ with torch.no_grad():
     compiled = burnish.compile(model, mode="reduce-overhead")
     for _ in range(4):
         compiled(x)
-assert len(made) == 3 and not told, (len(made), told)
+assert len(made) == 3 and not messages, (len(made), messages)
 """)
 
 
@@ -212,7 +212,7 @@ assert types(burnish.compile(loss)(x)) == types(loss(x))
 
 def test_recurrent_layers_are_one_call_forward_and_one_backward(contact):
     contact("""
-torch.backends.cudnn.enabled = False  # whose weights nobody pretends to lay together
+torch.backends.cudnn.enabled = False  # the pretended GPU has no call that packs its weights
 
 class Model(nn.Module):
     def __init__(self, kind):
@@ -228,11 +228,11 @@ events.subscribe(lambda e: programs.append(str(e.data["graph"])) if e.kind == "l
 for kind in (nn.LSTM, nn.GRU):
     trained(Model(kind).cuda(), torch.randn(2, 5, 8, device="cuda"))
     assert programs[-1].count("= recurrent ") == programs[-1].count("= recurrent_backward ") == 1, programs[-1]
-assert not told, told
+assert not messages, messages
 """)
 
 
-def test_what_the_user_records_is_compiled_and_takes_no_part_in_a_contest(contact):
+def test_calls_in_a_users_recording_are_compiled_without_a_contest(contact):
     contact("""
 decided = []
 events.subscribe(lambda e: decided.append(e.data["text"]) if e.kind == "runtime.contest" else None)
@@ -252,7 +252,7 @@ assert len(decided) == 1
 """)
 
 
-def test_what_a_gpu_is_told_besides_the_work_ends_a_graph_once_at_the_users_line(contact):
+def test_gpu_control_calls_end_a_graph_once_at_the_users_line(contact):
     contact("""
 x, stream, event = torch.ones(4, 4, device="cuda"), torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
 
@@ -335,7 +335,7 @@ assert contexts == [0, 1, 0, 1] and cuda.pretended_launches() - begun == 2 and n
 """)
 
 
-def test_a_recording_of_the_users_is_not_disturbed_by_what_is_compiled_in_it_or_meanwhile(contact):
+def test_a_users_recording_is_not_disturbed_by_compiling_in_it_or_meanwhile(contact):
     contact("""
 import threading
 
@@ -352,7 +352,7 @@ with torch.cuda.graph(graph):
         first(x)
     torch.cuda.current_stream().wait_stream(side)
 graph.replay()
-assert cuda.pretended_launches() - begun == 3 and not failed and not told, (failed, told)
+assert cuda.pretended_launches() - begun == 3 and not failed and not messages, (failed, messages)
 try:  # one that fails: a GPU cannot be waited for while a stream is recorded
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         first(x)

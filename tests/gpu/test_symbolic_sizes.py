@@ -221,7 +221,7 @@ def test_how_many_programs_run_it_follows_the_sizes():
     assert joined.at((5,)).printed is joined.at((500,)).printed
 
 
-def test_what_is_a_multiple_of_sixteen_for_all_sizes_is_told_to_be():
+def test_values_always_divisible_by_sixteen_are_declared_so():
     assert [size.is_even for size in opened(JOINED).at((41,)).printed.sizes] == [True, False]
     assert not any(size.is_even for size in opened(SOFTMAX).at((64,)).printed.sizes)
 
@@ -297,7 +297,7 @@ def test_with_cuda_graphs_each_size_is_compiled_separately(monkeypatch):
 
 
 @pytest.mark.falls_back("internal")
-def test_sizes_whose_form_nobody_can_compile_run_all_the_same(monkeypatch):
+def test_sizes_whose_form_cannot_be_compiled_still_run(monkeypatch):
     """Some rows are held in another way, and its kernel is compiled when the first of them comes."""
     real, refused = simulated_gpu.Interpreted, []
 

@@ -21,7 +21,7 @@ from .fake_cuda_graphs import Engine
 
 @pytest.fixture
 def engine(monkeypatch):
-    """What is compiled under the mode takes the CPU for a GPU."""
+    """Code compiled under the mode takes the CPU for a GPU."""
     made = Engine()
     for module in (compile_or_fall_back, cuda_graphs):
         monkeypatch.setattr(module, "gpus_of", lambda inputs: {made.device})
@@ -30,7 +30,7 @@ def engine(monkeypatch):
 
 
 @pytest.fixture
-def told():
+def reasons():
     with recorded("runtime.cuda_graphs", datum="why") as found:
         yield found
 
@@ -67,7 +67,7 @@ def same_gradients(net, other):
         torch.testing.assert_close(x.grad, y.grad)
 
 
-def test_training_is_recorded_and_trains_as_eager_does(engine, told):
+def test_training_is_recorded_and_trains_as_eager_does(engine, reasons):
     net, other = twins()
     run = compiled(net)
     losses = []
@@ -82,7 +82,7 @@ def test_training_is_recorded_and_trains_as_eager_does(engine, told):
             opt.zero_grad()
             losses.append((loss.detach(), x.grad))
     torch.testing.assert_close(losses[:8], losses[8:])
-    assert engine.captures == 2 and engine.replays >= 8 and not told
+    assert engine.captures == 2 and engine.replays >= 8 and not reasons
     assert engine.memories[0] is engine.memories[1] is not None
 
 
@@ -101,7 +101,7 @@ def test_kernels_for_a_gpu_are_recorded_as_well(engine):
     assert ran and engine.captures == 2 and engine.replays == 4 + 3
 
 
-def test_saved_tensors_outlive_later_calls(engine, told):
+def test_saved_tensors_outlive_later_calls(engine, reasons):
     net, other = twins()
     run = compiled(net)
     warm(run, net)
@@ -113,7 +113,7 @@ def test_saved_tensors_outlive_later_calls(engine, told):
         other(xs[k]).square().sum().backward()
         same_gradients(net, other)
     assert engine.replays == replays + 1
-    assert len(told) == 1 and "backward is still to come" in told[0]
+    assert len(reasons) == 1 and "backward is still to come" in reasons[0]
     run(xs[0])
     assert engine.replays == replays + 2  # and now it may again
 
@@ -197,7 +197,7 @@ def test_writing_to_saved_tensors_is_the_error_of_eager(engine):
         y.sum().backward()
 
 
-def test_what_was_written_past_autograd_is_what_backward_reads(engine):
+def test_backward_reads_values_written_past_autograd(engine):
     def fn(x, w):
         return torch.tanh(x * w)
 
@@ -365,7 +365,7 @@ def test_random_numbers_equal_those_of_calls_without_a_cuda_graph(engine):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_unrecordable_programs_run_without_a_cuda_graph(engine, told, which):
+def test_unrecordable_programs_run_without_a_cuda_graph(engine, reasons, which):
     original, captures = engine.capture, []
 
     def capture(run, memory=None):
@@ -382,10 +382,10 @@ def test_unrecordable_programs_run_without_a_cuda_graph(engine, told, which):
         run(x).square().sum().backward()
         other(x).square().sum().backward()
         same_gradients(net, other)
-    assert len(captures) == which + 1 and len(told) == 1 and "not permitted" in told[0]
+    assert len(captures) == which + 1 and len(reasons) == 1 and "not permitted" in reasons[0]
 
 
-def test_backward_in_another_stream_ends_it(engine, told):
+def test_backward_in_another_stream_ends_it(engine, reasons):
     net, other = twins()
     run = compiled(net)
     warm(run, net)
@@ -395,10 +395,10 @@ def test_backward_in_another_stream_ends_it(engine, told):
     y.backward()
     other(x).square().sum().backward()
     same_gradients(net, other)
-    assert told == ["its backward runs in another stream than its forward"]
+    assert reasons == ["its backward runs in another stream than its forward"]
 
 
-def test_checkpointing_runs_eagerly_and_regions_that_write_are_a_reason(engine, told):
+def test_checkpointing_runs_eagerly_and_regions_that_write_are_a_reason(engine, reasons):
     class Region(nn.Module):
         def __init__(self):
             super().__init__()
@@ -415,11 +415,11 @@ def test_checkpointing_runs_eagerly_and_regions_that_write_are_a_reason(engine, 
         other(x).sum().backward()
     same_gradients(net, other)
     torch.testing.assert_close(list(net.buffers()), list(other.buffers()))
-    assert engine.captures == 0 and "again" in told[0]
+    assert engine.captures == 0 and "again" in reasons[0]
 
 
 class Heads(nn.Module):
-    """A loss and what it is computed from, as models of Transformers return them."""
+    """A loss and the tensor it is computed from, as models of Transformers return them."""
 
     def __init__(self):
         super().__init__()
@@ -430,7 +430,7 @@ class Heads(nn.Module):
         return (logits - 1).square().sum(), logits, logits[:, 0]
 
 
-def test_results_that_others_are_computed_from_are_recorded(engine, told):
+def test_results_that_other_results_depend_on_are_recorded(engine, reasons):
     """Autograd sees several nodes. Each has its own backward, which is recorded when it has run once."""
     net, other = twins(Heads)
     run = compiled(net)
@@ -444,7 +444,7 @@ def test_results_that_others_are_computed_from_are_recorded(engine, told):
         torch.testing.assert_close(net.seen, other.seen)
         same_gradients(net, other)
         net.zero_grad(), other.zero_grad()
-    assert engine.captures == 1 + 2 and engine.replays == 5 + 4 + 4 and not told
+    assert engine.captures == 1 + 2 and engine.replays == 5 + 4 + 4 and not reasons
 
 
 def test_a_piece_whose_backward_never_comes(engine):
@@ -472,7 +472,7 @@ def test_a_piece_whose_backward_never_comes(engine):
     assert engine.replays > replays
 
 
-def test_what_the_user_writes_into_a_result_before_backward(engine):
+def test_users_write_into_a_result_before_backward(engine):
     """Backward reads it, as a backward without a graph does."""
     net, other = twins(Heads)
     run, plain = compiled(net), burnish.compile(other, fullgraph=True)

@@ -232,14 +232,14 @@ def test_unwrap_keeps_the_compilation_or_takes_it_off(precision):
     want = model(X)
     assert running.unwrap_model(model, keep_torch_compile=True) is model
     model(X)
-    assert burnish.was_compiled(model), "asking does not throw away what is compiled"
+    assert burnish.was_compiled(model), "the query does not discard compiled code"
     assert running.unwrap_model(model, keep_torch_compile=False) is net
     torch.testing.assert_close(net(X), want, rtol=0.02, atol=0.02)
     plain = running.unwrap_model(model, keep_fp32_wrapper=False, keep_torch_compile=False)
     assert plain is net and plain.forward == Net.forward.__get__(net)
 
 
-def test_unwrapping_what_was_compiled_before_prepare_gives_the_plain_forward():
+def test_unwrapping_a_model_compiled_before_prepare_gives_the_plain_forward():
     net = Net()
     running = accelerator(mixed_precision="bf16")
     model = running.prepare(burnish.compile(net))

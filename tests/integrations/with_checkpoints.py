@@ -70,7 +70,7 @@ def test_a_distributed_checkpoint_of_a_compiled_module_has_clean_keys_and_loads_
         assert any(moment.abs().sum() > 0 for moment in kept)
 
 
-def test_a_submodule_that_is_compiled_is_no_part_of_the_name():
+def test_a_compiled_submodule_does_not_change_the_name():
     net = Net()
     keys = list(net.state_dict())
     net.first = burnish.compile(net.first)

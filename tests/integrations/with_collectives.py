@@ -120,8 +120,8 @@ def check_collectives(rank):
             x, y = tensors(rank, turn, size), tensors(rank, turn, size)
             torch.testing.assert_close(compiled(x), fn(y), msg=lambda text, fn=fn: f"{fn.__name__}: {text}")
             assert torch.equal(x, y)
-        told = [event.data["text"] for event in seen if event.kind == "breaks"]
-        assert list(dict.fromkeys(codes_of(told))) == expected, (fn.__name__, told)  # new sizes are traced again
+        texts = [event.data["text"] for event in seen if event.kind == "breaks"]
+        assert list(dict.fromkeys(codes_of(texts))) == expected, (fn.__name__, texts)  # new sizes are traced again
         assert not [event for event in seen if event.kind == "lower.refused"]
     # Where another captures, the operators come in a graph.
     for fn in (functional, operators):

@@ -140,7 +140,7 @@ def vae():
 
 
 def small(kind):
-    """A model and what it takes. What is zero at first, as the last layers are, would hide everything before it."""
+    """A model and its arguments. Zero-initialized layers, such as the last ones, would hide everything before them."""
     torch.manual_seed(0)
     model, inputs = kind()
     with torch.no_grad():

@@ -169,7 +169,7 @@ def test_a_compiled_module_with_a_backend_of_the_users_is_compiled_by_it_again(f
 
 
 def test_lightning_imported_after_install_still_lets_ours_through():
-    # Lightning was imported before; what it does then is done again here, on top of the door.
+    # Lightning was imported before; its changes to torch.compile are repeated here, on top of ours.
     from lightning.fabric.wrappers import _capture_compile_kwargs
 
     original = torch.compile

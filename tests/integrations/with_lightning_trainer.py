@@ -28,7 +28,7 @@ pytestmark = [
 
 
 class Kept(Logger):
-    """A logger that keeps what it is given."""
+    """A logger that stores its arguments."""
 
     name, version = "kept", 0
 
@@ -103,7 +103,7 @@ def trainer(tmp_path, **kwargs):
 
 
 def both(run, kind=Model, **compile_kwargs):
-    """What ``run(model)`` answers, of an eager and a compiled model, the parameters too; and the breaks there were."""
+    """The results of ``run(model)`` for an eager and a compiled model, with the parameters; and the graph breaks."""
     found, breaks = [], []
     for compiled in (False, True):
         torch.manual_seed(0)
@@ -133,7 +133,7 @@ def metrics_of_fit(tmp_path):
 
 
 def assert_close(found, wanted):
-    """Like torch.testing.assert_close, for what holds strings and None as well."""
+    """Like torch.testing.assert_close, for containers with strings and None as well."""
     assert type(found) is type(wanted)
     if isinstance(wanted, dict):
         assert list(found) == list(wanted)
@@ -143,7 +143,7 @@ def assert_close(found, wanted):
         for pair in zip(found, wanted, strict=True):
             assert_close(*pair)
     elif isinstance(wanted, (torch.Tensor, float)):
-        # A float is what a logger was given of a float32.
+        # A float is a float32 that was passed to a logger.
         torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted))
     else:
         assert found == wanted

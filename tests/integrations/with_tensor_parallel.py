@@ -49,7 +49,7 @@ def losses_of(model):
 
 
 def check_ways(ways, wanted):
-    """Each trains as ``wanted``; answers the codes of the breaks there were."""
+    """Each process trains like ``wanted``; returns the codes of the graph breaks."""
     net, breaks = Parallel(), []
     torch.testing.assert_close(losses_of(copy.deepcopy(net)), wanted(copy.deepcopy(net)))
     stop = events.subscribe(lambda event: breaks.append(event.data["text"]) if event.kind == "breaks" else None)
@@ -155,7 +155,7 @@ def distributed_inside(a, b):
     return distribute_tensor(torch.ones(4, 4), a.device_mesh, a.placements) * 2
 
 
-# With the breaks there are; what makes a DTensor, or asks other processes, is one.
+# With the graph breaks: a call that creates a DTensor, or communicates with other processes, is one.
 ON_DTENSORS = {
     pointwise: [],
     product: [],

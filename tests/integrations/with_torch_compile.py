@@ -38,29 +38,29 @@ def net():
 
 
 @pytest.fixture
-def told():
-    """What was said while the test ran."""
+def event_kinds():
+    """The kinds of events during the test."""
     seen = []
     stop = events.subscribe(lambda event: seen.append(event.kind))
     yield seen
     stop()
 
 
-def test_backend_burnish_is_compiled_by_us_capture_included(net, told):
+def test_backend_burnish_is_compiled_by_us_capture_included(net, event_kinds):
     burnish.install()
     compiled = torch.compile(net, backend="burnish")
     assert isinstance(compiled, CompiledModule)
     torch.testing.assert_close(compiled(X), net(X))
-    assert burnish.was_compiled(compiled) and "segment" in told and "graph.dynamo" not in told
+    assert burnish.was_compiled(compiled) and "segment" in event_kinds and "graph.dynamo" not in event_kinds
 
 
-def test_modules_are_compiled_in_place(net, told):
+def test_modules_are_compiled_in_place(net, event_kinds):
     burnish.install()
     want = net(X)
     net.compile(backend="burnish", fullgraph=True)
     assert type(net) is Net
     torch.testing.assert_close(net(X), want)
-    assert burnish.was_compiled(net) and "graph.dynamo" not in told
+    assert burnish.was_compiled(net) and "graph.dynamo" not in event_kinds
 
 
 def test_as_a_decorator_with_arguments_it_compiles_too():
@@ -75,21 +75,21 @@ def test_as_a_decorator_with_arguments_it_compiles_too():
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", lambda gm, inputs: gm.forward])
-def test_other_backends_pass_through_untouched(net, told, backend):
+def test_other_backends_pass_through_untouched(net, event_kinds, backend):
     with burnish.install():
         compiled = torch.compile(net, backend=backend)
         assert type(compiled) is torch._dynamo.OptimizedModule
         torch.testing.assert_close(compiled(X), net(X))
-    assert not told
+    assert not event_kinds
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", lambda gm, inputs: gm.forward])
-def test_as_the_default_we_capture_for_backends_that_run_graphs(net, told, backend):
+def test_as_the_default_we_capture_for_backends_that_run_graphs(net, event_kinds, backend):
     with burnish.install(default=True):
         compiled = torch.compile(net, backend=backend)
         assert isinstance(compiled, CompiledModule)
         torch.testing.assert_close(compiled(X), net(X))
-    assert "segment" in told
+    assert "segment" in event_kinds
 
 
 @pytest.mark.parametrize("backend", ["openxla", torch._TorchCompileInductorWrapper("default", None, None)])
@@ -117,7 +117,7 @@ def branches(x):
     return x.cos()
 
 
-def test_what_programs_ask_dynamo_is_answered_where_we_are_the_default(told):
+def test_calls_to_dynamos_api_are_served_when_we_are_the_default(event_kinds):
     originals = torch._dynamo.explain, torch._dynamo.reset, torch._dynamo.optimize, torch.compiler.reset
     with burnish.install(default=True):
         explained = torch._dynamo.explain(branches)(X)
@@ -131,10 +131,10 @@ def test_what_programs_ask_dynamo_is_answered_where_we_are_the_default(told):
         assert counters["stats"] == {"unique_graphs": 2, "calls_captured": 2}
         assert sum(counters["graph_break"].values()) == 1
         for reset in (torch._dynamo.reset, torch.compiler.reset):
-            told.clear()
+            event_kinds.clear()
             reset()
             compiled(X)
-            assert told.count("segment") == 2
+            assert event_kinds.count("segment") == 2
         for backend in ("inductor", "eager"):
             optimized = torch._dynamo.optimize(backend, nopython=True)(lambda x: x.sin() + 1)
             torch.testing.assert_close(optimized(X), X.sin() + 1)
@@ -176,7 +176,7 @@ except torch._dynamo.exc.Unsupported as error:
     assert done.stdout.split()[-1] == "Unsupported"
 
 
-def test_default_takes_what_names_no_backend_and_inductor(net):
+def test_default_takes_calls_without_a_backend_and_with_inductor(net):
     with burnish.install(default=True):
         for kwargs in ({}, {"backend": "inductor"}, {"backend": None, "mode": "reduce-overhead"}):
             compiled = torch.compile(net, **kwargs)
@@ -274,7 +274,7 @@ def test_it_goes_with_another_patch_in_any_order(net, ours_first):
         torch.compile = original
 
 
-def test_uninstall_leaves_what_another_put_on_top():
+def test_uninstall_leaves_another_replacement_on_top():
     original = torch.compile
     try:
         burnish.install()
@@ -286,7 +286,7 @@ def test_uninstall_leaves_what_another_put_on_top():
         torch.compile = original
 
 
-def test_the_door_shows_what_the_function_behind_it_wraps():
+def test_the_replacement_shows_the_function_it_wraps():
     original = torch.compile
     try:
         torch.compile = theirs = patched_as_lightning_does(original)
@@ -317,7 +317,7 @@ def test_compiling_again_with_the_kwargs_of_a_module_gives_the_same_backend(net)
 
     for chosen, recompiles in (("burnish", None), ("eager", None), (backend, graphs)):
         compiled = burnish.compile(net, backend=chosen, fullgraph=True)
-        kwargs = compiled._compile_kwargs  # who reads them is understood from here on, without install
+        kwargs = compiled._compile_kwargs  # from here on this read is understood without install
         again = torch.compile(net, **kwargs)
         assert isinstance(again, CompiledModule) and again._kwargs == compiled._kwargs
         torch.testing.assert_close(again(X), net(X))
@@ -337,17 +337,17 @@ def test_the_kwargs_of_torch_compile_are_preserved(net):
 
 
 @behind_dynamo
-def test_the_name_is_known_without_install_and_an_event_says_who_captures(net, told):
+def test_the_name_is_known_without_install_and_an_event_names_the_capture(net, event_kinds):
     assert "burnish" in torch._dynamo.list_backends()
     compiled = torch.compile(net, backend="burnish")
     assert type(compiled) is torch._dynamo.OptimizedModule
     for _ in range(2):
         torch.testing.assert_close(compiled(X), net(X))
-    assert "graph.dynamo" in told and "lower.refused" not in told
+    assert "graph.dynamo" in event_kinds and "lower.refused" not in event_kinds
 
 
 @behind_dynamo
-def test_behind_dynamo_gradients_are_eagers(net):
+def test_with_dynamos_capture_gradients_are_eagers(net):
     compiled = torch.compile(net, backend="burnish")
     results = []
     for run in (net, compiled, compiled):
@@ -361,7 +361,7 @@ def test_behind_dynamo_gradients_are_eagers(net):
 
 @pytest.mark.slow
 @behind_dynamo
-def test_behind_dynamo_sizes_may_change(net):
+def test_with_dynamos_capture_sizes_may_change(net):
     for dynamic in (None, True):
         compiled = torch.compile(net, backend="burnish", dynamic=dynamic)
         for rows in (2, 3, 5, 7, 3):
@@ -371,7 +371,7 @@ def test_behind_dynamo_sizes_may_change(net):
 
 @pytest.mark.slow
 @behind_dynamo
-def test_behind_dynamo_tensors_of_the_graph_itself_are_inputs(net):
+def test_with_dynamos_capture_tensors_of_the_graph_itself_are_inputs(net):
     constant = torch.arange(8.0)
 
     @torch.compile(backend="burnish")
@@ -384,7 +384,7 @@ def test_behind_dynamo_tensors_of_the_graph_itself_are_inputs(net):
 
 @pytest.mark.slow
 @behind_dynamo
-def test_behind_dynamo_what_changes_an_input_changes_it():
+def test_with_dynamos_capture_writes_to_an_input_change_it():
     @torch.compile(backend="burnish")
     def fn(x):
         x.add_(1)
@@ -399,7 +399,7 @@ def test_behind_dynamo_what_changes_an_input_changes_it():
 
 @pytest.mark.slow
 @behind_dynamo
-def test_behind_dynamo_graph_breaks_and_random_numbers_work():
+def test_with_dynamos_capture_graph_breaks_and_random_numbers_work():
     @torch.compile(backend="burnish")
     def fn(x):
         y = torch.nn.functional.dropout(x, 0.5)
@@ -428,12 +428,12 @@ class Branching(torch.nn.Module):
 @pytest.mark.parametrize(
     "options", [{}, {"aten_graph": True}, {"assume_static_by_default": True, "tracing_mode": "fake"}]
 )
-def test_an_export_is_ours_where_we_are_the_default(told, options):
+def test_an_export_is_ours_when_we_are_the_default(event_kinds, options):
     model, one = Branching(), torch.ones(1)
     original = torch._dynamo.export
     with burnish.install(default=True):
         module, guards = torch._dynamo.export(model, **options)(X, one, 3, scale=4, bias=one)
-        assert isinstance(module, torch.fx.GraphModule) and guards and told.count("traced") == 1
+        assert isinstance(module, torch.fx.GraphModule) and guards and event_kinds.count("traced") == 1
         for other in ((X, one, 3), (-X, one, 3), (X[:2], one, 3), (X, one, 5)):
             want = model(*other, scale=4, bias=one)
             torch.testing.assert_close(module(*other, scale=4, bias=one), want)

@@ -108,8 +108,8 @@ def test_trainer_trains_a_compiled_model_as_an_eager_one(tmp_path, compile_):
     inside = trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
     trainer.save_model(str(tmp_path / "saved"))
     assert not [key for key in load_file(tmp_path / "saved" / "model.safetensors") if key.startswith("_orig_mod")]
-    again, told = GPT2LMHeadModel.from_pretrained(tmp_path / "saved", output_loading_info=True)
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    again, loading_info = GPT2LMHeadModel.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     torch.testing.assert_close(again.state_dict(), inside.state_dict())
 
 

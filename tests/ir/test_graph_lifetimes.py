@@ -12,7 +12,7 @@ def nodes_alive():
     return sum(type(thing) is Node for thing in gc.get_objects())
 
 
-def test_passes_leave_nothing_behind_but_the_first_graph_and_the_last():
+def test_passes_keep_only_the_first_graph_and_the_last():
     gm = torch.fx.symbolic_trace(lambda x, w: (torch.softmax(torch.nn.functional.linear(x, w).tanh(), -1).sum(0),))
     gc.collect()
     gc.disable()

@@ -95,7 +95,7 @@ CONSTANTS = [
 
 
 @pytest.mark.parametrize("constant", CONSTANTS, ids=repr)
-def test_constant_comes_back_as_what_it_was(constant):
+def test_constant_is_parsed_back_unchanged(constant):
     for args, kwargs in (((constant,), {}), ((), {"option": constant})):
         graph = Graph()
         x = graph.input(F32, "x")
@@ -253,7 +253,7 @@ def test_constant_of_a_kernel_comes_back_with_its_type(value):
 
 
 def test_equal_numbers_of_two_types_are_two_texts():
-    """What tells kernels apart by their text must see that."""
+    """Code that identifies kernels by their text must see that."""
     texts = {examples.elementwise("f", cast(const(1.0, dtype).exp(), "f32"), (4,), ()).key for dtype in ("f32", "f64")}
     assert len(texts) == 2
 

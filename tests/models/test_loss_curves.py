@@ -14,11 +14,11 @@ NEAR = 1e-6
 """A tolerance of the loss: below it, eager's error is indistinguishable from the rounding of the loss."""
 
 BATCHES = 2
-"""Times the usual batch: batch norm cannot learn from one sample."""
+"""Times the usual batch: batch norm cannot train on one sample."""
 
 
 def curve(work, compiler=lambda function: function):
-    """Gradients are clipped: untrained, these networks answer with numbers whose gradients would throw them out."""
+    """Gradients are clipped: untrained, these networks give numbers whose gradients would make them diverge."""
     side = work.side(contestant_of("eager"))
     module = side.fn
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)

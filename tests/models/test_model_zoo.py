@@ -77,8 +77,8 @@ def to_train(name):
 
 @by_both
 def test_gradients(name, compile):
-    """In float64: where a rounding decides which way a relu or a maximum goes, gradients have no one value in float32.
-    The second call is the first one that is compiled by a trace of ours."""
+    """In float64: where rounding decides a relu or a maximum, gradients have no unique value in float32. The second
+    call is the first one that our trace compiles."""
     module, inputs = to_train(name)
     other = copy.deepcopy(module)
     with patch(never_slower=False, on_error="raise", eager_random=True):

@@ -11,7 +11,7 @@ ATOL = {torch.float32: 2e-5, torch.float64: 1e-10, torch.bfloat16: 2e-2, torch.f
 
 
 class Seen:
-    """What was compiled: the number of segments, and the events about sizes."""
+    """The number of compiled segments, and the events about sizes."""
 
     def __init__(self):
         self.segments, self.words, self.programs = 0, [], []
@@ -60,8 +60,8 @@ def same(found, wanted, path="result"):
 
 
 def called_with(fn, calls, dynamic=None):
-    """Call a compiled function and the plain one with each of the arguments, without gradients. Answers what was
-    compiled. Every call is made twice: what is compiled late is tried as well."""
+    """Call a compiled function and the plain one with each of the arguments, without gradients. Returns what was
+    compiled. Every call is made twice, so that code that is compiled late runs as well."""
     burnish.reset()
     with watching() as seen, torch.no_grad(), burnish.settings.patch(never_slower=False):
         compiled = burnish.compile(fn, dynamic=dynamic)

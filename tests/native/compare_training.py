@@ -95,7 +95,7 @@ def outcome(function: Callable, args: tuple) -> Any:
 
 
 def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What can be seen of a result or of a part of a world."""
+    """The observable facts of a result or of a part of a world."""
     if isinstance(tree, nn.Module):
         yield from leaves(dict(tree.state_dict()), f"{path}.state_dict()")
         yield from leaves({n: p.grad for n, p in tree.named_parameters()}, f"{path}.grad")

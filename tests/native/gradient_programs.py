@@ -44,7 +44,7 @@ THROUGH: dict[str, Callable] = {
 class Program:
     shapes: list[tuple[int, ...]]
     terms: list[tuple[int, list[str]]]
-    """Of each term: a parameter, and what is applied to it."""
+    """Of each term: a parameter, and the function applied to it."""
     joins: list[str]
     actions: list[tuple[str, int]]
     hooks: list[tuple[int, str]]
@@ -78,7 +78,7 @@ def made(seed: int, in_place: bool = False) -> Program:
 
 
 def observed(program: Program, compiler: Callable[[Callable], Callable]) -> list:
-    """What a user sees after each action: gradients, weights, and which of them share memory."""
+    """The state visible to a user after each action: gradients, weights, and which of them share memory."""
     leaves = [nn.Parameter(torch.arange(1.0, torch.Size(shape).numel() + 1).view(shape)) for shape in program.shapes]
     run = compiler(lambda *given: program.run(*given))
     for _ in range(2):  # traced and compiled

@@ -90,8 +90,8 @@ def test_checkpointed_blocks_train_as_in_eager(way, is_whole, dropout):
 
 
 def saved_bytes(run, x):
-    """By how much the process is larger when forward is through and backward is still to come. The second time: in the
-    first one, what tests before this have left may go."""
+    """The growth of the process between forward and backward, in the second run: in the first one, memory left by
+    earlier tests may be freed."""
     for _ in range(2):
         gc.collect()
         give_back()

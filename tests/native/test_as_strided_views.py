@@ -18,9 +18,9 @@ from .compare_calls import equal_calls
 MADE = {
     "a row of it": lambda x: (x + 1).as_strided((3,), (1,), 2),
     "every other element": lambda x: (x + 1).as_strided((3,), (2,)) * 2,
-    "what lies before a part": lambda x: (x + 1)[1:].as_strided((3,), (1,), 0),
-    "what lies behind where a part begins": lambda x: (x + 1)[1:, 1:].as_strided((2, 2), (3, 1)),
-    "where it lies transposed": lambda x: (x.t() + 1).as_strided((2, 3), (6, 2), 1),
+    "elements before a part": lambda x: (x + 1)[1:].as_strided((3,), (1,), 0),
+    "elements after the start of a part": lambda x: (x + 1)[1:, 1:].as_strided((2, 2), (3, 1)),
+    "a transposed layout": lambda x: (x.t() + 1).as_strided((2, 3), (6, 2), 1),
     "windows": lambda x: (x + 1).as_strided((5, 4), (2, 1)).softmax(-1),
     "windows in two directions": lambda x: (x + 1).as_strided((2, 3, 2, 2), (6, 1, 6, 1)).sum((2, 3)),
     "the same again and again": lambda x: (x + 1).as_strided((3, 4), (0, 2)),
@@ -41,10 +41,10 @@ def test_a_view_shows_the_memory_that_eager_shows(name):
 
 GRADIENTS = (
     "a row of it",
-    "what lies before a part",
-    "what lies behind where a part begins",
+    "elements before a part",
+    "elements after the start of a part",
     "windows",
-    "where it lies transposed",
+    "a transposed layout",
     "a copy of windows",
     "written through",
 )

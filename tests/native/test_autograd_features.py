@@ -1,5 +1,5 @@
-"""What surrounds compiled code in training behaves as it does around eager code: detached tensors, batch norms that run
-twice, hooks, anomaly mode, penalties on gradients, functional calls, averages of weights."""
+"""Code around compiled code in training behaves as around eager code: detached tensors, batch norms that run twice,
+hooks, anomaly mode, penalties on gradients, functional calls, averages of weights."""
 
 import copy
 
@@ -139,7 +139,7 @@ def test_graphs_are_retained_and_freed_as_in_eager():
 
 
 def test_steps_of_other_sizes_run_backward_as_well():
-    """The size 5 comes to a program for all sizes that is not right for it: what runs instead differentiates too."""
+    """The size 5 reaches a program for all sizes that is not right for it: its replacement is differentiable too."""
 
     def build():
         w, v = (torch.nn.Parameter(torch.ones(6, k) / 6) for k in (1, 6))
@@ -181,7 +181,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_what_is_around_a_compiled_function_sees_its_derivatives(name):
+def test_code_around_a_compiled_function_sees_its_derivatives(name):
     def fn(x):
         return (x.sin() * x).sum(-1)
 
@@ -374,7 +374,7 @@ def test_averages_are_updated_inside_the_step(name):
 
 
 def test_an_lstm_trains_in_a_whole_step():
-    """Its kernel keeps something for backward where gradients are on, which inside of compiled code they are not."""
+    """Its kernel saves something for backward if gradients are on, which they are not inside compiled code."""
 
     def build(compiler):
         model = nn.LSTM(8, 6, batch_first=True)

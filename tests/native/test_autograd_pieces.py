@@ -36,7 +36,7 @@ def hidden_states(x, w, v):
 
 
 def keys_and_values(x, w, v):
-    """Each layer returns what a cache keeps, and reads its input and queries as well."""
+    """Each layer returns the values for a cache, and reads its input and queries as well."""
     found, h = [], x + 1
     for _ in range(2):
         q, k, u = F.layer_norm(h, (4,)).matmul(w).repeat(1, 3).split(4, 1)
@@ -218,7 +218,7 @@ PROGRAMS = [
 ]
 
 
-# -- uses: what is done with the outputs. Each returns what can be observed. -------------------------------------------
+# -- uses of the outputs. Each returns what can be observed. -----------------------------------------------------------
 
 
 def backward_from_all(outputs, leaves):
@@ -436,7 +436,7 @@ def test_outputs_are_used_as_in_eager(fn):
         assert not failed, "\n".join(failed)
 
 
-# -- how it comes about --------------------------------------------------------------------------------------------
+# -- how it is done ------------------------------------------------------------------------------------------------
 
 
 def nodes_of(*outputs):
@@ -521,7 +521,7 @@ def test_a_graph_is_freed_with_its_last_output():
         gc.enable()
 
 
-def test_each_backward_frees_what_it_has_saved():
+def test_each_backward_frees_its_saved_tensors():
     def fn(x, w):
         return (x @ w).exp(), (x * 2).exp()
 

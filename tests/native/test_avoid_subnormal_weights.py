@@ -77,7 +77,7 @@ def second(q, k, v, mask):
 
 
 @pytest.mark.parametrize("function", [returned, roots, along_columns, turned, second])
-def test_weights_that_others_see_or_that_add_up_otherwise_stay(function, lowered):
+def test_weights_with_other_readers_or_other_sums_stay(function, lowered):
     given = inputs()
     with torch.no_grad():
         found = burnish.compile(function, fullgraph=True)(*given)

@@ -105,5 +105,5 @@ def test_only_the_result_of_the_convolution_is_saved_not_the_normalized_one():
         y = run(x)
         node = y.grad_fn  # torch 2.11 frees saved tensors with the node's result
     large = [part for part in (*node.kept, *node.saved_tensors) if part.numel() >= x.numel()]
-    assert len(large) == 3, "the input, perhaps laid out anew, the convolution's result and the rectified one"
+    assert len(large) == 3, "the input, perhaps in another layout, the convolution's result and the rectified one"
     assert any(torch.allclose(part, module[0](x), atol=1e-5) for part in large if part.shape == x.shape)

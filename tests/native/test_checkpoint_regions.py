@@ -150,7 +150,7 @@ def test_our_own_random_numbers_are_the_same_the_second_time(never_slower):
 
 
 def saved_bytes(loss, *known):
-    """Of what backward holds besides inputs and parameters."""
+    """The bytes that backward holds besides inputs and parameters."""
     node = loss.grad_fn
     held = {
         x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()
@@ -306,7 +306,7 @@ def test_regions_of_symbolic_sizes():
 
 @pytest.mark.falls_back("refused")
 def test_writes_that_may_not_be_repeated_run_eagerly():
-    """Backward may come by one output alone, and then eager computes again only what led to that."""
+    """Backward may start from one output alone, and then eager recomputes only the values that led to that one."""
 
     def build(compiler):
         one, other = (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(2))

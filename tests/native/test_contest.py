@@ -21,7 +21,7 @@ from ..runtime.concurrent_threads import at_once
 LAST = len(ORDER) - 1
 """The number of the last call that may be part of a contest."""
 
-EAGERS = [turn for turn, who in enumerate(ORDER) if who in "eE"]
+EAGERS = [turn for turn, side in enumerate(ORDER) if side in "eE"]
 WARM_EAGER, *ROUNDS = EAGERS
 
 
@@ -29,7 +29,7 @@ class Match:
     """A contest under a clock that only the players move."""
 
     def __init__(self, compiled, eager):
-        self.time, self.ran, self.told = 0.0, [], []
+        self.time, self.ran, self.decisions = 0.0, [], []
         self.seconds = {"compiled": compiled, "eager": eager}
         self.contest = Contest(self.player("compiled"), self.player("eager"), "a graph", lambda: self.time)
 
@@ -43,7 +43,9 @@ class Match:
         return play
 
     def play(self, calls=LAST + 20):
-        stop = events.subscribe(lambda event: self.told.append(event.data) if event.kind == "runtime.contest" else None)
+        stop = events.subscribe(
+            lambda event: self.decisions.append(event.data) if event.kind == "runtime.contest" else None
+        )
         try:
             for k in range(calls):
                 answer = self.contest(k)
@@ -54,11 +56,11 @@ class Match:
 
     @property
     def kept(self):
-        assert len(self.told) == 1, self.told
-        return self.told[0]["kept"]
+        assert len(self.decisions) == 1, self.decisions
+        return self.decisions[0]["kept"]
 
 
-# -- who stays ---------------------------------------------------------------------------------------------------------
+# -- which side stays --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,9 +82,9 @@ def test_the_faster_one_stays(compiled, eager, kept):
 
 
 def test_an_event_reports_the_loser_and_the_reason():
-    (told,) = Match(0.25, 0.125).play().told
-    assert told["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
-    assert (told["compiled"], told["eager"], told["kept"]) == (0.25, 0.125, "eager")
+    (decision,) = Match(0.25, 0.125).play().decisions
+    assert decision["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
+    assert (decision["compiled"], decision["eager"], decision["kept"]) == (0.25, 0.125, "eager")
 
 
 def test_first_calls_may_take_as_long_as_they_like():
@@ -137,7 +139,7 @@ def test_each_is_timed_where_the_other_has_just_been():
 
 
 def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(monkeypatch):
-    """Eager never runs beside the arena, and compiled code never beside what eager has left to malloc."""
+    """Eager never runs beside the arena, and compiled code never beside memory that eager returned to malloc."""
     held, timed = set(), []
     monkeypatch.setattr(arena_memory, "count_large_arenas", lambda: len(timed))  # the first call makes one
     monkeypatch.setattr(arena_memory, "give_back", lambda: held.discard("arena"))
@@ -158,7 +160,7 @@ def test_with_a_large_arena_each_runs_twice_and_memory_is_given_back_between(mon
     match = Match(compiled, eager).play()
     assert match.kept == "compiled"
     assert "".join("e" if name == "eager" else "c" for name in match.ran[: len(LARGE_ORDER)]) == LARGE_ORDER.lower()
-    assert all(timed[turn] for turn, who in enumerate(LARGE_ORDER) if who.isupper())
+    assert all(timed[turn] for turn, side in enumerate(LARGE_ORDER) if side.isupper())
 
 
 @pytest.mark.parametrize("order", [ORDER, LARGE_ORDER])
@@ -174,7 +176,7 @@ def test_segments_call_the_winner_itself_once_there_is_one():
     assert plain.graph is match.contest
     match.play()
     assert plain.graph is match.contest.decided and plain.graph is not match.contest
-    assert timed.graph is probe, "who put something in between keeps it there"
+    assert timed.graph is probe, "a wrapper that was put in between stays there"
 
 
 def test_the_loser_is_freed():
@@ -210,7 +212,9 @@ def test_an_exception_passes_and_the_contest_goes_on(raising):
         return 2.0
 
     match.seconds["compiled"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(
+        lambda event: match.decisions.append(event.data) if event.kind == "runtime.contest" else None
+    )
     raised = 0
     for k in range(LAST + 20):
         try:
@@ -229,7 +233,9 @@ def test_where_every_timed_call_raises_compiled_code_stays():
         raise ValueError
 
     match.seconds["eager"] = fail
-    stop = events.subscribe(lambda event: match.told.append(event.data) if event.kind == "runtime.contest" else None)
+    stop = events.subscribe(
+        lambda event: match.decisions.append(event.data) if event.kind == "runtime.contest" else None
+    )
     for k in range(LAST + 5):
         if k in EAGERS:
             with pytest.raises(ValueError):
@@ -237,7 +243,7 @@ def test_where_every_timed_call_raises_compiled_code_stays():
         else:
             match.contest(k)
     stop()
-    assert match.kept == "compiled" and "no call could be timed" in match.told[0]["text"]
+    assert match.kept == "compiled" and "no call could be timed" in match.decisions[0]["text"]
 
 
 def test_calls_that_overlap_are_not_timed():
@@ -265,7 +271,7 @@ def test_calls_that_overlap_are_not_timed():
 
 
 def test_many_threads_get_one_decision_and_each_call_one_result():
-    answers, lock = [], threading.Lock()
+    results, lock = [], threading.Lock()
     contest = Contest(lambda k: ("compiled", k), lambda k: ("eager", k), "a graph")
     barrier = threading.Barrier(8)
 
@@ -274,17 +280,17 @@ def test_many_threads_get_one_decision_and_each_call_one_result():
         for k in range(first, first + 200):
             answer = contest(k)
             with lock:
-                answers.append(answer)
+                results.append(answer)
 
-    with recorded("runtime.contest") as told:
+    with recorded("runtime.contest") as decisions:
         at_once(*(partial(work, 1000 * n) for n in range(8)))
-    assert len(told) == 1 and contest.running == 0
-    assert sorted(k for _, k in answers) == sorted(1000 * n + k for n in range(8) for k in range(200))
-    if told[0].data["kept"] == "compiled":
-        assert sum(name == "eager" for name, _ in answers) <= len(EAGERS)
+    assert len(decisions) == 1 and contest.running == 0
+    assert sorted(k for _, k in results) == sorted(1000 * n + k for n in range(8) for k in range(200))
+    if decisions[0].data["kept"] == "compiled":
+        assert sum(name == "eager" for name, _ in results) <= len(EAGERS)
 
 
-def test_a_listener_may_call_what_was_decided():
+def test_a_listener_may_call_the_decided_function():
     match, heard = Match(1.0, 2.0), []
     stop = events.subscribe(
         lambda event: heard.append(match.contest("from the listener")) if event.kind == "runtime.contest" else None
@@ -329,14 +335,14 @@ class Slow:
             )
 
         monkeypatch.setattr(Contest, "__init__", init)
-        self.told = []
+        self.decisions = []
         self.stop = events.subscribe(
-            lambda event: self.told.append(event.data["kept"]) if event.kind == "runtime.contest" else None
+            lambda event: self.decisions.append(event.data["kept"]) if event.kind == "runtime.contest" else None
         )
 
     def kept(self):
         self.stop()
-        (kept,) = self.told
+        (kept,) = self.decisions
         return kept
 
 
@@ -396,18 +402,18 @@ def test_an_error_of_the_program_is_raised_in_every_call_and_work_done_before_st
 
 
 def test_the_setting_turns_it_off():
-    with recorded("runtime.contest") as told, torch.no_grad():
+    with recorded("runtime.contest") as decisions, torch.no_grad():
         with patch(never_slower=False):
             compiled = burnish.compile(lambda x: x.sin() + 1)
             for _ in range(LAST + 8):
                 compiled(torch.ones(3))
-        assert not told
+        assert not decisions
         burnish.reset()
         compiled = burnish.compile(lambda x: x.sin() + 1)
         for _ in range(LAST + 8):
             compiled(torch.ones(3))
-        assert len(told) == 1
+        assert len(decisions) == 1
 
 
-def test_noise_is_smaller_than_what_is_called_slower():
+def test_noise_is_below_the_threshold_for_slower():
     assert 1 < SLOWER < CLEAR

@@ -60,7 +60,7 @@ def test_with_an_explicit_dtype(name, given, asked):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_nan_and_infinities_go_on_from_where_they_stand(name):
+def test_nan_and_infinities_propagate_from_their_position(name):
     x = numbers(4, 12)
     x[0, 3], x[1, 2], x[1, 7], x[2, 0], x[3, 5], x[3, 6] = NAN, INF, -INF, NAN, NAN, NAN
     same_bits(lambda x: OPERATORS[name](x, 1), x)
@@ -130,7 +130,7 @@ def test_threads_share_the_rows():
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_rows_picked_by_indices_are_each_their_own(name):
+def test_rows_gathered_by_indices_are_scanned_separately(name):
     """Rows side by side as scalars: every one of them has an index to be looked up by."""
     picked = torch.tensor([4, 0, 5, 2])
     same_bits(lambda x, rows: OPERATORS[name](x.index_select(1, rows), 0), numbers(3, 6), picked)

@@ -14,7 +14,7 @@ from .compare_training import alike
 
 
 class Cube(Function):
-    """Its backward is another formula than autograd would use, so that one sees whether it ran."""
+    """Its backward has another formula than autograd would use, which shows whether it ran."""
 
     @staticmethod
     def forward(ctx, x):
@@ -187,7 +187,7 @@ def written_inside(x):
 
 
 def gradients_of(fn, *needs, twice=False):
-    """A world that gives leaves to ``fn`` and differentiates a weighted sum of what comes out."""
+    """A world that gives leaves to ``fn`` and differentiates a weighted sum of its results."""
 
     def build(compiler):
         run = compiler(fn)
@@ -324,7 +324,7 @@ def test_a_number_that_changes_with_every_step_is_compiled_once():
 
 
 class Chosen(Function):
-    """A number decides what comes out, and how large it is."""
+    """A number decides the result, and its size."""
 
     @staticmethod
     def forward(ctx, x, s):
@@ -337,7 +337,7 @@ class Chosen(Function):
 
 
 @pytest.mark.falls_back("numbers", "refused")
-def test_a_number_that_decides_is_no_constant():
+def test_a_number_that_decides_is_not_a_constant():
     numbers = [0.9, 0.8, 0.3, 0.2, 0.7, 0.1, 0.95]
     seen = alike(
         gradients_of(lambda x, s: Chosen.apply(x, s).sin()), lambda i: (torch.randn(4), numbers[i % 7]), steps=14
@@ -345,7 +345,7 @@ def test_a_number_that_decides_is_no_constant():
     assert seen.given_up == []
 
 
-# ---- what may not be looked into
+# ---- functions that may not be traced
 
 
 class Reads(Function):
@@ -590,7 +590,7 @@ NATIVE = {
     "branches on data": (gradients_of(lambda x: Branches.apply(x) + x), "a number of torch.bool is read"),
     "draws random numbers": (gradients_of(lambda x: Draws.apply(x)), "draws random numbers"),
     "raises in backward": (gradients_of(lambda x: Wrong.apply(x).sin()), "a custom backward cannot be traced"),
-    "answers with its argument": (gradients_of(lambda x: Same.apply(x)), "returns one of its arguments"),
+    "returns its argument": (gradients_of(lambda x: Same.apply(x)), "returns one of its arguments"),
     "a default that may change": (gradients_of(lambda x: Default.apply(x).sin()), "has a default that may change"),
     "shows its argument": (gradients_of(lambda x: Reversed.apply(x, 2.0)), "returns one of its arguments"),
 }

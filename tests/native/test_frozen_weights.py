@@ -249,7 +249,7 @@ def test_an_infinite_weight_reaches_no_further_than_in_eager(special, own_kernel
 
 
 def test_a_rest_that_reads_no_input():
-    """What remains to be computed behind the frozen prologue: random numbers, and the frozen values."""
+    """The rest of the computation after the frozen prologue: random numbers, and the frozen values."""
     made = torch.tensor([1.0, 2.0, 1.0])
 
     class Filter(torch.nn.Module):

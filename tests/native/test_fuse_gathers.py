@@ -107,7 +107,7 @@ def test_index_that_goes_out_of_range_later_is_detected(pick):
 
 
 class Residual(torch.nn.Module):
-    """What is picked is normalised, and added to a product of that."""
+    """The gathered rows are normalised, and added to a product of the result."""
 
     def __init__(self):
         super().__init__()
@@ -118,7 +118,7 @@ class Residual(torch.nn.Module):
         return e + self.mix(self.norm(e))
 
 
-def test_what_a_product_adds_besides_is_stored_by_the_loops_that_read_it(own_kernels_only):
+def test_other_addend_of_a_product_is_stored_by_the_loops_that_read_it(own_kernels_only):
     model = Residual()
     with torch.no_grad(), recorded("loops", datum="plan") as plans:
         compiled = burnish.compile(model)

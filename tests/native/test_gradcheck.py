@@ -1,7 +1,7 @@
 """Gradients of compiled operators against differences of their own results, in double precision.
 
-What `bench.gradients` compares with eager's formulas is compared here with none: `torch.autograd.gradcheck` calls the
-compiled function at points near by. Eager passes the same check first, or there is nothing to learn from it.
+Unlike `bench.gradients`, this does not use eager's formulas: `torch.autograd.gradcheck` calls the compiled function at
+nearby points. Samples for which eager fails the same check are skipped, because they show nothing.
 """
 
 import functools
@@ -18,7 +18,7 @@ from burnish.settings import patch
 from ..recorded_events import recorded
 
 MOST = 60
-"""Numbers that a sample is differentiated by."""
+"""The most numbers with respect to which a sample is differentiated."""
 PARTS = 8
 FAMILIAR = {
     "mul",
@@ -80,7 +80,7 @@ def samples(op):
 
 
 def check_operator(op, most):
-    """How many samples were compiled, and what is wrong."""
+    """The number of compiled samples, and the errors."""
     compiled, wrong = 0, []
     with recorded("loops") as planned:
         for call, leaves in itertools.islice(samples(op), most):

@@ -1,4 +1,4 @@
-"""Random programs of `gradient_programs`: gradients, and what shares memory with them, are eager's."""
+"""Random programs of `gradient_programs`: gradients, and the memory that they share, are as in eager."""
 
 import pytest
 import torch

@@ -462,14 +462,14 @@ def test_checkpointed_blocks_train_as_in_eager():
 
 
 def test_the_slower_one_of_forward_and_backward_together_is_dropped():
-    with recorded("runtime.contest", datum="kept") as told:
+    with recorded("runtime.contest", datum="kept") as decisions:
         run = burnish.compile(lambda x: (x.exp() * x.sin()).sum())
         with patch(never_slower=True, on_error="raise"):
             for _ in range(12):
                 x = leaf(64, 64)
                 run(x).backward()
                 torch.testing.assert_close(x.grad, x.exp() * x.sin() + x.exp() * x.cos())
-    assert len(told) == 1 and told[0] in ("eager", "compiled")
+    assert len(decisions) == 1 and decisions[0] in ("eager", "compiled")
 
 
 def test_a_loss_returned_beside_itself_detached_keeps_its_gradient():
@@ -505,7 +505,7 @@ def test_pooling_to_one_pixel_channels_last_is_compiled_with_its_gradient():
         assert gradient.stride() == found[1][1].stride()
 
 
-def test_as_strided_of_a_part_that_is_no_beginning_is_eagers():
+def test_as_strided_of_a_part_with_an_offset_is_eagers():
     def fn(x):
         first, second = torch.unsafe_split(x * 2, 2)
         return second.as_strided((2, 4), (4, 1), 0).sum() + first.sum() * 0
@@ -537,7 +537,7 @@ def test_parameters_without_effect_on_the_loss_have_no_gradient(used):
 
 
 @pytest.mark.parametrize("used", [(0,), (1,), (2,), (1, 2), (0, 2)])
-def test_infinite_derivatives_of_what_the_loss_does_not_use_do_not_count(used):
+def test_infinite_derivatives_of_unused_outputs_do_not_count(used):
     """Not 0 * inf: eager does not run the backward of an output that is not used."""
 
     def fn(x, w):
@@ -553,7 +553,7 @@ def test_infinite_derivatives_of_what_the_loss_does_not_use_do_not_count(used):
     assert graphs.compiled
 
 
-def test_what_the_loss_does_not_use_has_no_gradient_two_graphs_away():
+def test_unused_output_has_no_gradient_two_graphs_away():
     """Autograd walks through the first graph as well, with no gradient for its only output."""
 
     def fn(x, w, v):

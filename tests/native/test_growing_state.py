@@ -1,4 +1,4 @@
-"""State that grows in the first call (caches, optimizer state): compiled once later objects come to the same point."""
+"""State that grows in the first call (caches, optimizer state): compiled once later objects reach the same point."""
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ def test_a_cache_is_filled_eagerly_and_its_growth_compiled_once():
 
 
 def begin(cache, x):
-    """The first call puts something behind nothing, as those of transformers do."""
+    """The first call appends to an empty tensor, as those of transformers do."""
     cache.kept = torch.cat([torch.empty(0, 8) if cache.kept is None else cache.kept, x * 2])
     return cache.kept.sum(0)
 
@@ -57,7 +57,7 @@ def segments_of(compiled):
     return vars(compiled)["__burnish_program__"].entry.segments
 
 
-def test_what_is_put_behind_nothing_is_known_to_grow():
+def test_tensor_appended_to_an_empty_one_is_known_to_grow():
     burnish.reset()
     compiled = burnish.compile(begin)
     assert compiled_at(calls_of(compiled, [Cache()] * 7, [5, 4, 4, 4, 4, 4, 4])) == [3]
@@ -70,7 +70,7 @@ def test_a_second_call_is_not_compiled_for_all_sizes_before_it_is_asked_for_twic
     assert compiled_at(calls_of(compiled, [Cache()] * 3, [5, 4, 4])) == []
 
 
-def test_what_was_put_behind_nothing_may_stay_as_it_is():
+def test_tensor_appended_to_an_empty_one_may_stay_as_it_is():
     burnish.reset()
 
     def once(cache, x):
@@ -107,7 +107,7 @@ def test_an_optimizer_s_first_step_is_not_compiled_and_the_second_is():
     assert compiled_at([step] * 5) == [1]
 
 
-def test_what_changes_nothing_it_reads_is_compiled_at_once():
+def test_function_that_changes_nothing_it_reads_is_compiled_at_once():
     burnish.reset()
     net, seen = nn.Linear(4, 4), []
     compiled = burnish.compile(lambda x: seen.append(0) or net(x).relu())

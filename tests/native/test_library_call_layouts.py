@@ -67,7 +67,7 @@ def test_gradients_of_such_kernels_are_eagers(name):
 
 
 @pytest.mark.parametrize("is_both", [False, True])
-def test_an_lstm_of_frozen_weights_behind_a_transposed_norm(is_both):
+def test_an_lstm_of_frozen_weights_after_a_transposed_norm(is_both):
     net, x = lstm(5, 7, bidirectional=is_both).requires_grad_(False).eval(), transposed(3, 2, 5)
     fn = lambda x: net(normed(x))[0]  # noqa: E731
     for compiled in ran_compiled(fn, x):

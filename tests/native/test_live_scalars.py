@@ -73,7 +73,7 @@ def test_whole_numbers_are_pythons(name):
             torch.testing.assert_close(run(x, number), fn(x, number), msg=lambda text, n=number: f"{n}: {text}")
 
 
-def test_a_truth_beside_a_number_is_no_number():
+def test_a_bool_beside_a_number_is_not_a_number():
     run = burnish.compile(lambda x, n, flag: x * n + flag)
     with patch(never_slower=False, on_error="raise"):
         for n, flag in ((2, True), (3, False), (4, True), (5, False), (6, True), (7, False)):

@@ -2,7 +2,7 @@
 
 A step accumulates gradients; every fourth clips them, steps the optimizer and the schedule, and clears them. Every
 fifty steps the model is evaluated, midway everything is saved to a file and loaded from it. The reference trains in
-double precision: what compiled code is off by must not be more than twice what eager is off by.
+double precision: compiled code's error must be at most twice eager's.
 """
 
 import copy

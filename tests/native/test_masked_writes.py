@@ -16,7 +16,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_is_written_by_a_mask_learns_in_compiled_code(name):
+def test_row_written_by_a_mask_is_trained_in_compiled_code(name):
     shape, mask_of = ROWS[name]
 
     def build(compiler):

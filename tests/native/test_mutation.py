@@ -1,4 +1,4 @@
-"""Writes inside compiled code: to inputs, intermediates and views of both; and what shares memory afterwards."""
+"""Writes inside compiled code: to inputs, intermediates and views of both; and shared memory afterwards."""
 
 import operator
 
@@ -64,7 +64,7 @@ ON_INTERMEDIATES = {
         torch.full((2,), 3, out=torch.empty(2)) + torch.ones(2, out=torch.empty(2, dtype=torch.int64)),
     ),
     "reshaped without a copy": lambda x, y: ((z := x + 1), z.view(-1)[3:5].zero_(), z),
-    "reshaped where it lies, which is otherwise inside": lambda x, y: (
+    "reshaped in its own memory, and permuted inside": lambda x, y: (
         (z := torch.empty(6, 4).t()).copy_(x),
         z.t().view(-1)[3:7].zero_(),
         z * 2,
@@ -140,7 +140,7 @@ def test_outputs_share_memory_where_eagers_do(name):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_what_a_caller_does_to_results_is_not_seen_by_the_next_call(name):
+def test_callers_changes_to_results_are_not_seen_by_the_next_call(name):
     fn = OUTPUTS[name]
     x, y = inputs()
     compiled = compiled_with(fn, x, y)

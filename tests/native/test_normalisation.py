@@ -9,9 +9,8 @@ from .compare_calls import compiled_with, equal_calls
 NORMS = {"layer norm": lambda x: F.layer_norm(x, x.shape[1:]), "group norm": lambda x: F.group_norm(x, 1, None, None)}
 
 
-def error_near_nought(fn, run, x):
-    """Results near zero show the accuracy of the mean: the mean error of each row, squared, of all.
-    Where a result is near nought it shows how well the mean is known: the mean error of each row, squared, of all."""
+def error_near_zero(fn, run, x):
+    """Results near zero show the accuracy of the mean: the mean error of each row, as a root mean square over all."""
     truth, found = fn(x.double()), run(x)
     near = truth.abs() < 0.03
     apart = torch.where(near, found.double() - truth, 0.0).flatten(1).sum(1) / near.flatten(1).sum(1)
@@ -26,7 +25,7 @@ def test_a_long_row_s_mean_is_as_exact_as_eager_s(name, size, mean):
     torch.manual_seed(0)
     x = torch.randn(100, *size) + mean
     with torch.no_grad():
-        assert error_near_nought(fn, compiled_with(fn, x), x) < 1.25 * error_near_nought(fn, fn, x)
+        assert error_near_zero(fn, compiled_with(fn, x), x) < 1.25 * error_near_zero(fn, fn, x)
 
 
 @pytest.mark.parametrize("name", NORMS)

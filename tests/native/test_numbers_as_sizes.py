@@ -189,7 +189,7 @@ def test_a_position_in_a_cache_is_compiled_for_once():
     assert seen.is_open and not seen.why_apiece and seen.segments == 2
 
 
-def test_a_number_that_is_no_size_leaves_the_sizes_open():
+def test_a_number_that_is_not_a_size_leaves_the_sizes_symbolic():
     def fn(x, dim, rows):
         return x.softmax(dim) * 2, torch.ones(rows).cumsum(0)
 

@@ -11,7 +11,7 @@ SIZES = (8, 9, 10, 77, 2, 300, 13)
 
 
 class Counter:
-    """As caches with a window count what they have seen."""
+    """Like the counter of a cache with a window."""
 
     def __init__(self):
         self.seen = 0

@@ -60,7 +60,7 @@ def case_name(value):
 
 @pytest.mark.parametrize(("kind", "options"), CASES, ids=case_name)
 def test_steps_are_compiled_and_twenty_of_them_go_as_eager_goes(kind, options):
-    """One segment for the step that makes the state, which comes once and is not compiled, one for the others. RAdam
+    """One segment for the step that creates the state, which runs once and is not compiled, one for the others. RAdam
     has a second formula."""
     seen = alike(world(kind, options), rows, steps=20)
     assert (seen.breaks, seen.refused, seen.given_up) == ([], [], [])

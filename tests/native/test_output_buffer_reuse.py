@@ -79,7 +79,7 @@ def test_products_read_and_write_there(own_kernels_only):
         torch.testing.assert_close(found, [model(x) for x in inputs])
 
 
-def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_only):
+def test_buffer_that_a_convolution_has_copied_is_reused_for_its_result(own_kernels_only):
     """Windows that reach over the edge read a copy. When the result is written, the image is dead."""
     model = torch.nn.Sequential(*[torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)]).eval()
     made, plans, stop = compiled(model)
@@ -94,7 +94,7 @@ def test_what_a_convolution_has_copied_makes_room_for_its_result(own_kernels_onl
 
 @pytest.fixture
 def librarys_kernels_only(monkeypatch):
-    """Every product is one that Python calls, with tensors of what it reads and writes."""
+    """Python calls every product, with tensors for the memory that it reads and writes."""
     from burnish.schedule.library import choose_calls
     from burnish.schedule.library.autotune_candidates import candidates
 
@@ -212,7 +212,7 @@ def test_with_symbolic_sizes_no_output_buffer_is_reused():
 
 
 def test_library_concatenations_are_in_the_arena():
-    """Between products of ours, in the memory of what is done with; a result that leaves is the library's own."""
+    """Between our own products, in the memory of dead values; a returned result is the library's own."""
 
     def fn(x):
         for _ in range(3):

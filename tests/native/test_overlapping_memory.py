@@ -1,4 +1,4 @@
-"""Operators whose operands overlap what they write: eager's kernel if its element order matters, compiled otherwise."""
+"""Operators whose operands overlap their target: eager's kernel if its element order matters, compiled otherwise."""
 
 import itertools
 

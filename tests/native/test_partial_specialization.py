@@ -40,7 +40,7 @@ class Cache:
 
 
 def test_a_conversation_in_another_batch_is_compiled_for_all_its_lengths():
-    """Tokens are known to come in many batches when a cache is first met, of which nobody knows that."""
+    """The batch size of tokens is already known to vary when a cache is first seen; that of the cache is not."""
 
     def fn(x, cache):
         x = F.layer_norm(x, (8,))

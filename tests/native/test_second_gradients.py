@@ -67,7 +67,7 @@ def test_gradients_of_gradients(name, draws_as_eager):
     assert burnish.was_compiled(run)
 
 
-def test_what_results_depend_on_and_is_overwritten_is_lost():
+def test_second_gradient_through_an_overwritten_operand_is_an_error():
     buffer = torch.ones(3)
 
     def fn(x):

@@ -1,6 +1,6 @@
 """Gradients and outputs share memory with each other and with their sources where they do in eager.
 
-Autograd adds to a gradient in place once it is in `.grad`. One that two tensors got would have each of their sums.
+Autograd adds to a gradient in place once it is in `.grad`. A gradient shared by two tensors would get both sums.
 """
 
 import itertools

@@ -118,18 +118,18 @@ def test_the_default_dtype_that_another_thread_sets_is_kept():
 def test_sizes_without_a_number_are_refused(monkeypatch):
     """As where one that decides is a remainder by 0."""
     tried = SizeBox.values_at
-    answers = []
+    decisions = []
     found = SizeBox.found
 
     def values_at(self, point):
         return 1 // 0 if point[0] > 50 else tried(self, point)
 
     monkeypatch.setattr(SizeBox, "values_at", values_at)
-    monkeypatch.setattr(SizeBox, "found", lambda self, point: answers.append(found(self, point)) or answers[-1])
+    monkeypatch.setattr(SizeBox, "found", lambda self, point: decisions.append(found(self, point)) or decisions[-1])
     compiled = burnish.compile(lambda x: x.sin() + 1, backend="eager")
     for size in (8, 9, 11, 100):
         compiled(torch.randn(size))
-    assert answers[-1] is False
+    assert decisions[-1] is False
 
 
 def test_nothing_is_traced_or_repeated_while_python_ends(monkeypatch):

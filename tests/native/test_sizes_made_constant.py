@@ -15,7 +15,7 @@ class State:
 
 
 def outcomes(program, calls, backend="eager"):
-    """What the plain and the compiled program return for each call. Both get arguments of their own."""
+    """The results of the plain and the compiled program for each call. Both get arguments of their own."""
     with burnish.settings.patch(never_slower=False, segment_limit=100):
         compiled = burnish.compile(program, backend=backend)
         return [(call, program(*call()), compiled(*call())) for call in calls]

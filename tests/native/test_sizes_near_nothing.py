@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import burnish
 
 SIZES = (8, 9, 11, 10, 5, 4, 3, 2, 6, 7, 4, 3)
-"""Behind the first three rows nothing is left of three."""
+"""After the first three rows, nothing is left of three."""
 
 PROGRAMS = {
     "the largest": lambda x: x[3:].max(),

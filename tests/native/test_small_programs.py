@@ -100,8 +100,8 @@ def test_a_softmax_is_one_kernel():
     [(torch.linalg.lu_factor, torch.linalg.lu_solve), (torch.linalg.ldl_factor, torch.linalg.ldl_solve)],
 )
 def test_systems_that_were_factorized_before_are_solved_in_the_graph(factor, solve):
-    """The compiler asks for the result's type with pivots of its own. They must be valid: `ldl_solve` of torch 2.11
-    does not check what it is given, and would write outside of the matrix."""
+    """The compiler computes the result's type with pivots of its own. They must be valid: `ldl_solve` of torch 2.11
+    does not check its arguments, and would write outside the matrix."""
     half = torch.randn(6, 6)
     factors, pivots = factor(half @ half.t() + torch.eye(6))
     seen = alike(

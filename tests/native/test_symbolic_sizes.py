@@ -182,7 +182,7 @@ def test_two_sizes_that_vary_by_themselves():
     assert seen.is_open and seen.segments == 3
 
 
-def test_two_sizes_of_which_one_is_the_other_and_one_more():
+def test_two_sizes_that_differ_by_one():
     def fn(x, y):
         return torch.cat([x, x[:1]]) + y
 
@@ -199,7 +199,7 @@ def test_sizes_thought_to_be_equal_that_are_not():
     assert seen.is_open and seen.segments <= 3
 
 
-def test_sizes_on_both_sides_of_what_pays_share_one_compilation():
+def test_sizes_on_both_sides_of_a_threshold_share_one_compilation():
     """From sixteen rows on the table is small beside the sum, which is then computed again by each of its readers."""
     words, table, weight = torch.randn(64, 32), torch.randn(1, 16, 32), torch.randn(32, 32)
 
@@ -213,7 +213,7 @@ def test_sizes_on_both_sides_of_what_pays_share_one_compilation():
 
 
 @pytest.mark.falls_back("sizes")
-def test_integers_that_sizes_decide_are_constants_of_what_is_compiled_for_a_size():
+def test_integers_that_depend_on_sizes_are_constants_of_code_for_one_size():
     """Not live scalars, which a shape cannot hold: that would be a second fallback."""
     seen = called_with(
         lambda x: torch.arange(x.shape[0] * 8 * 16).view(x.shape[0], -1, 16)[:, ::3].sum() + x[: x.shape[0] // 2].sum(),
@@ -302,7 +302,7 @@ def test_a_marked_size():
     x = torch.randn(8, 4)
     burnish.mark_dynamic(x, 0, max=20)
     seen = called_with(lambda x: x.sum(0), [(x,), (torch.randn(9, 4),), (torch.randn(20, 4),), (torch.randn(21, 4),)])
-    assert seen.segments == 2  # 21 is beyond what was promised
+    assert seen.segments == 2  # 21 is beyond the declared bound
     closed = torch.randn(9, 4)
     burnish.mark_static(closed)
     assert called_with(lambda x: x * 2, [(torch.randn(8, 4),), (closed,), (torch.randn(7, 4),)]).segments == 3
@@ -493,8 +493,8 @@ def test_a_cache_of_many_tensors_has_its_contest():
         cache = [torch.cat([part, x + k]) for k, part in enumerate(cache)]
         return sum(part.sum(0) for part in cache), *cache
 
-    told = []
-    stop = events.subscribe(lambda event: told.append(event.data) if event.kind == "runtime.contest" else None)
+    decisions = []
+    stop = events.subscribe(lambda event: decisions.append(event.data) if event.kind == "runtime.contest" else None)
     try:
         with torch.no_grad(), burnish.settings.patch(never_slower=True):
             compiled = burnish.compile(fn)
@@ -507,7 +507,7 @@ def test_a_cache_of_many_tensors_has_its_contest():
                 cache = list(wanted[1:])
     finally:
         stop()
-    assert told and told[0]["compiled"] is not None and told[0]["eager"] is not None
+    assert decisions and decisions[0]["compiled"] is not None and decisions[0]["eager"] is not None
 
 
 def test_equal_layers_that_transpose_in_place():
@@ -603,7 +603,7 @@ def test_an_input_that_is_written_to():
             x = torch.randn(n, 4)
             torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
             torch.testing.assert_close(mine, theirs)
-        # What lies in what is written to is seen, whatever its size.
+        # The old contents of the written tensor are visible, whatever its size.
         memory = torch.ones(10, 4)
         wanted = memory.clone()
         for n in (5, 9):
@@ -645,7 +645,7 @@ def test_threads_with_sizes_of_their_own():
 
 @pytest.mark.falls_back("sizes")
 def test_sizes_of_one_in_the_middle():
-    """What is left of a slice may be one row, or none, for some sizes."""
+    """The rest of a slice may be one row, or none, for some sizes."""
     calls = [(torch.randn(n, 4),) for n in (20, 21, 40, 11, 10, 12, 13, 100)]
     called_with(lambda x: x[10:].squeeze() * 2, calls)
     called_with(lambda x: (x[10:].squeeze().dim(), x[10:].squeeze(0) + 1), calls)
@@ -714,7 +714,7 @@ def test_an_export_has_fixed_sizes():
     torch.testing.assert_close(exported(x), x + 1)
 
 
-def test_what_no_size_has_a_part_in_is_asked_for_its_shape_once(monkeypatch):
+def test_shapes_independent_of_sizes_are_computed_once(monkeypatch):
     asked = []
     call = Shapes.call
     monkeypatch.setattr(

@@ -53,7 +53,7 @@ def test_gradients_flow_through_pieces():
     assert burnish.was_compiled(compiled) and not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_seed_inside_repeats_the_draws_behind_it():
+def test_a_seed_inside_repeats_the_draws_after_it():
     def fn(x):
         torch.manual_seed(7)
         return torch.nn.functional.dropout(x, 0.5) * 2

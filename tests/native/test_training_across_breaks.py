@@ -92,7 +92,7 @@ def test_gradients_go_back_through_a_condition_in_a_training_step():
     assert seen.refused == []
 
 
-def test_gradients_of_a_layer_before_and_behind_a_condition_add_up():
+def test_gradients_of_a_layer_before_and_after_a_condition_add_up():
     def build(compiler):
         layer = nn.Linear(3, 3)
         return step_with_a_condition(layer, layer)(compiler)

@@ -67,7 +67,7 @@ def compiled_whole(fn):
     [(lambda: nn.Sequential(*(Layer() for _ in range(6))), 0.92), (lambda: convolutions(nn.SiLU), 0.8)],
     ids=["layers", "convolutions"],
 )
-def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
+def test_a_whole_step_saves_only_values_that_backward_needs(model, allowed):
     """Values that only backward needs are not computed in forward's kernels, where they would occupy memory."""
     shape = (16, 128, WIDTH) if allowed > 0.9 else (4, 3, 64, 64)
     found = []
@@ -81,8 +81,8 @@ def test_a_whole_step_keeps_for_backward_what_it_needs(model, allowed):
     torch.testing.assert_close(weights, wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_gradients_that_a_step_leaves_are_no_views():
-    """As autograd's: who guards what they are would be compiled once more for the first that was compiled."""
+def test_gradients_that_a_step_leaves_are_not_views():
+    """As autograd's: a function that guards their kind would be compiled again after the first compiled step."""
     model, x = Layer(), torch.randn(16, 128, WIDTH)
     call = whole_step(model, x, compiled_whole)
     with recorded("segment") as seen:
@@ -114,7 +114,7 @@ def convolutions(*after):
         ([nn.ReLU, lambda: nn.MaxPool2d(3, 1, 1)], 0.9),  # of whose operand the shape is enough
     ],
 )
-def test_what_follows_a_batch_norm_is_computed_again_from_what_that_needs_anyway(after, allowed):
+def test_consumers_of_a_batch_norm_are_rematerialized_from_its_saved_values(after, allowed):
     torch.manual_seed(0)
     model, x = convolutions(*after), torch.randn(4, 3, 64, 64)
     eager, held = peak_of(step(model, model, x)), held_in_arenas()

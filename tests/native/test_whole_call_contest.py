@@ -26,7 +26,7 @@ from burnish.settings import patch
 from ..runtime.concurrent_threads import at_once
 
 LAST = len(ORDER) - 1
-EAGERS = sum(who in "eE" for who in ORDER)
+EAGERS = sum(side in "eE" for side in ORDER)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ class Match:
         return "compiled" if stays is None else "eager"
 
 
-# -- who stays ---------------------------------------------------------------------------------------------------------
+# -- which side stays --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_faster_one_stays(compiled, eager, kept):
 
 
 def test_where_one_is_always_faster_four_rounds_are_enough():
-    timed = [turn for turn, who in enumerate(ORDER) if who == "C"]
+    timed = [turn for turn, side in enumerate(ORDER) if side == "C"]
     for compiled, eager in ((1.0, 2.0), (2.0, 1.0)):
         match = Match(compiled, eager).play(timed[ROUNDS - 1])
         assert match.settled == []
@@ -102,7 +102,7 @@ def test_one_disturbed_call_changes_nothing(disturbed, compiled, eager, kept):
 def test_work_that_depends_on_the_data_does_not_decide():
     """Each call has another amount of work: eager got the least of all, and is not the faster one."""
     amounts = [1 + (7 * n) % 5 for n in range(LAST + 1)]
-    turn = next(turn for turn, who in enumerate(ORDER) if who == "E")
+    turn = next(turn for turn, side in enumerate(ORDER) if side == "E")
     amounts[turn] = 0.5
     assert Match(lambda n: float(amounts[n]), lambda n: float(amounts[n])).play().kept == "compiled"
 
@@ -126,7 +126,7 @@ def test_memory_is_given_back_where_earlier_calls_have_made_arenas(monkeypatch):
     match = Match(lambda n: 1.0 + (n == first), 1.01)  # not clear before the end
     match.play(len(LARGE_ORDER))
     assert "".join(name[0] for name in match.ran) == LARGE_ORDER.lower()
-    assert given == [turn for turn, who in enumerate(LARGE_ORDER) if who == "e"]
+    assert given == [turn for turn, side in enumerate(LARGE_ORDER) if side == "e"]
 
 
 # -- when it begins ----------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_turns_of_compiled_code_that_is_not_settled_are_taken_again():
         ([[[[[]]]]], True),
     ],
 )
-def test_what_carries_gradients(result, expected):
+def test_results_that_carry_gradients(result, expected):
     assert carries_gradients(result) is expected
 
 
@@ -195,7 +195,7 @@ class Slow:
     """Contests of whole calls under a clock by which one of the two takes twice the time of the other."""
 
     def __init__(self, monkeypatch, slower):
-        self.time, self.ran, self.told, self.begun = 0.0, [], [], 0
+        self.time, self.ran, self.decisions, self.begun = 0.0, [], [], 0
         self.slower = slower
         monkeypatch.setattr(begin_whole_call_contest, "CallContest", self.begin)
         self.stop = events.subscribe(self.listen)
@@ -216,11 +216,11 @@ class Slow:
 
     def listen(self, event):
         if event.kind == "runtime.contest":
-            self.told.append(event.data["kept"] if "whole calls" in event.data["text"] else "a graph")
+            self.decisions.append(event.data["kept"] if "whole calls" in event.data["text"] else "a graph")
 
     @property
     def kept(self):
-        return [name for name in self.told if name != "a graph"]
+        return [name for name in self.decisions if name != "a graph"]
 
 
 def look(number):
@@ -251,7 +251,7 @@ def test_the_faster_one_makes_all_later_calls(monkeypatch, slower):
         torch.testing.assert_close(program(x), reads_a_value(x))
     match.stop()
     assert match.kept == [{"compiled": "eager", "eager": "compiled"}[slower]]
-    assert match.told[-1] != "a graph", "it was decided before the graphs were"
+    assert match.decisions[-1] != "a graph", "it was decided before the graphs were"
     ran = len(match.ran)
     program(x)
     assert len(match.ran) == ran, "a decided contest is no longer called"
@@ -366,7 +366,7 @@ def test_other_arguments_have_a_contest_of_their_own(monkeypatch):
     assert match.begun == 2 and match.kept == ["eager", "eager"]
 
 
-def test_when_arguments_change_again_what_lost_does_not_take_them(monkeypatch):
+def test_when_arguments_change_again_the_losing_side_does_not_take_them(monkeypatch):
     match = Slow(monkeypatch, "compiled")
 
     @burnish.compile

@@ -1,4 +1,4 @@
-"""Writes to inputs that gradients flow through: values, gradients, histories, and what shares memory afterwards."""
+"""Writes to inputs that gradients flow through: values, gradients, histories, and shared memory afterwards."""
 
 import pytest
 import torch
@@ -143,7 +143,7 @@ def test_a_buffer_gets_a_history():
 
 
 def test_writes_are_seen_by_backward_outside():
-    """What other code has saved is no longer what it was: an error, as in eager."""
+    """A value that other code has saved was overwritten: an error, as in eager."""
     compiled = burnish.compile(lambda x: x.mul_(2).sin(), options={"never_slower": False})
     for _ in range(3):
         h = torch.ones(3, requires_grad=True) * 1

@@ -91,7 +91,7 @@ def refusal(func: Any, args: tuple, kwargs: dict, is_typed_only: bool = False) -
 
 
 def difference(func: Any, args: tuple, kwargs: dict, eager: Any, is_typed_only: bool = False) -> str | None:
-    """What the record, which covers these arguments, says differently from eager."""
+    """How the record, which covers these arguments, differs from eager."""
     op = RECORDS[str(func)]
     types, named_types = typed(args), typed(kwargs)
     found, expected = op.shape(*types, **named_types), typed(eager)
@@ -175,17 +175,17 @@ def difference_of_values(
 ) -> str | None:
     if got.dtype is not eager.dtype:
         return f"elements of {got.dtype}, eager's of {eager.dtype}"
-    wrong, told = ~((got == eager) | ((got != got) & (eager != eager))), None
+    wrong, first_exact = ~((got == eager) | ((got != got) & (eager != eager))), None
     if eager.is_floating_point() and wrong.any():
         for exact in references():
             wrong &= ~(is_near(got, eager, exact) | (got == exact.to(eager.dtype)))
-            told = exact if told is None else told
+            first_exact = exact if first_exact is None else first_exact
     if eager.is_floating_point() and signed_zeros:
         wrong |= (got == 0) & (eager == 0) & (got.signbit() != eager.signbit())
     if not wrong.any():
         return None
     at = int(wrong.nonzero()[0])
-    exactly = "" if told is None else f" (exactly {told[at].item()!r})"
+    exactly = "" if first_exact is None else f" (exactly {first_exact[at].item()!r})"
     return f"{int(wrong.sum())} of {wrong.numel()}: at {at} {got[at].item()!r}, eager {eager[at].item()!r}{exactly}"
 
 

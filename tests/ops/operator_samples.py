@@ -16,7 +16,7 @@ Call = tuple[str, Callable, tuple, dict[str, Any]]
 
 
 def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same values, lying differently in memory."""
+    """The same values with another memory layout."""
     if x.layout is not torch.strided or x.is_nested or not x.ndim or layout == "plain":
         return x
     if layout == "reversed":

@@ -1,4 +1,4 @@
-"""Records every ATen call of eager code, and what the operator records say about each.
+"""Records every ATen call of eager code, and the results of the operator records for each.
 
     with Dispatched(seen):
         F.linear(x, w, b)             # seen(func, args, kwargs): t, addmm
@@ -106,7 +106,7 @@ class Ledger:
         return result
 
     def fault_of_maps(self, op: Op, args, kwargs, arg_types, kwarg_types, result) -> str:
-        """What is wrong with the maps of a view, followed element by element."""
+        """The errors in the maps of a view, which are followed element by element."""
         rule = op.rule.maps if isinstance(op.rule, View) else op.notes.get("maps")
         key = (op.name, str(arg_types), str(kwarg_types))
         if rule is None or key in self.followed or args[0].numel() > MOST_ELEMENTS or args[0].is_complex():

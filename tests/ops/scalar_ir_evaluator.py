@@ -89,7 +89,7 @@ def apply(x: Scalar, args: list[torch.Tensor], buffers: Sequence[torch.Tensor]) 
     if x.op in DIVISIONS or x.op in ("fmod", "remainder"):
         if x.dtype in FLOATS:
             assert x.op in ("div", "fmod"), f"floats have no {x.op} here"
-            # Where the quotient is huge, torch's vectorized fmod answers NaN.
+            # Where the quotient is huge, torch's vectorized fmod returns NaN.
             return (
                 torch.true_divide(*args) if x.op == "div" else torch.from_numpy(np.fmod(*(arg.numpy() for arg in args)))
             )

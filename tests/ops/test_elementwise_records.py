@@ -85,7 +85,7 @@ def rules() -> list[str]:
 
 
 class Tally:
-    """What was seen of the calls under the samples."""
+    """Statistics of the calls made by the samples."""
 
     def __init__(self) -> None:
         self.overloads: set[str] = set()
@@ -189,7 +189,7 @@ def test_special_values_are_eagers_in_the_other_dtypes(dtype):
 )
 def test_casts_round_as_eagers(source):
     func = torch.ops.aten._to_copy.default
-    # Beyond the integer's range the answer is the processor's.
+    # Beyond the integer's range the result depends on the processor.
     values = torch.tensor([0, 1, 2, 3, 7, 100, 255, 0.1, 0.999, 2.5, 1.00390625, 1.005859375, 65519.0, 1 / 3])
     values = torch.cat([values, -values]) if source.is_signed else values
     for target in KNOWN:
@@ -272,7 +272,7 @@ def test_the_commonest_have_a_rule_for_floats_or_integers(name):
     ],
     ids=lambda call: str(call[0]),
 )
-def test_what_eager_may_raise_for_at_run_time_has_a_type_and_no_rule(call):
+def test_operators_that_may_raise_at_run_time_have_a_type_and_no_rule(call):
     func, *args = call
     assert refusal(func, tuple(args), {}, is_typed_only=True) is None
     assert refusal(func, tuple(args), {}) is not None
@@ -410,7 +410,7 @@ def test_numbers_among_halves_are_as_exact_as_eagers(name, dtype):
         assert torch.equal(evaluated(expression, [tensor.expand(512).contiguous() for tensor in tensors]), eager)
 
 
-def test_a_dtype_holds_what_eager_fills_into_it():
+def test_a_dtype_holds_the_numbers_that_eager_fills_into_it():
     for dtype in (torch.uint8, torch.int8, torch.int32, torch.float16, torch.bfloat16, torch.float32):
         for number in (-1, -255, -256, 255, 256, 127, 128, -129, -1.5, 0.5, 7e4, 1e39, INF, NAN, 65504.0):
             try:

@@ -42,7 +42,7 @@ normal_below = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2))))
 @pytest.mark.parametrize(
     "key,counter,words",
     [
-        # The known answers that come with the authors' own code.
+        # The test vectors that come with the authors' own code.
         ((0, 0), (0, 0), (0x6627E8D5, 0xE169C58D))
     ],
 )
@@ -188,7 +188,7 @@ def test_two_samples_differ_and_a_seed_repeats_them():
     assert torch.equal(drawn(torch.rand, 100), a) and torch.equal(call_with_compiled_rng(torch.rand, (100,), {}), b)
 
 
-# -- what stays eager's ------------------------------------------------------------------------------------------------
+# -- cases left to eager -----------------------------------------------------------------------------------------------
 
 
 def test_a_generator_of_the_programs_own_gives_its_own_numbers():

@@ -36,7 +36,7 @@ COMMON = frozenset(
 
 
 def observed(ledger: Ledger, calls: Iterable[Call], gradients: bool = False) -> Ledger:
-    """Run the calls; what eager refuses is no concern of ours."""
+    """Run the calls; those that eager refuses are ignored."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -414,7 +414,7 @@ MIXED = {
 @pytest.mark.parametrize("first", [torch.int64, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("second", [torch.int64, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
-def test_an_expanded_operand_of_another_dtype_lies_dense_by_the_time_it_is_computed_with(name, first, second, swapped):
+def test_an_expanded_operand_of_another_dtype_is_dense_after_the_cast(name, first, second, swapped):
     given = [torch.ones(3, 1, dtype=first).expand(3, 8), torch.ones(8, 3, dtype=second).t()]
     if swapped:
         given.reverse()

@@ -108,7 +108,7 @@ def test_many_segments_and_long_values_stay_readable():
         ("odd", "??", "!!", "value"),
     ],
 )
-def test_the_advice_fits_what_differs(source, expected, found, category):
+def test_the_advice_fits_the_difference(source, expected, found, category):
     failure = Failure(0, source, expected, found)
     assert categorize(failure) == category
     assert advice(failure) == ADVICE[category]
@@ -125,7 +125,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_advice_fits_what_guards_say(name):
+def test_the_advice_fits_the_guards(name):
     first, second, category, words = OTHERS[name]
     with recorded("guards.missed") as missed:
         compiled = burnish.compile(lambda x: x[0] * 2, backend="eager")

@@ -1,4 +1,4 @@
-"""The profiler: what it counts and distinguishes, and that it leaves nothing behind."""
+"""The profiler: its counts and distinctions, and that it leaves nothing behind."""
 
 import re
 
@@ -72,7 +72,7 @@ def test_a_graph_that_runs_eagerly_is_all_library():
     assert record.library > 0 and record.kernels == 0
 
 
-def test_each_segment_behind_a_break_is_counted_by_itself():
+def test_each_segment_after_a_break_is_counted_separately():
     x = torch.ones(4)
     compiled = warmed(broken, x)
     compiled(-x)

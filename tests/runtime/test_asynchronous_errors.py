@@ -1,5 +1,4 @@
-"""Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles.
-Another thread raises in the one that traces, compiles or runs a graph: the caller gets that, the next call compiles."""
+"""Another thread raises in one that traces, compiles or runs a graph: the caller gets it, the next call compiles."""
 
 import ctypes
 import threading

@@ -65,7 +65,7 @@ def test_a_function_that_raises_is_called_again():
     assert [value(), value()] == [2, 2]
 
 
-def test_forgotten_values_are_made_again():
+def test_forgotten_values_are_created_again():
     calls = []
 
     @once

@@ -37,6 +37,6 @@ def test_direct_calls_equal_the_operator(name):
     assert all(torch.equal(out, want) for out in keywords.values())
 
 
-def test_others_are_called_as_they_are():
+def test_other_operators_are_called_as_they_are():
     for one in (torch.ops.aten.exp.default, torch.ops.aten.sum.dim_IntList, abs):
         assert called({"call": one})["call"] is one

@@ -80,7 +80,7 @@ PROGRAM = """
             hit = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        # What is interrupted while it begins or ends is left half done in eager as well.
+        # A block that is interrupted while it begins or ends is left half done in eager as well.
         assert depth.now == 0 or "__enter__" in hit or "__exit__" in hit, "a with block was not left"
         assert torch.is_grad_enabled() and gc.isenabled() and sys.getprofile() is None
         assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
@@ -117,7 +117,7 @@ class Interrupting:
         self.at, self.calls = at, 0
 
     def __call__(self, gm, example_inputs):
-        """As a backend: compiling is what is interrupted."""
+        """As a backend: the interrupt comes during compilation."""
         self.calls += 1
         if self.calls in self.at:
             raise KeyboardInterrupt
@@ -125,7 +125,7 @@ class Interrupting:
 
 
 class InterruptingRuns(Interrupting):
-    """What is interrupted is a run of the compiled graph that computes a sine."""
+    """The interrupt comes during a run of the compiled graph that computes a sine."""
 
     def __call__(self, gm, example_inputs):
         def run(*inputs):
@@ -148,7 +148,7 @@ class Depth:
 
 
 def test_an_interrupt_while_compiling_runs_the_programs_clean_up():
-    depth, told = Depth(), []
+    depth, depths = Depth(), []
 
     def fn(x):
         with depth:
@@ -158,7 +158,7 @@ def test_an_interrupt_while_compiling_runs_the_programs_clean_up():
                     y = y + 1
                 return y
             finally:
-                told.append(depth.now)
+                depths.append(depth.now)
 
     compiled, x = burnish.compile(fn, backend=Interrupting(1, 2)), torch.ones(3)
     for _ in range(2):
@@ -167,12 +167,12 @@ def test_an_interrupt_while_compiling_runs_the_programs_clean_up():
         assert depth.now == 0
     for _ in range(3):
         torch.testing.assert_close(compiled(x), x * 2 + 1)
-    assert told == [1] * 5 and burnish.was_compiled(compiled)
+    assert depths == [1] * 5 and burnish.was_compiled(compiled)
 
 
 def test_an_interrupt_of_compiled_code_runs_the_programs_clean_up():
     """The graph behind the break runs inside of the program's `with` and `try`."""
-    depth, told = Depth(), []
+    depth, depths = Depth(), []
 
     def fn(x):
         with depth:
@@ -181,7 +181,7 @@ def test_an_interrupt_of_compiled_code_runs_the_programs_clean_up():
                     x = x + 1
                 return torch.sin(x)
             finally:
-                told.append(depth.now)
+                depths.append(depth.now)
 
     compiled, x = burnish.compile(fn, backend=InterruptingRuns(2)), torch.ones(3)
     outcomes = []
@@ -192,7 +192,7 @@ def test_an_interrupt_of_compiled_code_runs_the_programs_clean_up():
             outcomes.append(None)
         assert depth.now == 0
     assert [outcome is None for outcome in outcomes].count(True) == 1
-    assert told == [1] * 6
+    assert depths == [1] * 6
     for outcome in outcomes:
         if outcome is not None:
             torch.testing.assert_close(outcome, torch.sin(x + 1))
@@ -263,7 +263,7 @@ def alarm():
 
 
 def test_a_signal_inside_a_step_is_handled_after_it(alarm, monkeypatch):
-    """By the program, at its place: and its error is no error of ours, although it is an ordinary exception."""
+    """By the program, at its place: its error is not an internal one, although it is an ordinary exception."""
     from burnish.capture.engine.graph_recorder import Recorder
 
     call, came = Recorder.call, []
@@ -275,7 +275,7 @@ def test_a_signal_inside_a_step_is_handled_after_it(alarm, monkeypatch):
         return call(*args, **kwargs)
 
     monkeypatch.setattr(Recorder, "call", interrupted)
-    told = []
+    grad_modes = []
 
     def fn(x):
         try:
@@ -283,13 +283,13 @@ def test_a_signal_inside_a_step_is_handled_after_it(alarm, monkeypatch):
                 y = torch.sin(x) + torch.cos(x)
             return y * 2
         except LateError:
-            told.append(torch.is_grad_enabled())
+            grad_modes.append(torch.is_grad_enabled())
             raise
 
     compiled, x = burnish.compile(fn), torch.ones(3)
     with pytest.raises(LateError):
         compiled(x)
-    assert told == [True] and came
+    assert grad_modes == [True] and came
     torch.testing.assert_close(compiled(x), fn(x))
     assert burnish.was_compiled(compiled)
 
@@ -409,7 +409,7 @@ def test_the_caller_gets_the_handlers_own_error_when_the_compiler_has_just_ended
     assert not deferred_os_signals.passes and not deferred_os_signals.waits
 
 
-def test_an_interrupt_behind_a_mode_that_was_put_on_leaves_no_mode(monkeypatch):
+def test_an_interrupt_after_pushing_a_mode_leaves_no_mode(monkeypatch):
     """As one that comes between the call and the `try` that takes it off. With a mode left on, this thread would
     compile nothing any more."""
 

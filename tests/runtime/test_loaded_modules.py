@@ -71,7 +71,7 @@ def test_imports_ahead_begin_in_one_thread(monkeypatch):
 
 
 def test_attributes_are_not_read_straight_from_sys_modules():
-    """What is found there may have begun to be imported: ask `loaded`, or read it with a default."""
+    """A module found there may be only partly imported: ask `loaded`, or read it with a default."""
     found, from_there = [], ("sys.modules[", "sys.modules.get(")
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -133,7 +133,7 @@ def test_every_change_of_an_object_is_seen(change, more):
     assert check() is None
 
 
-def test_attribute_of_another_object_of_the_class_is_no_change():
+def test_attribute_of_another_object_of_the_class_is_not_a_change():
     one, other = Plain(), Plain()
     check = watching(lambda watch: watch.dictionary(watch.members(one)))
     other.one, other.further = 5, 6
@@ -196,8 +196,8 @@ def test_switches_of_torch_are_found():
 
 
 def test_each_switch_reads_as_in_python():
-    for switch, (*_, told) in zip(switches(), ASKED, strict=True):
-        assert told is None or ask(*switch) == told()
+    for switch, (*_, query) in zip(switches(), ASKED, strict=True):
+        assert query is None or ask(*switch) == query()
 
 
 @pytest.mark.parametrize("said", ["tf32", "ieee"])
@@ -249,7 +249,7 @@ def test_description_of_a_tensor_fits_its_like_alone():
     ],
     ids=["six dimensions", "computed", "view with a history", "sparse"],
 )
-def test_tensors_of_which_words_do_not_tell_all_are_not_described(make):
+def test_tensors_that_words_do_not_fully_describe_are_not_described(make):
     assert tensor_layout().describe(make()) is None
 
 

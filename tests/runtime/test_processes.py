@@ -57,7 +57,7 @@ START = """
 
 @pytest.fixture
 def run_alone(tmp_path):
-    """Runs a program, from a file so that it can be spawned, and answers what it wrote to stderr."""
+    """Runs a program, from a file so that it can be spawned, and returns what it wrote to stderr."""
 
     def run(program, *arguments, ends=(0,)):
         path = tmp_path / "program.py"
@@ -110,7 +110,7 @@ def test_a_forked_process_trains(run_alone):
 
 
 def test_forks_while_another_thread_compiles(run_alone):
-    """At twenty moments of its work. The child runs what was compiled, and compiles as well."""
+    """At twenty moments of its work. The child runs compiled code, and compiles as well."""
     run_alone("""
         compiled = burnish.compile(first)
         agrees(first, compiled)
@@ -204,9 +204,9 @@ for an operator, the process aborts: one whose daemon thread runs plain operator
 
 
 def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
-    """The main thread is done at some moment of the other's work: no crash of ours, no word about it."""
+    """The main thread ends at some moment of the other's work: we do not crash, and nothing is printed."""
     for k in range(2):
-        told = run_alone(
+        output = run_alone(
             """
             begun = threading.Event()
 
@@ -225,11 +225,11 @@ def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
             str(k),
             ends=(0, -signal.SIGABRT),
         )
-        assert told in ("", TORCH_ABORTS)
+        assert output in ("", TORCH_ABORTS)
 
 
 def test_a_process_compiles_when_it_ends(run_alone):
-    """Python starts no threads any more when it calls what is registered for the end."""
+    """Python no longer starts threads when it calls the functions that are registered for its end."""
     assert (
         run_alone("""
         import atexit

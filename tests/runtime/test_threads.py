@@ -24,7 +24,7 @@ CALLS = 6
 
 
 def calls(compiled, inputs, count=CALLS):
-    """What a thread does: several calls, all results kept."""
+    """The work of a thread: several calls, with all results kept."""
     return [compiled(*inputs) for _ in range(count)]
 
 
@@ -232,7 +232,7 @@ def test_functions_of_equal_kernels_compiled_at_once(hasty):
 
 
 def test_each_compiled_function_has_switches_of_its_thread(hasty):
-    """What one thread traces under autocast is not what another one runs without."""
+    """Code that one thread traces under autocast is not run by another one without it."""
     linear = nn.Linear(8, 8)
 
     def fn(x):
@@ -261,7 +261,7 @@ def test_the_contest_with_eager_is_decided_by_many_threads(hasty):
 
 
 def test_a_user_function_that_waits_for_the_other_threads(hasty):
-    """Whoever compiles must not be waited for: here it waits for the others itself."""
+    """Other threads must not wait for the one that compiles: here it waits for them."""
     import threading
 
     barrier = threading.Barrier(3)

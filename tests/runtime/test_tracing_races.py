@@ -71,7 +71,7 @@ def raced():
 
 
 def program(kind):
-    """A function, and what another thread does to the objects that it reads."""
+    """A function, and another thread's changes to the objects that it reads."""
     global factor
     model, model.kind, factor = (made := Scaled()), kind, 2.0
     return closure(made) if kind == "closure" else (model.forward, functools.partial(change, made))
@@ -148,7 +148,7 @@ APPENDS = {
 
 @pytest.mark.falls_back("raced")
 @pytest.mark.parametrize("kind", APPENDS)
-def test_what_another_thread_appends_is_no_part_of_the_segment(kind, monkeypatch, raced):
+def test_values_appended_by_another_thread_are_not_part_of_the_segment(kind, monkeypatch, raced):
     log: list = []
     compiled = burnish.compile(lambda x: APPENDS[kind](log, x))
     with monkeypatch.context() as patch:

@@ -119,7 +119,7 @@ def typical(spec: Spec, exact: torch.Tensor, dtype: torch.dtype) -> float:
 
 
 def results(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    """What a candidate gives when it is run, run into a tensor, and called from its description."""
+    """A candidate's results when it is run, run into a tensor, and called from its description."""
     yield "run", candidate.run(*bind(candidate, inputs))
     if candidate.run_into is not None:
         out = unset(candidate.output)
@@ -161,8 +161,8 @@ def error(result: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def rounding(exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """The error of an exact result that is rounded once: less cannot be asked for, and eager may have it by luck. What
-    we take for exact is itself a float64 rounded so."""
+    """The error of an exact result that is rounded once: no result can be required to be better, and eager may be by
+    luck. The result taken for exact is itself a float64 rounded in this way."""
     if dtype is torch.float64:
         return torch.finfo(dtype).eps / 2 * error(exact, torch.zeros_like(exact))
     return error(exact.to(dtype), exact)

@@ -1,4 +1,4 @@
-"""Choosing library calls: what is measured, cached and dropped. The times themselves are not tested."""
+"""Choosing library calls: which are measured, cached and dropped. The times themselves are not tested."""
 
 import sys
 from dataclasses import replace
@@ -119,7 +119,7 @@ def test_memory_goes_to_text_and_back():
     assert copy.export() == memory.export() == {key_of(SPEC): "addmm=0.00015; onednn packed=0.0001"}
 
 
-def test_text_that_is_no_measurement_is_passed_by():
+def test_text_that_is_not_a_measurement_is_ignored():
     memory = Measurements()
     memory.load({key_of(SPEC): "addmm", "other": "x=y", "third": ""})
     assert memory.export() == {}
@@ -137,7 +137,7 @@ def measurements(monkeypatch):
     return to_come
 
 
-def test_disturbed_measurement_is_not_exported_and_made_again(measurements):
+def test_disturbed_measurement_is_not_exported_and_is_repeated(measurements):
     measurements += [Measured({"addmm": 5.0, "onednn": 4.0}, is_steady=False), Measured({"addmm": 1.0, "onednn": 2.0})]
     memory = Measurements()
     first = choose(SPEC, seconds=0, memory=memory)
@@ -148,7 +148,7 @@ def test_disturbed_measurement_is_not_exported_and_made_again(measurements):
     assert choose(SPEC, seconds=0, memory=memory).measured == second.measured
 
 
-def test_of_disturbed_measurements_the_shorter_times_count_and_after_three_they_stand(measurements):
+def test_shorter_times_of_disturbed_measurements_count_and_are_final_after_three(measurements):
     measurements += [Measured({"addmm": first, "onednn": 10 - first}, is_steady=False) for first in (5.0, 7.0, 3.0)]
     memory = Measurements()
     for _ in range(5):
@@ -156,8 +156,8 @@ def test_of_disturbed_measurements_the_shorter_times_count_and_after_three_they_
     assert not measurements and last.measured == {"addmm": 3.0, "onednn": 3.0} and not last.is_steady
 
 
-def test_what_was_disturbed_stands_against_what_is_likely_only_by_much(measurements):
-    """Which of them waited for a core says nothing of the candidates."""
+def test_disturbed_measurement_overrides_the_prediction_only_by_a_wide_margin(measurements):
+    """A wait for a core says nothing about the candidates."""
     times = {"addmm": 1.0, "onednn": 1.0, "onednn packed": 2.0}
     for is_steady, least, expected in ((False, 1.0, "onednn packed"), (True, 1.0, "addmm"), (False, 0.1, "addmm")):
         measurements.append(Measured(times | {"addmm": least}, is_steady=is_steady))
@@ -366,24 +366,24 @@ def test_results_are_on_the_cpu_for_every_default_device(spec):
 
 
 def thoroughly(usual: dict[str, float], at_length: Measured, measurements: list) -> str:
-    """The name of what is chosen where both measurements are given."""
+    """The name of the choice, given both measurements."""
     measurements += [Measured(usual), at_length]
     return choose_thoroughly(SPEC, seconds=0, memory=Measurements()).candidate.name
 
 
-def test_at_length_what_is_surely_faster_takes_the_place_of_the_usual_choice(measurements):
+def test_thorough_choice_takes_a_surely_faster_candidate(measurements):
     usual = {"addmm": 3.0, "onednn": 1.0, "onednn packed": 2.0}
     surely, hardly = (Measured({"addmm": 3.0, "onednn": 1.0, "onednn packed": time}) for time in (0.9, 0.97))
     assert thoroughly(usual, surely, measurements) == "onednn packed"
     assert thoroughly(usual, hardly, measurements) == "onednn"
 
 
-def test_at_length_a_disturbed_measurement_changes_nothing(measurements):
+def test_thorough_choice_ignores_a_disturbed_measurement(measurements):
     usual = {"addmm": 3.0, "onednn": 1.0}
     assert thoroughly(usual, Measured({"addmm": 0.1, "onednn": 1.0}, is_steady=False), measurements) == "onednn"
 
 
-def test_at_length_a_usual_choice_that_was_not_measured_stays(measurements):
+def test_thorough_choice_keeps_a_usual_choice_that_was_not_measured(measurements):
     assert thoroughly({"onednn": 1.0}, Measured({"addmm": 0.1}), measurements) == "onednn"
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def own_kernels_win(monkeypatch):
-    """Whatever would be measured: where our own kernel can, it is the fastest."""
+    """Measurements in which our own kernel is always the fastest if it supports the call."""
 
     def choose(spec, **_):
         offered = candidates(spec)
@@ -66,7 +66,7 @@ def names(graph):
 
 
 class Block(nn.Module):
-    """Of a residual network; what is added comes from a convolution too, or is x itself."""
+    """A block of a residual network; the addend comes from a convolution too, or is x itself."""
 
     def __init__(self, is_projected, inplace=False):
         super().__init__()

@@ -87,7 +87,7 @@ def test_a_printed_plan_shows_reused_output_buffers_and_is_read_back():
     assert kernels_in(str(plan)) == [step.kernel for step in plan.steps]
 
 
-def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
+def test_result_of_a_library_is_alive_until_the_following_kernels_have_run():
     """They are one call: when it begins, the memory of the output is there in any case, and may as well be used."""
     made = "graph(y: f32[256, 256])\n  x = aten.mm.default y, y : f32[256, 256]"
     b = "  b = aten.div.Tensor a1, t : f32[256, 256]"
@@ -98,8 +98,8 @@ def test_what_a_library_made_is_there_until_the_kernels_behind_it_have_run():
     assert "b" in lodgers(plan)
 
 
-def test_what_one_call_needs_takes_turns():
-    """The example in `lodgers`; live values do not overlap."""
+def test_buffers_of_one_call_are_used_in_turns():
+    """The example in `output_buffer_reuse`; live values do not overlap."""
     a, b, c, out = "abco"
     needed = {a: Span(0, 2, 3), b: Span(2, 4, 4), c: Span(5, 6, 4)}
     assert reuse_output_buffers([needed], [{out: Span(7, 9, 4)}]) == {b: (out, 0), c: (out, 0)}

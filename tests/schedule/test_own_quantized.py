@@ -87,7 +87,7 @@ def exact(spec, inputs):
 
 
 def magnitude(spec, inputs):
-    """The sums of the terms' magnitudes: what rounding errors of float32 are relative to."""
+    """The sums of the terms' magnitudes, to which rounding errors of float32 are relative."""
     largest = {name: value.abs() if name != "weight" else value for name, value in inputs.items()}
     scale = largest["scales"].double().max() if "scales" in inputs else 1.0
     shift = largest["shifts"].double().max() if "shifts" in inputs else 0.0
@@ -199,7 +199,7 @@ def test_numbers_of_any_size_keep_their_precision(dtype):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_in_its_row_of_integers(value):
+def test_non_finite_numbers_stay_in_their_row_of_integers(value):
     spec = quantized(3, 40, 256, BF16, 4, 128, BF16, offset=8)
     inputs = random_inputs(spec)
     inputs["x"][1, 200] = value

@@ -109,7 +109,7 @@ def test_special_numbers_are_as_in_eager(special):
     torch.testing.assert_close(mine.run(*bind(mine, inputs))[0], eager.run(*bind(eager, inputs)), equal_nan=True)
 
 
-def test_what_it_does_not_take_on():
+def test_unsupported_recurrent_layers():
     double = RecurrentSpec(TensorType.contiguous((2, 2, 2), torch.float64), 3, BOTH, True)
     assert "float32" in str(why_not_recurrent(double))
     turned = RecurrentSpec(TensorType((4, 3, 2), (2, 8, 1), torch.float32), 3, BOTH, True)
@@ -133,7 +133,7 @@ class Tagger(nn.Module):
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """The texts of what was compiled, with our own kernel chosen wherever it is offered."""
+    """The texts of the compiled plans, with our own kernel chosen wherever it is offered."""
 
     def prefer_own(spec, **rest):
         if not isinstance(spec, RecurrentSpec):

@@ -95,7 +95,7 @@ def test_masks_hide_keys_and_whole_rows(shape, mask_dtype, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_part_of_a_cache_and_heads_behind_the_rows(dtype):
+def test_a_part_of_a_cache_and_heads_after_the_rows(dtype):
     cache = numbers((2, 2, 50, 64), dtype)
     q = numbers((2, 1, 4, 64), dtype, 1).transpose(1, 2)
     check(q, cache[:, :, :37], cache[:, :, 13:])

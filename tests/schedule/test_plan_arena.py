@@ -49,7 +49,7 @@ def test_live_values_do_not_overlap():
             assert total >= most_at_once(spans)
 
 
-def test_a_gap_that_is_too_small_for_what_follows_is_not_lost():
+def test_a_gap_that_is_too_small_for_later_buffers_is_not_lost():
     spans = [Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)]
     assert place_by_start(spans)[1] == 1152
     assert assign_offsets(spans)[1] == 1024 == most_at_once(spans)

@@ -57,7 +57,7 @@ def test_reductions_do_not_wait_for_a_library_call():
     assert kinds == ["call", "s", "call", "t"]
 
 
-def test_what_is_more_than_a_sum_comes_where_it_was():
+def test_computations_beyond_the_sum_keep_their_place():
     kinds = [
         "loops" if isinstance(step, Launch) else "call"
         for step in make_plan(parse_graph(SUMMED_LATE)).steps

@@ -20,7 +20,7 @@ def chain(*times, copy, source=CONTIGUOUS):
     return choose_layouts([SecondsByLayout(*both) for both in times], links)
 
 
-def test_what_is_worth_no_copy_by_itself_is_worth_one_for_all():
+def test_layout_not_worth_a_copy_for_one_is_worth_one_for_all():
     assert chain((1.0, 0.9), copy=0.15) == [False]
     assert chain((1.0, 0.9), (1.0, 0.9), (1.0, 0.9), copy=0.15) == [True] * 3
 

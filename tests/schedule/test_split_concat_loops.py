@@ -95,6 +95,6 @@ def test_border_goes_around_all_sides_and_none_is_none():
     assert not isinstance(bordered(Tensor(), [(0, 0), (0, 0)], 0), Concat)
 
 
-def test_replaced_box_leaves_what_is_around_it():
+def test_replaced_box_leaves_its_surroundings():
     parts = list(leaves(replaced_in(Tensor(), 5, [(1, 2), (2, 3)])))
     assert len(parts) == 5 and parts.count(5) == 1

@@ -106,9 +106,9 @@ def test_several_at_once_and_one_of_them_refused(monkeypatch):
     monkeypatch.setattr(store_inputs_in_place, "renumbered", lambda *args: walked.append(args) or seen(*args))
     b = launch.buffers
     made, stored = with_one_buffer_each(launch, [(b[0], b[1]), (b[2], b[3]), (b[4], b[5])])
-    assert stored == [(b[0], b[1]), (b[2], b[3])], "what is read backwards is overwritten before it is read"
+    assert stored == [(b[0], b[1]), (b[2], b[3])], "elements read backwards would be overwritten before they are read"
     assert made.buffers == (b[1], b[3], b[4], b[5]) and made.kernel.stored == {0, 1, 3}
-    assert len(walked) == len(launch.kernel.loops), "each loop is written anew once, however many buffers there are"
+    assert len(walked) == len(launch.kernel.loops), "each loop is rewritten once, however many buffers there are"
     assert print_kernel(made.kernel) == print_kernel(
         parse_kernel("""
         kernel k(b0: f32 out, b1: f32 out, b2: f32, b3: f32 out)

@@ -33,7 +33,7 @@ graph(x: f32[256, 512], z: f32[512, 256])
 
 
 def loops(text):
-    """One may start with another: what counts are the nests."""
+    """One may start with another: only the nests count."""
     steps = make_plan(parse_graph(text)).steps
     return [loop for step in steps if isinstance(step, Launch) for loop in step.kernel.loops]
 
@@ -47,5 +47,5 @@ def test_a_transposed_copy_waits_for_the_sums_it_reads():
     assert len(loops(SUM_OF_WHAT_IS_TURNED)) == 2
 
 
-def test_what_is_read_along_the_result_as_well_stays_with_its_sum():
+def test_operand_also_read_along_the_result_stays_with_its_sum():
     assert len(loops(ALONG_BOTH)) == 1

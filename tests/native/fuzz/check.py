@@ -1,7 +1,7 @@
-"""Is a program, compiled, what it is in eager?
+"""Checks that a compiled program behaves as in eager.
 
-Shapes, dtypes, strides, aliasing, and what became of the inputs are compared as they are; exact values to the bit, and
-the others by the rule of `bench.closeness`, with the program in float64 as what is true.
+Shapes, dtypes, strides, aliasing, and the inputs afterwards must be equal; exact values are compared to the bit, and
+the others by the rule of `bench.closeness`, with the program in float64 as the reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CALLS = (("first call", 0), ("replay", 0), ("replay with other numbers", 1))
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: str
-    """What failed, without numbers: failures of one kind are likely one defect."""
+    """The kind of failure, without numbers: failures of one kind are probably one defect."""
     message: str
 
 
@@ -77,7 +77,7 @@ class ProgramJudge(Judge):
 
 
 def check(program: Program) -> Verdict:
-    """What is wrong with it, if anything. A program that eager does not run has no failure."""
+    """The failure of a program, if any. A program that eager does not run has none."""
     fn = program.function()
     burnish.reset()
     with torch.no_grad(), patch(never_slower=False, on_error="raise", eager_random=True), Watched() as watched:
@@ -117,7 +117,7 @@ def without_numbers(text: str) -> str:
 
 @functools.cache
 def silence() -> None:
-    """What torch warns of is no matter here."""
+    """Torch's warnings do not matter here."""
     import warnings
 
     warnings.simplefilter("ignore")

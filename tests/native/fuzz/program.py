@@ -7,8 +7,8 @@
         v1 = x0 / v0
         return v0, v1
 
-Programs are text, so that a failing one can be read, run and cut down. Floating dtypes are written as names, F32 for
-one: in the run that shows what is true they all mean float64.
+Programs are text, so that a failing one can be read, run and cut down. Floating dtypes are written as names such as
+F32: in the reference run they all mean float64.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Program:
         used = {name for line in kept for name in line.uses} | set(outputs)
         numbers = [k for k in range(len(self.inputs)) if f"x{k}" in used]
         names = {f"x{k}": f"x{n}" for n, k in enumerate(numbers)}
-        # An input that goes must not leave what is known of it to the one that gets its name.
+        # Facts about a removed input must not pass to the one that gets its name.
         gone = {f"x{k}" for k in range(len(self.inputs)) if k not in numbers}
         changed = [renamed(line, names) for line in kept]
         return replace(

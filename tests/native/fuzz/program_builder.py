@@ -1,8 +1,8 @@
 """Builds a random program: each line is run as it is added, so that the next one can be chosen by its results.
 
 A value is exact as long as every number in it comes from single operations that IEEE 754 rounds (or from none): then
-compiled code has no freedom. Sums and functions make it inexact; what jumps (floor, a comparison, argmax) is never
-applied to an inexact value, where the last bit would decide.
+compiled code has no freedom. Sums and functions make it inexact; discontinuous operators (floor, a comparison, argmax)
+are never applied to an inexact value, where the last bit would decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Test = Callable[[torch.Tensor], bool]
 
 
 class Rejected(Exception):
-    """Eager does not take it."""
+    """Eager does not accept the call."""
 
 
 class Maker:
@@ -247,7 +247,7 @@ def shortest(names: Sequence[str]) -> str:
 
 
 def has_memory(x: torch.Tensor) -> bool:
-    """Eager's convolution over no channels answers with a tensor that has elements but no memory for them."""
+    """Eager's convolution over no channels returns a tensor that has elements but no memory for them."""
     last = x.storage_offset() + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
     return not x.numel() or x.untyped_storage().nbytes() > last * x.dtype.itemsize
 

@@ -3,22 +3,22 @@
     v0 = x0.to(F32).mean(0)         x0 is boolean: it has no neighbours, but v0 has
     v1 = torch.softmax(v0, 0)
 
-    v2 = F.group_norm(x1, 1)        an element beside the mean is nearly nought, and as wrong as one that is large
+    v2 = F.group_norm(x1, 1)        an element near the mean is almost zero, and as wrong as one that is large
 
-Two things are asked, and both of eager's arithmetic alone, never of what is judged:
+There are two measures, both of eager's arithmetic alone, never of the judged code:
 
-- *Eager's errors beside the values on the way* (`errors_beside_values`). Eager and float64 run line by line, and what a
-  line made is moved by the same amount in both: what eager then makes of it, against what float64 makes of it, is an
-  error that eager makes near here. Nothing is moved that a jump (a comparison, floor) reads, or the error would be that
-  of the jump.
-- *What half a unit on the way comes to* (`noise`). What takes a mean off knows its result to half a rounding unit of
-  the largest of the numbers it centres, at best; what is left where they cancel is noise. What takes the logarithm of
-  a sum of exponentials, of which the largest is 1, knows it to half a unit of 1. A gelu is its argument times a sum of
-  1 and an error function near -1, which is known to half a unit of 1. And what adds up, in whatever order,
-  knows its result as if each of its terms had been half a unit in the last place more or less: eager's own order
-  may be exact by luck, where no partial sum outgrew its digits. The float64 program, differentiated, says what
-  becomes of such halves in an element of the end, and all of them together are allowed there. Other lines get none: an
-  exponential or a softmax is accurate in each element, however small.
+- *Eager's errors at neighbours of intermediate values* (`errors_beside_values`). Eager and float64 run line by line,
+  and the result of a line is moved by the same amount in both. The difference between the later results of eager and
+  of float64 is then an error that eager makes near here. A value that a discontinuous operator (a comparison, floor)
+  reads is not moved, because the error would be that of the jump.
+- *The effect of half a rounding unit in intermediate values* (`noise`). A line that subtracts a mean has an error of at
+  least half a rounding unit of the largest of the numbers that it centres; where these cancel, the rest is noise. The
+  logarithm of a sum of exponentials, the largest of which is 1, is known to half a unit of 1. A gelu is its argument
+  times the sum of 1 and an error function near -1, which is known to half a unit of 1. And a sum, in any order, is
+  known as if each of its terms were off by half a unit in the last place: eager's own order may be exact by luck,
+  if no partial sum outgrew its digits. The derivatives of the float64 program give the effect of such halves on an
+  element of the final result, and their total is allowed there. Other lines get no allowance: an exponential or a
+  softmax is accurate in each element, however small.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .program import Line, Program, namespace
 
 SAMPLES = 200
 MOST_ELEMENTS = 1024
-"""So many elements are looked at, each by itself. Of luck there are few, but one mean is taken off a whole row."""
+"""So many elements are examined separately. Few are exact by luck, but one mean is subtracted from a whole row."""
 
 CENTRES = re.compile(r"layer_norm|group_norm|batch_norm|instance_norm|- \w+\.mean\(")
-"""Lines that take a mean off."""
+"""Lines that subtract a mean."""
 
 LOGARITHMS = re.compile(r"log_softmax|logsumexp|cross_entropy")
 """Lines that take the logarithm of a sum of exponentials."""
 
 GELUS = re.compile(r"^\w+ = F\.gelu\(")
-"""Lines that are one, of what stands in the brackets."""
+"""Lines that are a gelu of the expression in parentheses."""
 
 SUMS = re.compile(
     r"sum\(|mean\(|\.var\(|\.std\(|\.norm\(|F\.linear|matmul| @ |addmm|einsum|F\.conv|avg_pool|"
@@ -66,7 +66,7 @@ def in_single(dtype: torch.dtype | None) -> Callable[[tuple], tuple]:
 def errors_beside_values(
     program: Program, more: int, name: str, floats: torch.dtype | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of what eager and float64 make of a value's neighbours. `floats` is what eager's floats are meant to be."""
+    """Pairs of eager's and float64's results for neighbours of a value. `floats` is what eager's floats stand for."""
     movable = movable_lines(program, name)
     if not movable:
         return
@@ -108,7 +108,7 @@ def movable_lines(program: Program, name: str | None = None) -> set[int]:
         for later in program.lines[k + 1 :]:
             if later in wanted and below & set(later.uses):
                 read_by_jump |= jumps(later)
-                # What is written to is the first name of the line.
+                # The first name of the line is written to.
                 below |= set(later.defines) or set(later.uses)
         if not read_by_jump and (makes_memory(program, k) if line.defines else writes_to_whole(program, k)):
             found.add(k)
@@ -116,7 +116,7 @@ def movable_lines(program: Program, name: str | None = None) -> set[int]:
 
 
 def leading_to(program: Program, name: str | None) -> list[Line]:
-    """The lines that a value may depend on. Who writes to something counts where what is needed shares its memory."""
+    """The lines that a value may depend on. One that writes to a tensor counts if a needed value shares its memory."""
     if name is None:
         return list(program.lines)
     space = ran(program)
@@ -215,7 +215,7 @@ JUMP = re.compile(
         )
     )
 )
-"""What decides, rather than computes."""
+"""Operators that decide rather than compute."""
 
 
 def jumps(line: Line) -> bool:
@@ -223,8 +223,8 @@ def jumps(line: Line) -> bool:
 
 
 def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.Tensor | None:
-    """For those elements of a value that a mask names, the most that half a rounding unit makes of it: of the largest
-    number in each line that centres, of each term in each that adds up."""
+    """For the elements of a value selected by a mask, the greatest effect of half a rounding unit: of the largest
+    number in each line that centres, and of each term in each line that adds up."""
     if not any(
         line.defines and where.search(line.text)
         for line in program.lines
@@ -269,12 +269,12 @@ def noise(program: Program, more: int, name: str, where: torch.Tensor) -> torch.
         try:
             return off_by(run(), where, halves)
         except RuntimeError:
-            # Autograd does not differentiate what is written to later, or through one of several views.
+            # Autograd does not differentiate a value that is written to later, or through one of several views.
             return None
 
 
 class WithoutGelu:
-    """What a gelu is given comes out of it."""
+    """A gelu whose argument is also its result."""
 
     @staticmethod
     def gelu(x: torch.Tensor, **_: Any) -> torch.Tensor:

@@ -53,7 +53,7 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def without_line(program: Program, k: int) -> Program:
-    """The program without a line, and without what needs it."""
+    """The program without a line, and without the lines that need it."""
     gone, names = {k}, set(program.lines[k].defines)
     for n, line in enumerate(program.lines[k + 1 :], k + 1):
         if names & set(line.uses):

@@ -7,7 +7,7 @@ other program the same number among its lines becomes that size too:
     def f(x0):                             def f(x0):
         return x0.reshape(2, 6, 2)             return x0.reshape(2, x0.shape[0], 2)
 
-What eager refuses must be refused; what it computes must be computed.
+Compiled code must refuse what eager refuses, and compute what eager computes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def variants(program: Program, seed: int) -> Iterator[Program]:
 
 
 def check(program: Program, seed: int) -> tuple[Failure | None, str]:
-    """What is wrong with it, and how far it came."""
+    """The failure, if any, and how far the program came."""
     words: list[str] = []
     end = events.subscribe(lambda event: words.append(event.data["text"]) if event.kind == "guards.sizes" else None)
     burnish.reset()

@@ -29,7 +29,7 @@ def program(inputs, *lines, exact=()):
 
 
 def judged(tested, change):
-    """What the judge says of eager's result with a change made to it, and where."""
+    """The judge's verdict on eager's result with a change made to it, and where."""
     eager = tested.function()(*tested.arguments())[0]
     got = eager.clone()
     change(got)
@@ -38,7 +38,7 @@ def judged(tested, change):
 
 
 def off(units, *, of_largest=False, at=None):
-    """So many rounding units more; by default at the smallest number, where it weighs most."""
+    """So many rounding units more; by default at the smallest number, where it matters most."""
 
     def change(x):
         flat = x.view(-1)
@@ -60,7 +60,7 @@ SUM = program([Input((5, 60), "f32", seed=8)], "v0 = x0.sum(1)")
 CENTRED_EXP = program([Input((4, 9), "f32", seed=5)], "v0 = F.layer_norm(x0, (9,), None, None)", "v1 = torch.exp(v0)")
 
 
-def test_what_cancels_in_a_norm_is_known_to_half_a_unit_of_the_largest():
+def test_cancelled_terms_of_a_norm_are_known_to_half_a_unit_of_the_largest():
     assert judged(GROUP_NORM, off(0.4, of_largest=True)) is None
 
 
@@ -98,7 +98,7 @@ def test_the_logarithm_of_a_sum_is_known_to_half_a_unit_of_its_largest_term():
     assert torch.equal(found, torch.full((3,), 2.0**-24, dtype=torch.float64))
 
 
-def test_eagers_variance_is_no_truth_in_float64():
+def test_eagers_variance_is_not_a_reference_in_float64():
     tested = program([Input((2, 7, 2), "f64", seed=26)], "v0 = torch.stack((x0, x0))", "v1 = v0.var(dim=(0, 1, 2, 3))")
     tested = replace(tested, shortest=dict.fromkeys(tested.shortest, "f64"))
     values = [Fraction(x) for x in tested.arguments()[0].flatten().tolist() * 2]
@@ -129,7 +129,7 @@ def test_the_tail_of_a_gelu_is_known_to_half_a_unit_of_its_argument():
     assert noise(tested, 0, "v1", torch.ones(2, dtype=torch.bool)) is None
 
 
-def test_noise_of_a_norm_is_followed_through_what_is_computed_of_it():
+def test_noise_of_a_norm_is_propagated_to_later_results():
     assert judged(CENTRED_EXP, off(15)) is not None
 
 

@@ -56,7 +56,7 @@ def why_not_linear(spec: LinearSpec) -> str | None:
     if across != 1 and depth != 1 or rows > 1 and down < depth:
         return "the rows of x have gaps between their numbers"
     if spec.residual is not None and not spec.residual.is_contiguous:
-        return "the residual lies otherwise than the result"
+        return "the residual has another layout than the result"
     return None
 
 
@@ -194,7 +194,7 @@ def why_not_convolution(spec: ConvSpec) -> str | None:
     if spec.groups > 1 and not is_dense_channels_last(spec.x):
         return "x is not channels-last"
     if spec.residual is not None and not has_stride(spec.residual, channels_last_stride(spec.output_shape)):
-        return "the residual lies otherwise than the result"
+        return "the residual has another layout than the result"
     if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
         return "the image has more pixels than the tables are meant for"
     return None
