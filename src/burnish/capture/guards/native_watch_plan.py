@@ -58,19 +58,8 @@ FIELDS = {
     MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
 }
-CONTENT = frozenset(
-    (
-        "length",
-        "has",
-        "absent",
-        "keys",
-        "truth",
-        "no hooks",
-        "length by base",
-        "has by base",
-        "absent by base",
-        "keys by base",
-    )
+CONTENT = frozenset(("keys", "truth", "no hooks", "keys by base", "has", "absent", "length")) | frozenset(
+    ("has by base", "absent by base", "length by base")
 )
 """Guards on the content of a container, not on its identity or type."""
 

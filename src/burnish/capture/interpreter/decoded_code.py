@@ -25,28 +25,10 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = (
-        "args_total",
-        "by_instruction",
-        "cells",
-        "class_at",
-        "co",
-        "dead",
-        "handlers",
-        "instructions",
-        "is_async",
-        "is_body",
-        "is_generator",
-        "is_special",
-        "lines",
-        "live",
-        "n_locals",
-        "names",
-        "opnames",
-        "parameters",
-        "plain_parameters",
-        "positions",
-    )
+    __slots__ = """
+        args_total by_instruction cells class_at co dead handlers instructions is_async is_body is_generator
+        is_special lines live n_locals names opnames parameters plain_parameters positions
+    """.split()
 
     instructions: list[tuple[Callable, Any]]
 

@@ -61,23 +61,10 @@ class Raised(BaseException):
 
 
 class Frame:
-    __slots__ = (
-        "__weakref__",
-        "builtins",
-        "caller",
-        "code",
-        "completion",
-        "depth",
-        "generator",
-        "globals",
-        "handling",
-        "instructions",
-        "locals",
-        "namespace",
-        "pc",
-        "spare",
-        "stack",
-    )
+    __slots__ = """
+        __weakref__ builtins caller code completion depth generator globals handling instructions locals namespace pc
+        spare stack
+    """.split()
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
         self.code = code

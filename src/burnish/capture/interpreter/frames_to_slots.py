@@ -20,21 +20,9 @@ from .frames import NULL, UNBOUND, Frame, Generator
 class FrameLayout:
     """One frame without its values."""
 
-    __slots__ = (
-        "bound",
-        "builtins",
-        "code",
-        "completion",
-        "generator",
-        "globals",
-        "handling",
-        "key",
-        "n_stack",
-        "nulls",
-        "pc",
-        "spare",
-        "unbound_on_stack",
-    )
+    __slots__ = """
+        bound builtins code completion generator globals handling key n_stack nulls pc spare unbound_on_stack
+    """.split()
 
     def __init__(self, frame: Frame):
         self.code: Code = frame.code

@@ -153,21 +153,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 SAFE_MODULES = frozenset(
-    (
-        "builtins",
-        "collections",
-        "_collections",
-        "types",
-        "functools",
-        "itertools",
-        "operator",
-        "enum",
-        "abc",
-        "contextlib",
-        "datetime",
-        "decimal",
-        "fractions",
-    )
+    """
+    builtins collections _collections types functools itertools operator enum abc contextlib datetime decimal
+    fractions
+""".split()
 )
 
 
@@ -397,44 +386,26 @@ def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 CONSTRUCTORS: dict[type, Any] = {
-    list: _from_iterable,
-    tuple: _from_iterable,
-    set: _from_iterable,
-    frozenset: _from_iterable,
-    dict: _from_iterable,
-    int: _convert,
-    random.Random: random_objects.construct,
-    torch.utils.hooks.BackwardHook: module_backward_hooks.make,
-    float: _convert,
-    complex: _convert,
-    bool: _convert,
-    bytes: _bytes,
-    bytearray: _bytes,
+    **dict.fromkeys((list, tuple, set, frozenset, dict), _from_iterable),
+    **dict.fromkeys((int, float, complex, bool), _convert),
+    **dict.fromkeys((bytes, bytearray), _bytes),
     str: _str,
     type: _type,
     super: _super,
+    object: _object,
     reversed: _reversed,
     collections.deque: _deque,
-    collections.OrderedDict: _dict_like,
-    collections.defaultdict: _dict_like,
+    **dict.fromkeys((collections.OrderedDict, collections.defaultdict), _dict_like),
     functools.partial: _partial,
-    range: _native,
-    slice: _plain_container,
-    property: _plain_container,
-    staticmethod: _plain_container,
-    classmethod: _plain_container,
-    types.MethodType: _plain_container,
-    types.SimpleNamespace: _plain_container,
-    object: _object,
-    torch.device: _native,
-    torch.Size: _native,
-    torch.finfo: _native,
-    torch.iinfo: _native,
-    weakref.ref: _weak_reference,
-    weakref.finalize: _weak_reference,
+    **dict.fromkeys((range, torch.device, torch.Size, torch.finfo, torch.iinfo), _native),
+    **dict.fromkeys((slice, property, staticmethod, classmethod), _plain_container),
+    **dict.fromkeys(
+        (types.MethodType, types.SimpleNamespace, types.MappingProxyType, types.CellType), _plain_container
+    ),
+    **dict.fromkeys((weakref.ref, weakref.finalize), _weak_reference),
+    random.Random: random_objects.construct,
+    torch.utils.hooks.BackwardHook: module_backward_hooks.make,
     torch._C._InferenceMode: _inference_mode_guard,
-    types.MappingProxyType: _plain_container,
-    types.CellType: _plain_container,
     **dict.fromkeys(text_streams.KINDS, text_streams.make),
     **dict.fromkeys(locks.KINDS, locks.make),
 }

@@ -40,15 +40,9 @@ from ..python.trace_rollback import CallStart
 from . import torch_call_roles
 
 OPTIONS = frozenset(
-    (
-        "use_reentrant",
-        "preserve_rng_state",
-        "context_fn",
-        "determinism_check",
-        "debug",
-        "early_stop",
-        "respect_saved_tensors_hooks",
-    )
+    """
+    use_reentrant preserve_rng_state context_fn determinism_check debug early_stop respect_saved_tensors_hooks
+""".split()
 )
 
 

@@ -70,14 +70,9 @@ SWITCHES = frozenset(
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch"
-    for function in (
-        torch.set_default_device,
-        torch.set_deterministic_debug_mode,
-        torch.seed,
-        torch.set_rng_state,
-        torch.get_rng_state,
-        torch.save,
-        torch.load,
+    for function in map(
+        vars(torch).get,
+        "set_default_device set_deterministic_debug_mode seed set_rng_state get_rng_state save load".split(),
     )
 }
 

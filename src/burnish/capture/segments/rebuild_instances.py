@@ -21,19 +21,9 @@ if TYPE_CHECKING:
     from .templates import Rebuilder
 
 # C classes whose objects are complete with an empty object and its Python-side content.
-LAID_OUT = frozenset(
-    (
-        object,
-        dict,
-        list,
-        set,
-        collections.deque,
-        collections.OrderedDict,
-        collections.defaultdict,
-        torch.nn.Module,
-        types.SimpleNamespace,
-    )
-)
+LAID_OUT = frozenset((object, dict, list, set, torch.nn.Module, types.SimpleNamespace)) | {
+    *(collections.deque, collections.OrderedDict, collections.defaultdict)
+}
 
 
 def build_exception(to: Rebuilder, value: BaseException) -> str:

@@ -239,31 +239,17 @@ WEAK = (weakref.ref, *weakref.ProxyTypes)  # such as those in a WeakValueDiction
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
 SHARED_MODULES = frozenset(
-    (
-        "re",
-        "inspect",
-        "typing",
-        "datetime",
-        "decimal",
-        "fractions",
-        "torch",
-        "types",
-        "weakref",
-        "operator",
-        "string",
-        "torch._C",
-        "importlib.machinery",
-    )
+    """
+    re inspect typing datetime decimal fractions torch types weakref operator string torch._C importlib.machinery
+""".split()
 )
 BUILDERS: dict[type, Any] = {
-    list: rebuild_containers.build_sequence,
-    tuple: rebuild_containers.build_sequence,
-    set: rebuild_containers.build_sequence,
-    frozenset: rebuild_containers.build_sequence,
+    **dict.fromkeys((list, tuple, set, frozenset), rebuild_containers.build_sequence),
     dict: rebuild_containers.build_dictionary,
-    collections.OrderedDict: rebuild_containers.build_dictionary_of_class,
-    collections.defaultdict: rebuild_containers.build_dictionary_of_class,
-    collections.Counter: rebuild_containers.build_dictionary_of_class,
+    **dict.fromkeys(
+        (collections.OrderedDict, collections.defaultdict, collections.Counter),
+        rebuild_containers.build_dictionary_of_class,
+    ),
     collections.deque: rebuild_containers.build_deque,
     slice: rebuild_containers.build_slice,
     range: rebuild_containers.build_range,

@@ -39,11 +39,7 @@ def repeated_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
 
 
 SIZED: dict[str, Callable[[tuple, dict, torch.Tensor], int]] = {
-    "nonzero": first_dim,
-    "argwhere": first_dim,
-    "masked_select": first_dim,
-    "where": first_dim,
-    "bincount": first_dim,
+    **dict.fromkeys("nonzero argwhere masked_select where bincount".split(), first_dim),
     "one_hot": last_dim,
     "repeat_interleave": repeated_dim,
 }

@@ -32,16 +32,9 @@ from ..methods import method_dispatch
 from .native_call_rules import native, pure
 from .torch_operation_calls import call_torch
 
-TORCH_BUILTIN_MODULES = (
-    "torch._C._nn",
-    "torch._C._linalg",
-    "torch._C._fft",
-    "torch._C._special",
-    "torch._C._sparse",
-    "torch._C._nested",
-    "torch",
-    "torch._C",
-)
+TORCH_BUILTIN_MODULES = """
+    torch._C._nn torch._C._linalg torch._C._fft torch._C._special torch._C._sparse torch._C._nested torch torch._C
+""".split()
 C_FUNCTIONS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 

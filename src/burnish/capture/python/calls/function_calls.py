@@ -195,16 +195,10 @@ BY_MODULE: dict[str | None, Any] = {
 
 # Marks on functions that say how they are called.
 MARKS = frozenset(
-    (
-        "__burnish_original__",
-        "_torchdynamo_disable",
-        "_burnish_disable",
-        "_burnish_graph_break",
-        "_burnish_allow_in_graph",
-        "_burnish_constant",
-        "_dynamo_marked_constant",
-        "_torchdynamo_orig_callable",
-    )
+    """
+    __burnish_original__ _torchdynamo_disable _burnish_disable _burnish_graph_break _burnish_allow_in_graph
+    _burnish_constant _dynamo_marked_constant _torchdynamo_orig_callable
+""".split()
 )
 
 

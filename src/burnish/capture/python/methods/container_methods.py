@@ -41,21 +41,10 @@ WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefau
 
 # The argument counts of methods whose arguments are inspected before Python's own method gets them.
 TAKE = {
-    "append": (1, 1),
-    "extend": (1, 1),
-    "extendleft": (1, 1),
-    "__iadd__": (1, 1),
-    "__getitem__": (1, 1),
-    "__setitem__": (2, 2),
-    "__delitem__": (1, 1),
-    "add": (1, 1),
-    "remove": (1, 1),
-    "discard": (1, 1),
-    "__contains__": (1, 1),
+    **dict.fromkeys("append extend extendleft add remove discard count".split(), (1, 1)),
+    **dict.fromkeys("__iadd__ __ior__ __getitem__ __delitem__ __contains__".split(), (1, 1)),
+    **dict.fromkeys(("__setitem__", "insert"), (2, 2)),
     "index": (1, 3),
-    "count": (1, 1),
-    "insert": (2, 2),
-    "__ior__": (1, 1),
 }
 
 

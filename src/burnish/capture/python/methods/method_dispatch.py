@@ -103,20 +103,8 @@ def _setattr(m: Any, owner: Any, args: tuple) -> Any:
 
 
 PURE_KINDS = (
-    *(
-        int,
-        float,
-        complex,
-        range,
-        slice,
-        type(None),
-        types.MappingProxyType,
-        torch.dtype,
-        re.Pattern,
-        re.Match,
-        BaseException,
-    ),
-    *value_kinds.NATIVE_PARTS,
+    *(int, float, complex, range, slice, type(None), types.MappingProxyType, torch.dtype, re.Pattern, re.Match),
+    *(BaseException, *value_kinds.NATIVE_PARTS),
 )
 NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
 

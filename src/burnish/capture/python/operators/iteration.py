@@ -30,33 +30,14 @@ from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
 ITERATORS = frozenset(
-    type(i)
-    for i in (
-        iter([]),
-        iter(()),
-        iter({}),
-        iter({}.values()),
-        iter({}.items()),
-        iter(""),
-        iter("é"),
-        iter(range(0)),
-        iter(set()),
-        reversed([]),
-        enumerate([]),
-        zip(),
-        iter(b""),
-        iter(range(1 << 65)),
-        reversed({}),
-        reversed({}.values()),
-        iter(collections.deque()),
-        reversed(collections.deque()),
-        reversed(range(0)),
-        reversed(range(1 << 65)),
-        reversed({}.items()),
-        iter(memoryview(b"")),
-        iter(bytearray()),
-        iter(collections.OrderedDict()),
-        reversed(()),
+    map(
+        type,
+        (
+            *map(iter, ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", bytearray(), memoryview(b""))),
+            *map(iter, (range(0), range(1 << 65), collections.deque(), collections.OrderedDict())),
+            *map(reversed, ([], (), {}, {}.values(), {}.items(), range(0), range(1 << 65), collections.deque())),
+            *(enumerate([]), zip()),
+        ),
     )
 )
 
