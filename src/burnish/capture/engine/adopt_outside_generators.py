@@ -10,7 +10,6 @@ from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, de
 from ..interpreter.frames_to_slots import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.generator_delegation import takes_errors
 from ..interpreter.instruction_loop import Machine
-from ..numbers import live_scalars
 from ..python.operators import iteration
 
 if TYPE_CHECKING:
@@ -37,14 +36,13 @@ def take_over(tracer: Tracer, generator: Generator) -> None:
     frame = generator.frame
     if generator.running or frame is not None and frame.handling is not None:
         tracer.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
-    guard, source = tracer.heap.guard, origin.source
-    whole = live_scalars.Expression(None, (source,))
+    source = origin.source
     tracer.heap.take_over(generator)
     if frame is None:
-        guard("outcome", None, (live_scalars.Expression(is_exhausted, (whole,)), True))
+        tracer.heap.guard_answer(is_exhausted, source)
         return
     layout = FrameLayout(frame)
-    guard("outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True))
+    tracer.heap.guard_answer(is_suspended_as, source, (generator.started, layout.key))
     tracer.heap.sources.pin(frame.code)  # the key names it by address
     places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
     for i in layout.bound:

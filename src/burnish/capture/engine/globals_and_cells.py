@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
-from ..numbers import live_scalars
 from ..python.operators import guard_runtime_functions
 from .interpreted_or_native import is_trusted_namespace
 
@@ -100,16 +99,7 @@ def load_cell(tracer: Tracer, cell: Any) -> Any:
             return number
         origin.note_read("contents", value)
         if value is UNBOUND:
-            tracer.heap.guard(
-                "outcome",
-                None,
-                (
-                    live_scalars.Expression(
-                        guard_runtime_functions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
-                    ),
-                    True,
-                ),
-            )
+            tracer.heap.guard_answer(guard_runtime_functions.is_unbound, origin.source)
             return value
         return tracer.heap.admit(value, origin.source.child("cell"))
     if "contents" in origin.known and not origin.written:

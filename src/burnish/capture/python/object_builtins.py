@@ -168,7 +168,7 @@ def is_asked_for_attributes(kind: Any) -> bool:
 def guard_attributes(m: Any, obj: Any, kind: type) -> None:
     origin = m.heap.origin_of(obj)
     if origin is not None and is_user_type(type(obj)):
-        m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
+        m.heap.guard_answer(isinstance, origin.source, kind, answer=isinstance(obj, kind))
 
 
 def _flatten(kinds: Any) -> list:

@@ -118,8 +118,7 @@ def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> An
     if dispatch.__code__ is not DISPATCH or len(args) != 1 or not issubclass(type(args[0]), type) or kwargs:
         return MISSING
     found = m.plainly(dispatch, args[0])
-    asked = Expression(is_dispatched, (Expression(None, (m.heap.sources.pin(dispatch),)), args[0], found))
-    m.heap.guard("outcome", None, (asked, True))
+    m.heap.guard_answer(is_dispatched, m.heap.sources.pin(dispatch), args[0], found)
     return m.heap.adopt(found)
 
 

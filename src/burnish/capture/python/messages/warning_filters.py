@@ -23,7 +23,7 @@ from typing import Any
 from ... import breaks
 from ...interpreter.frames import MISSING, Raised
 from ...interpreter.reads_past_overrides import dict_of
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 from ...segments.unrebuildable_object import Unrebuildable
 from ..polyfills import text_polyfills
@@ -60,8 +60,7 @@ def may_record(m: Any) -> bool:
     if not m.options.fullgraph or any(entry[0] == "once" for entry in found[1:]):
         return False
     if not m.filters:
-        asked = Expression(filters_are, (Expression(None, (m.heap.sources.pin(warnings),)), found))
-        m.heap.guard("outcome", None, (asked, True))
+        m.heap.guard_answer(filters_are, m.heap.sources.pin(warnings), found)
     return True
 
 

@@ -20,7 +20,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import OUR_PATH
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Live
 from ...segments.effects import Effect
 
 
@@ -31,8 +31,7 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn with more than a message, a category and a level")
     if may_be_errors(warnings):
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn where warnings may be errors")
-    asked = Expression(may_be_errors, (Expression(None, (m.heap.sources.pin(warnings),)),))
-    m.heap.guard("outcome", None, (asked, False))
+    m.heap.guard_answer(may_be_errors, m.heap.sources.pin(warnings), answer=False)
     place = give, (*given[:2], *_place(m.frame, given[2]))
     if place[1][4] is not None:
         m.heap.namespace(place[1][4])  # the effect takes these very globals, whatever else is read from them

@@ -23,7 +23,6 @@ from ...interpreter.emulated_frames import WARNING_CLOCKS
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers import object_addresses
-from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
 from ..attributes.attribute_writes import delete_plainly
@@ -175,7 +174,7 @@ def subclasses_of(m: Any, cls: type, method: Callable) -> Any:
     found = m.plainly(method)
     m.lookups.update({(each, HELD_WEAKLY): (MISSING, None) for each in found})
     expected = tuple(map(weakref.ref, found))  # a guard must not keep them alive
-    m.guard_outcome(Expression(has_subclasses, (Expression(None, (m.heap.sources.pin(cls),)), expected)), True)
+    m.heap.guard_answer(has_subclasses, m.heap.sources.pin(cls), expected)
     return found
 
 
