@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import breaks
 from ..interpreter import frames as fr
-from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
+from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of, frames_from
 from ..interpreter.frames_to_slots import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.generator_delegation import takes_errors
 from ..interpreter.instruction_loop import Machine
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 def adopt_running_generators(tracer: Tracer, frame: Frame | None) -> None:
     """Make generators that run in the frames of this continuation part of the trace, although they are in slots."""
-    while frame is not None:
-        if frame.generator is not None:
-            tracer.heap.take_over(frame.generator)
-        frame = frame.caller
+    for each in frames_from(frame):
+        if each.generator is not None:
+            tracer.heap.take_over(each.generator)
 
 
 def take_over(tracer: Tracer, generator: Generator) -> None:

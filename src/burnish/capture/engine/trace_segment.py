@@ -29,7 +29,7 @@ from ..guards.restore_torch_state import leave_dual_levels, restore_state
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.execute_with_given_result import CompletedInstruction
-from ..interpreter.frames import UNBOUND, Frame
+from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
 from ..pytorch import function_modes, tensor_hooks_and_data
@@ -365,12 +365,10 @@ def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, 
 
 def plain_machine(tracer: Tracer) -> Machine:
     """A machine that continues as plain Python at the present instruction of the trace."""
-    at = frame = tracer.frame
-    while frame is not None:
+    for frame in frames_from(tracer.frame):
         concretize(tracer, frame)
-        frame = frame.caller
     function_modes.enter_in_torch(tracer)
-    machine = Machine(at)
+    machine = Machine(tracer.frame)
     machine.trail = tracer.trail
     return machine
 

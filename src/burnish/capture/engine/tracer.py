@@ -27,7 +27,7 @@ from ..interpreter.argument_binding import frame_for
 from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.exception_context import stop_iteration_error
-from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised, made_no_error
+from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised, frames_from, made_no_error
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..numbers import graph_numbers, live_scalars, object_addresses
@@ -56,7 +56,6 @@ from . import adopt_outside_generators, globals_and_cells, run_native_call
 from .break_signals import BreakAfterOperation, Stop
 from .graph_recorder import Recorder
 from .heap import Heap
-from .interpreted_or_native import OUR_PATH
 from .torch_call_records import Handle
 
 # Errors that end a frame without being raised in its caller.
@@ -259,7 +258,7 @@ class Tracer(Machine):
             line = self.line_cache.get((id(frame.code), frame.pc))
             if line is not None:
                 return line
-        while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
+        while frame is not None and frame.code.is_ours:
             frame = frame.caller
         if frame is None:
             return None
@@ -278,14 +277,8 @@ class Tracer(Machine):
         return None if text is None else call_site(self, text)
 
     def user_stack(self) -> tuple[breaks.Location, ...]:
-        stack = []
-        frame = self.frame
-        while frame is not None:
-            co = frame.code.co
-            if not co.co_filename.startswith(OUR_PATH):
-                stack.append(breaks.Location(co.co_filename, frame.line, co.co_qualname))
-            frame = frame.caller
-        return tuple(reversed(stack))
+        theirs = [(frame.code.co, frame.line) for frame in frames_from(self.frame) if not frame.code.is_ours]
+        return tuple(breaks.Location(co.co_filename, line, co.co_qualname) for co, line in reversed(theirs))
 
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import CellType
 from typing import Any
 
-from ...errors import OURS
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 
@@ -137,8 +136,8 @@ def module_name(machine: Any, args: tuple, kwargs: dict) -> Any:
     if type(depth) is not int or len(args) + len(kwargs) > 1:
         return MISSING
     frame = machine.frame
-    while frame is not None and (depth > 0 or frame.code.co.co_filename.startswith(OURS)):
-        depth -= not frame.code.co.co_filename.startswith(OURS)
+    while frame is not None and (depth > 0 or frame.code.is_ours):
+        depth -= not frame.code.is_ours
         frame = frame.caller
     return MISSING if frame is None else frame.globals.get("__name__")
 

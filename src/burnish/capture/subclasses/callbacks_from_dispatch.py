@@ -21,7 +21,7 @@ from torch.overrides import _pop_mode
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation, Stop
 from ..interpreter.argument_binding import frame_for
-from ..interpreter.frames import RAISES, Frame, Generator
+from ..interpreter.frames import RAISES, Frame, Generator, frames_from
 from ..interpreter.program_errors import call_for_program, fail
 from ..python.trace_rollback import forget_generators
 
@@ -102,11 +102,7 @@ class PureRegion(NestedRegion):
 
 
 def values_in_frames(frame: Frame | None) -> list:
-    values: list = []
-    while frame is not None:
-        values += (frame.locals, frame.stack, frame.namespace)
-        frame = frame.caller
-    return values
+    return [part for each in frames_from(frame) for part in (each.locals, each.stack, each.namespace)]
 
 
 def call_function(function, args):  # type: ignore[no-untyped-def]

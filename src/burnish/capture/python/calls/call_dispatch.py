@@ -24,7 +24,7 @@ from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, frames_from
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
@@ -128,12 +128,7 @@ def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
     source = origin.source
     if source.kind != "slot" or is_argument(m.heap, source) or isinstance(origin, WeakOrigin):
         return False
-    frame = m.frame
-    while frame is not None:
-        if any(value is origin.obj for value in values_of(frame)):
-            return False
-        frame = frame.caller
-    return True
+    return not any(value is origin.obj for frame in frames_from(m.frame) for value in values_of(frame))
 
 
 CALLERS: dict[type, Any] = {

@@ -265,12 +265,8 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
 def refuse_endless_recursion(m: Any) -> None:
     """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code, of which Python allows more."""
     room = room_for_frames()
-    frame, theirs, ours = m.frame, 1, 0
-    while frame is not None:
-        is_ours = frame.code.co.co_filename.startswith(OUR_PATH)
-        theirs, ours = theirs + (not is_ours), ours + is_ours
-        frame = frame.caller
-    left = min(room - theirs, 2 * room - ours)
+    is_ours = [frame.code.is_ours for frame in fr.frames_from(m.frame)]
+    left = min(room - 1 - is_ours.count(False), 2 * room - is_ours.count(True))
     m.checked_depth = m.frame.depth + left
     if left < 0:
         m.guard_outcome(Expression(operator.eq, (Expression(room_for_frames, ()), room)), True)

@@ -17,7 +17,7 @@ import torch
 from ... import breaks
 from ...guards import value_bases
 from ...guards.object_sources import Source
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, frames_from
 from ...numbers import live_scalars, numpy_tables, object_addresses
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
@@ -221,12 +221,7 @@ SHOWING = frozenset(f.__code__ for f in (text_polyfills.list_text, text_polyfill
 
 def _is_being_shown(m: Any, value: Any) -> bool:
     """Whether the call comes from the text of the same container, which contains itself."""
-    frame = m.frame
-    while frame is not None:
-        if frame.code.co in SHOWING and frame.locals[0] is value:
-            return True
-        frame = frame.caller
-    return False
+    return any(frame.code.co in SHOWING and frame.locals[0] is value for frame in frames_from(m.frame))
 
 
 def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:

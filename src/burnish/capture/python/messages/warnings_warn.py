@@ -75,8 +75,8 @@ def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]
     """For the frame ``level`` calls up (1 is the current one): file, line and globals, and how far it is beyond the
     outermost."""
     assert frame is not None
-    while level > 1 or frame.code.co.co_filename.startswith(OUR_PATH):
-        level -= not frame.code.co.co_filename.startswith(OUR_PATH)
+    while level > 1 or frame.code.is_ours:
+        level -= not frame.code.is_ours
         if frame.caller is None:
             return "", 0, None, max(1, level)
         frame = frame.caller
@@ -85,9 +85,9 @@ def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]
 
 def _is_near(frame: Frame | None, level: int) -> bool:
     """Whether no native call is between the frame and the one ``level`` calls up."""
-    while frame is not None and level > 1 and not frame.code.co.co_filename.startswith(OUR_PATH):
+    while frame is not None and level > 1 and not frame.code.is_ours:
         level, frame = level - 1, frame.caller
-    return frame is not None and not frame.code.co.co_filename.startswith(OUR_PATH)
+    return frame is not None and not frame.code.is_ours
 
 
 def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:

@@ -215,10 +215,8 @@ def call_frame(m: Any, owner: types.FrameType, name: str, args: tuple, kwargs: d
     """``frame.clear()`` of a traceback, by ``assertRaises``: the locals of an interpreted frame went when it ended."""
     if name != "clear" or args or kwargs or m.heap.origin_of(owner) is not None:
         return call_object(m, owner, name, args, kwargs, method)
-    shown, running = tracebacks.frame_shown_by(owner), m.frame
-    while running is not None and running is not shown:
-        running = running.caller
-    if running is not None:
+    shown = tracebacks.frame_shown_by(owner)
+    if any(running is shown for running in fr.frames_from(m.frame)):
         raise fr.Raised(RuntimeError("cannot clear an executing frame"))
     if shown is not None and shown.generator is not None and shown.generator.frame is shown:
         m.stop(breaks.OPAQUE_CALL, "clear() of the frame of a suspended generator")
