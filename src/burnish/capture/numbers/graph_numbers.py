@@ -179,7 +179,7 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
     filled = numbers if any(map(is_graph_number, live)) else filled_alike(numbers, kwargs.get("dtype"))
     if filled is None:
         return None
-    values = [number.plain() if isinstance(number, live_scalars.Live) else number for number in numbers]
+    values = list(map(live_scalars.plain_of, numbers))
     made = m.plainly(torch.as_tensor, values, **kwargs)
     tensors = [as_tensor(m, number, made.dtype, made.device) for number in filled]
     return tensors[0] if numbers is not content else m.perform(torch.stack, tensors)
@@ -242,7 +242,7 @@ def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
 
 def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     """``operation(*operands)`` with at least one graph number among the operands."""
-    values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
+    values = list(map(live_scalars.plain_of, operands))
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
         # The result is one of the operands, unchanged: which one is guarded in advance.
         first, second = operands

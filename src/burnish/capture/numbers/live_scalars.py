@@ -121,14 +121,14 @@ def _operand(value: Any) -> Any:
     return value.expression if issubclass(type(value), Live) else value
 
 
-def _plain(value: Any) -> Any:
+def plain_of(value: Any) -> Any:
     return value.plain() if issubclass(type(value), Live) else value
 
 
 def has_result(operation: Callable, *operands: Any) -> bool:
     """Whether the operation has a result for these values."""
     try:
-        operation(*map(_plain, operands))
+        operation(*map(plain_of, operands))
     except Exception:  # the program's: only its occurrence matters
         return False
     return True
@@ -144,7 +144,7 @@ def apply(operation: Callable, *operands: Any) -> Any:
     if operation is divmod and has_result(divmod, *operands):
         return apply(operator.floordiv, *operands), apply(operator.mod, *operands)
     try:
-        value = operation(*map(_plain, operands))
+        value = operation(*map(plain_of, operands))
     except Exception:
         for operand in operands:
             settled(operand)  # the error belongs to this value

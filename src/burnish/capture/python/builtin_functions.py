@@ -261,8 +261,8 @@ BUILTINS: dict[Any, Callable] = {
     gc.is_tracked: _is_tracked,
     torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
     builtins.__build_class__: class_creation.class_statement,
-    operator.setitem: lambda m, args, kwargs: object_builtins.without_result(m, m.store_subscript(*args)),
-    operator.delitem: lambda m, args, kwargs: object_builtins.without_result(m, m.delete_subscript(*args)),
+    operator.setitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.store_subscript(*args)),
+    operator.delitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.delete_subscript(*args)),
     **{
         getattr(heapq, name): functools.partial(_change_heap, getattr(heapq, name))
         for name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop")

@@ -18,10 +18,10 @@ from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_use
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import Handle, NotRecordable
 from ..guards import value_bases
-from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
-from ..interpreter.frames import MISSING, Generator, Raised
+from ..interpreter.frame_introspection import arguments_of_super
+from ..interpreter.frames import MISSING, Generator
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_tables
-from ..numbers.live_scalars import PLAIN, Live
+from ..numbers.live_scalars import PLAIN, Live, settled
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..subclasses import make_tensors
@@ -109,12 +109,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             return make_tensor(m, cls, args, kwargs)
         obj = make_tensors.show_as(m, args[0], cls)
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {}) if init_is_python else obj
-    if new_is_python and init_is_python:
-        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
-    if new_is_python and init_owner is object:
-        return m.call(object_polyfills.construct_without_init, (cls, args, kwargs), {})
     if new_is_python:
-        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
+        has_init = init_owner is not object
+        polyfill = object_polyfills.construct if has_init else object_polyfills.construct_without_init
+        return m.call(polyfill, (cls, args, kwargs), {})
     if init_is_python:
         if new_owner is object:
             m.made(obj := m.plainly(object.__new__, cls))
@@ -282,9 +280,7 @@ def _bytes(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def bool_of(m: Any, value: Any) -> Any:
     found = truth_and_identity.truth_method(m, value)
     if found is not None:
-        return m.call(
-            protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool, (found[0],), {}
-        )
+        return m.call(found.polyfill, (found.method,), {})
     return truth_and_identity.truth(m, value)
 
 
@@ -305,11 +301,7 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if args or kwargs:
         return m.plainly(super, *args, **kwargs)
-    frame = m.frame
-    why = why_not_super(frame)
-    if why is not None:
-        raise Raised(RuntimeError(f"super(): {why}"))
-    return m.plainly(super, current_class(frame), first_argument(frame))
+    return m.plainly(super, *arguments_of_super(m.frame))
 
 
 def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -364,17 +356,13 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
+    args = tuple(map(settled, args))
     for value in args:
         if value_kinds.python_method(m, value, "__index__"):
             if cls is range and not kwargs:
                 return m.call(container_polyfills.range_of, args, {})
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
     return native(m, cls, args, kwargs)
-
-
-def _object(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    return m.made(m.plainly(object, *args, **kwargs))
 
 
 def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -392,13 +380,12 @@ CONSTRUCTORS: dict[type, Any] = {
     str: _str,
     type: _type,
     super: _super,
-    object: _object,
     reversed: _reversed,
     collections.deque: _deque,
     **dict.fromkeys((collections.OrderedDict, collections.defaultdict), _dict_like),
     functools.partial: _partial,
     **dict.fromkeys((range, torch.device, torch.Size, torch.finfo, torch.iinfo), _native),
-    **dict.fromkeys((slice, property, staticmethod, classmethod), _plain_container),
+    **dict.fromkeys((object, slice, property, staticmethod, classmethod), _plain_container),
     **dict.fromkeys(
         (types.MethodType, types.SimpleNamespace, types.MappingProxyType, types.CellType), _plain_container
     ),

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from ...runtime.eager import setting_change_nodes
 from .. import breaks
 from ..interpreter.frames import PUSHED
-from ..numbers.live_scalars import Expression, Live
+from ..numbers.live_scalars import Expression, settled
 from ..python.calls import torch_operation_calls
 from ..python.operators import guard_before_native_read
 from ..segments.effects import Effect
@@ -113,7 +113,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name == "_set_grad_enabled" and m.modes:
         return torch_operation_calls.perform(m, function, name, args, kwargs)  # which torch shows to modes
     if name in SWITCHES:
-        args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        args = tuple(map(settled, args))
         value = m.plainly(function, *args, **kwargs)
         m.recorder.calls.append(m.recorder.new_call(function, args, m.user_line()))
         return value

@@ -203,11 +203,7 @@ def check_parts(sizes: Any, size: Any, split_size: Any) -> None:
             part < 0  # noqa: B015
         sum(split_size[1:], split_size[0]) == size if split_size else None  # noqa: B015
     elif split_size > 0:
-        (size + split_size - 1) // split_size == -(-plain(size) // plain(split_size))  # noqa: B015
-
-
-def plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, live_scalars.Live) else value
+        (size + split_size - 1) // split_size == -(-live_scalars.plain_of(size) // live_scalars.plain_of(split_size))  # noqa: B015
 
 
 def check_slice(sizes: Any, size: Any, start: Any = None, end: Any = None, step: Any = None) -> None:

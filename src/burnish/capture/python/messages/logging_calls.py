@@ -19,7 +19,7 @@ from typing import Any
 
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Live, without_live
+from ...numbers.live_scalars import plain_of, without_live
 from ...segments.effects import Effect
 
 NAMES = ("debug", "info", "warning", "error", "critical", "exception", "log")
@@ -72,11 +72,7 @@ class Given:
     at: tuple[Place, ...]
 
     def __call__(self, logger: Logger, *args: Any, **kwargs: Any) -> None:
-        call: Callable = functools.partial(
-            getattr(logger, self.name),
-            *(value.plain() if issubclass(type(value), Live) else value for value in args),
-            **kwargs,
-        )
+        call: Callable = functools.partial(getattr(logger, self.name), *map(plain_of, args), **kwargs)
         if not self.at:
             return call()
         (code, module), *callers = self.at

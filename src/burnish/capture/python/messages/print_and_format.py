@@ -19,7 +19,7 @@ from ...guards import value_bases
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING, frames_from
 from ...numbers import live_scalars, numpy_tables, object_addresses
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from .. import text_streams
@@ -256,12 +256,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         guard_before_native_read.settle_all(m, (*args, *options.values()))
     else:
         m.effects.append(Effect.of(m, print_to, (name or stream, options, *args)))
-    m.plainly(
-        print_to,
-        stream,
-        {k: v.settle() if issubclass(type(v), Live) else v for k, v in options.items()},
-        *map(live_scalars.without_live, args),
-    )
+    m.plainly(print_to, stream, {k: settled(v) for k, v in options.items()}, *map(live_scalars.without_live, args))
     return None
 
 
@@ -286,7 +281,7 @@ def _source_in_sys(m: Any, name: str | None, stream: Any) -> Source | None:
 
 def print_to(stream: Any, options: dict, *args: Any) -> None:
     file = getattr(sys, stream) if type(stream) is str else stream
-    print(*[a.plain() if issubclass(type(a), Live) else a for a in args], file=file, **options)
+    print(*map(plain_of, args), file=file, **options)
 
 
 def needs_python_text(m: Any, value: Any) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from ... import breaks
 from ...interpreter.frames import MISSING, Raised
 from ...interpreter.reads_past_overrides import dict_of
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import settled
 from ...segments.effects import Effect
 from ...segments.unrebuildable_object import Unrebuildable
 from ..polyfills import text_polyfills
@@ -102,7 +102,7 @@ def change(name: str) -> Callable:
             return MISSING
         if m.region is not None:
             m.region.refuse("a change of warning filters")
-        args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
+        args = tuple(map(settled, args))
         m.plainly(function, *args, **kwargs)
         m.effects.append(Effect.of(m, function, args, kwargs))
         return None

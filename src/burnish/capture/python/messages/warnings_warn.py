@@ -20,7 +20,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import OUR_PATH
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Live, plain_of
 from ...segments.effects import Effect
 
 
@@ -93,7 +93,7 @@ def _is_near(frame: Frame | None, level: int) -> bool:
 def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:
     if namespace is None:
         filename, line, namespace = _caller(beyond)
-    text = message.plain() if isinstance(message, Live) else message
+    text = plain_of(message)
     registry = namespace.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, category, filename, line, namespace.get("__name__", "<string>"), registry)
 

@@ -25,14 +25,14 @@ from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers import object_addresses
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
-from ..attributes.attribute_writes import delete_plainly
+from ..attributes.attribute_writes import delete_plainly, without_result
 from ..attributes.class_attributes import HELD_WEAKLY
 from ..attributes.class_lookup import lookup
 from ..calls import native_call_rules
 from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
 from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, protocol_polyfills
-from .container_methods import dict_of_keys, without_result
+from .container_methods import dict_of_keys
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))

@@ -21,7 +21,7 @@ from ... import breaks
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...interpreter.program_errors import ask_torch
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import plain_of
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction
 
@@ -33,7 +33,7 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
         return MISSING
     mod, *given, device = values[:6]
     given = [1 if size is None else size for size in given[:2]] + given[2:]
-    sizes = [size.plain() if isinstance(size, Live) else size for size in given]
+    sizes = [*map(plain_of, given)]
     if not callable(mod) or not all(type(size) is int and size > 0 for size in sizes):
         return MISSING
     if m.region is not None and not isinstance(m.region, GraphRegion):

@@ -30,7 +30,7 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...interpreter.program_errors import ask_torch
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Expression, settled
 from . import create_mask
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
@@ -44,7 +44,7 @@ def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     except TypeError:
         return MISSING
     given = dict(zip(function.__code__.co_varnames, values, strict=False))
-    given = {name: value.settle() if isinstance(value, Live) else value for name, value in given.items()}
+    given = {name: settled(value) for name, value in given.items()}
     namespace = function.__globals__
     why = why_not_captured(m, namespace, given)
     if why is not None:
