@@ -69,6 +69,7 @@ from . import (
     operator_functions,
     random_objects,
     sequence_builtins,
+    trace_rollback,
 )
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
@@ -347,7 +348,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
 for _module in (
     *(assert_graph_numbers, class_creation, cond, activation_checkpointing, lazy_modules, numpy_dispatch),
     *(tensor_hooks_and_data, warning_filters, constant_queries, emulated_frames, random_objects, cuda_calls),
-    *(module_backward_hooks, torch_switches, decompose_associative_scan, loop_operators, make_tensors),
+    *(module_backward_hooks, torch_switches, decompose_associative_scan, loop_operators, make_tensors, trace_rollback),
 ):
     PYTHON_FUNCTIONS.update(_module.HANDLERS)
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)

@@ -135,11 +135,9 @@ FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 
 @once
 def _rules_of_flex_attention() -> Any:
-    """Their modules are large, and few programs call FlexAttention: they are imported, and registered, at its first
-    call."""
+    """Their modules are large, and few programs call FlexAttention: they are imported at its first call."""
     from ...pytorch.graph_regions import flex_attention
 
-    builtin_functions.PYTHON_FUNCTIONS.update(flex_attention.HANDLERS)
     return flex_attention
 
 
