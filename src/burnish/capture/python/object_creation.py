@@ -16,7 +16,7 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
-from ..engine.torch_call_records import Handle, NotRecordable
+from ..engine.torch_call_records import NotRecordable
 from ..guards import value_bases
 from ..interpreter.frame_introspection import arguments_of_super
 from ..interpreter.frames import MISSING, Generator
@@ -368,8 +368,7 @@ def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """The C++ guard behind ``torch.inference_mode``: an object of the graph, created and ended by recorded calls."""
     value = m.plainly(cls, *args, **kwargs)
-    m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
-    m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))
+    m.recorder.register_object(value, m.recorder.add(m.recorder.new_call(cls, args, m.user_line())))
     return m.made(value)
 
 

@@ -180,8 +180,7 @@ class Branch(GraphRegion):
             call = Call(branches, tuple(handles), {}, m.user_line())
         else:
             call = Call(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
-        recorder.calls.append(call)
-        recorder.register(made, Handle(len(recorder.calls) - 1))
+        recorder.register(made, recorder.add(call))
         m.answer = None
         return pytree.tree_unflatten(list(made), second.spec)
 

@@ -25,7 +25,7 @@ from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
 from ... import breaks
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
@@ -249,8 +249,7 @@ class FlexCall(GraphRegion):
                 {},
                 m.user_line(),
             )
-        recorder.calls.append(recorded)
-        recorder.register(made, Handle(len(recorder.calls) - 1))
+        recorder.register(made, recorder.add(recorded))
         m.answer = None
         return made
 
@@ -261,8 +260,7 @@ class FlexCall(GraphRegion):
         for part in parts:
             if isinstance(part, torch.Tensor):
                 known = {"dtype": part.dtype, "device": part.device}
-                recorder.calls.append(Call(torch.tensor, (part.tolist(),), known, self.m.user_line()))
-                recorder.register(part, Handle(len(recorder.calls) - 1))
+                recorder.register(part, recorder.add(Call(torch.tensor, (part.tolist(),), known, self.m.user_line())))
         return parts
 
 

@@ -24,7 +24,7 @@ import torch
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Call
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
@@ -224,8 +224,7 @@ class Transform(Region):
         recorder = self.m.recorder
         new = [t for t in held_values(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
         if new:
-            recorder.calls.append(Call(landing_place, (), {}, None))
-            recorder.register(new, Handle(len(recorder.calls) - 1))
+            recorder.register(new, recorder.add(Call(landing_place, (), {}, None)))
             self.kept += new
 
     # ---- the end
