@@ -29,7 +29,7 @@ from ...runtime.segments import Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments
-from ..guards.restore_torch_state import restore_state
+from ..guards.tensor_metadata import restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frames import UNBOUND, Frame

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..python.operators import guard_runtime_functions
 from .interpreted_or_native import is_trusted_namespace
+from .object_lifetimes import Origin
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -84,6 +85,24 @@ def new_cell(tracer: Tracer, value: Any) -> CellType:
     if tracer.region is not None:
         tracer.region.made.add(id(cell))
     return cell
+
+
+def put_cells(tracer: Tracer, function: FunctionType, values: list, code: Any) -> None:
+    """Give a frame its free variables; a cell from outside is addressed through its function."""
+    cells = function.__closure__ or ()
+    at = code.n_locals - len(cells)
+    origin = tracer.heap.origin_of(function)
+    for i, cell in enumerate(cells):
+        values[at + i] = cell
+        if id(cell) not in tracer.own_cells and id(cell) not in tracer.origins:
+            if origin is not None:
+                source = origin.source.attr("__closure__").item(i)
+            elif id(function) in tracer.heap.fresh:
+                continue
+            else:
+                source = tracer.heap.sources.pin(cell)
+            source.label = function.__code__.co_freevars[i]
+            tracer.origins[id(cell)] = Origin(cell, source)
 
 
 def load_cell(tracer: Tracer, cell: Any) -> Any:

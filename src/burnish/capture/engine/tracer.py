@@ -34,7 +34,7 @@ from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
-from ..python.calls import call_dispatch, free_variables, import_statements
+from ..python.calls import call_dispatch, import_statements
 from ..python.messages import print_and_format, trainer_logging
 from ..python.operators import (
     binary_operators,
@@ -86,6 +86,7 @@ class Tracer(Machine):
     store_name = globals_and_cells.store_name  # type: ignore[assignment]
     delete_name = globals_and_cells.delete_name  # type: ignore[assignment]
     new_cell = globals_and_cells.new_cell  # type: ignore[assignment]
+    put_cells = globals_and_cells.put_cells
     load_cell = globals_and_cells.load_cell  # type: ignore[assignment]
     store_cell = globals_and_cells.store_cell  # type: ignore[assignment]
     resume = adopt_outside_generators.resume  # type: ignore[assignment]
@@ -283,7 +284,7 @@ class Tracer(Machine):
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            free_variables.put_cells(self, function, frame.locals, frame.code)
+            self.put_cells(function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def raise_here(self, error: BaseException) -> Any:

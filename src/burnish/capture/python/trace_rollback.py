@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from ...runtime.eager.eager_activation_checkpointing import RandomState
 from .. import breaks
 from ..engine.break_signals import Stop
-from ..guards.restore_torch_state import restore_state
-from ..guards.tensor_metadata import global_state
+from ..guards.tensor_metadata import global_state, restore_state
 
 
 class Region:

@@ -15,11 +15,11 @@ from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
 from ...tensors.torch_state import autocast_nesting
 from ..breaks import Break
+from ..engine.break_signals import Unrebuildable
 from ..engine.build_fx_graph import build_graph
 from ..engine.tracer import Tracer
 from ..guards.guard_function import check_twice, write_check
-from ..guards.restore_torch_state import restore_state
-from ..guards.tensor_metadata import global_state, is_tensor
+from ..guards.tensor_metadata import global_state, is_tensor, restore_state
 from ..guards.watch_after_first_check import watched
 from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
@@ -30,7 +30,6 @@ from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
 from .templates import Rebuilder
-from .unrebuildable_object import Unrebuildable
 
 
 def close(

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ..engine.break_signals import Unrebuildable
 from ..engine.graph_recorder import Recorder
 from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
@@ -45,7 +46,6 @@ from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
 from ..pytorch.backward_and_grad import no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
-from .unrebuildable_object import Unrebuildable
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 

@@ -34,7 +34,6 @@ from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..messages import recursive_text
 from ..polyfills import object_polyfills
-from . import free_variables
 from .native_call_rules import call_leaf
 
 
@@ -249,7 +248,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         if missing:
             values += [fr.UNBOUND] * missing
         if function.__closure__:
-            free_variables.put_cells(m, function, values, code)
+            m.put_cells(function, values, code)
         if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
             co = code.co
             m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))

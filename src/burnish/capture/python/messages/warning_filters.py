@@ -21,11 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import breaks
+from ...engine.break_signals import Unrebuildable
 from ...interpreter.frames import MISSING, Raised
 from ...interpreter.reads_past_overrides import dict_of
 from ...numbers.live_scalars import settled
 from ...segments.effects import Effect
-from ...segments.unrebuildable_object import Unrebuildable
 from ..polyfills import text_polyfills
 
 catch_warnings = warnings.catch_warnings

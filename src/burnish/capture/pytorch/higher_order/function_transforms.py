@@ -29,7 +29,6 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
 from ...numbers.live_scalars import Expression, Live
-from ...python.calls import free_variables
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart, Region
 from ...segments.effects import Effect
@@ -174,7 +173,7 @@ class Transform(Region):
         """A function of torch's, around functions that are interpreted."""
         cells = function.__closure__ or ()
         code = decode(function.__code__)
-        free_variables.put_cells(self.m, function, [UNBOUND] * code.n_locals, code)
+        self.m.put_cells(function, [UNBOUND] * code.n_locals, code)
         held = tuple([CellType(self.called_back(self.held_by(cell))) for cell in cells])
         made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, held)
         made.__kwdefaults__ = function.__kwdefaults__

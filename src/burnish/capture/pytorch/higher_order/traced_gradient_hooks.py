@@ -21,14 +21,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ...engine.break_signals import BreakAfterOperation, Stop
+from ...engine.break_signals import BreakAfterOperation, Stop, Unrebuildable
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised, cell_value
 from ...numbers.live_scalars import Live
 from ...numbers.min_max_of_tensors import storage_of
 from ...python.trace_rollback import CallStart
-from ...segments.unrebuildable_object import Unrebuildable
 from ..custom_functions.autograd_function_traceability import (
     ClassReader,
     Names,
