@@ -338,7 +338,7 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
         (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling), _is_compiling
     ),
     marks.is_compiling: _is_compiling,
-    optimizers.HEALTH_CHECK: optimizers.check_capturing,
+    optimizers.HEALTH_CHECK: constant_queries.ask_plainly(optimizers.HEALTH_CHECK),
     importlib.import_module: _import_module,
     importlib.util.find_spec: import_statements.find_spec,
     re.finditer: functools.partial(_by_polyfill, iterator_polyfills.find_matches),

@@ -393,7 +393,7 @@ CONSTRUCTORS: dict[type, Any] = {
     torch.utils.hooks.BackwardHook: module_backward_hooks.make,
     torch._C._InferenceMode: _inference_mode_guard,
     **dict.fromkeys(text_streams.KINDS, text_streams.make),
-    **dict.fromkeys(locks.KINDS, locks.make),
+    **dict.fromkeys(locks.KINDS, _plain_container),
 }
 
 

@@ -77,10 +77,6 @@ NOT_LEAVES: dict[FunctionType, str] = {
 }
 
 
-def why_not_leaf(function: FunctionType) -> str | None:
-    return NOT_LEAVES.get(function)
-
-
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A builtin of torch: an operation, a query or a switch."""
     name = function.__name__
@@ -120,7 +116,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name in STACKS:
         return m.stop(breaks.GLOBAL_SWITCH, f"torch's {name}")
     if name in UNSEEN_FACTORIES:
-        return call_unseen(m, function, args, kwargs)
+        return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {name}")
     seen = m.recorder.seen
     value = torch_operation_calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen and value is not PUSHED:
@@ -251,10 +247,6 @@ STACKS = frozenset(
 
 # Functions that make tensors without calling torch function modes.
 UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))
-
-
-def call_unseen(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {function.__name__}")
 
 
 def call_on_object(m: Any, owner: Any, name: str, args: tuple) -> Any:

@@ -26,21 +26,13 @@ from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
 
 
-def first_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
-    return 0
-
-
-def last_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
-    return tensor.ndim - 1
-
-
 def repeated_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
     return kwargs.get("dim", args[2] if len(args) > 2 else None) or 0
 
 
 SIZED: dict[str, Callable[[tuple, dict, torch.Tensor], int]] = {
-    **dict.fromkeys("nonzero argwhere masked_select where bincount".split(), first_dim),
-    "one_hot": last_dim,
+    **dict.fromkeys("nonzero argwhere masked_select where bincount".split(), lambda args, kwargs, tensor: 0),
+    "one_hot": lambda args, kwargs, tensor: tensor.ndim - 1,
     "repeat_interleave": repeated_dim,
 }
 """Calls whose results have one size that depends on data, and the dimension of that size."""

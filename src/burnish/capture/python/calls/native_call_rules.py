@@ -44,7 +44,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         if function in NAMED_AFTER_CALLERS or "_caller" in function.__code__.co_names:
             m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__} is named after the module that calls it")
         return pure(m, function, args, kwargs)
-    why = torch_switches.why_not_leaf(function)
+    why = torch_switches.NOT_LEAVES.get(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
     answer = torch_function_of_non_tensors.call(m, function, args, kwargs)

@@ -109,8 +109,7 @@ def iterate(m: Any, value: Any) -> Any:
         return m.plainly(iter, value)
     if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
         return value
-    m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
 
 
 # Their elements are there already, or are numbers: the next one is had without any other code running.
@@ -139,8 +138,7 @@ def advance(m: Any, iterator: Any) -> Any:
         return m.perform(next, iterator, EXHAUSTED)
     if found is MISSING:
         return m.plainly(next, iterator)
-    m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
 
 
 def unpack(m: Any, value: Any, count: int | None) -> Any:

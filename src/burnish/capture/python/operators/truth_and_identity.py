@@ -82,8 +82,7 @@ def truth(m: Any, value: Any) -> Any:
         m.heap.expose(value, reads_order=False)
         m.check_readable(bool, value)
         return m.plainly(bool, value)
-    m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
 
 
 def truth_of_live(value: Any) -> bool:
