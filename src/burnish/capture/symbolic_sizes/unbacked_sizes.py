@@ -56,7 +56,7 @@ class UnbackedSizes:
         """The graph numbers of sizes, by the tensor's id and the dimension, with the tensor's handle."""
         self.reads: set[int] = set()
         """The calls that read a size."""
-        self.replay = UnbackedReplay(self)
+        self.replay = UnbackedReplay(self.recorder, self.sources)
         self.dims: list[tuple[int, ...]] | None = None
         """Of the results of a library operator that is being recorded, the dimensions with a size from data."""
 
@@ -98,7 +98,7 @@ class UnbackedSizes:
         self.sources = {at: source for at, source in self.sources.items() if at < call}
         self.read = {key: entry for key, entry in self.read.items() if entry[1].expression.handle.call < call}
         self.reads = {at for at in self.reads if at < call}
-        self.replay = UnbackedReplay(self)
+        self.replay = UnbackedReplay(self.recorder, self.sources)
 
     # ---- shapes
 
