@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import breaks
 from ..interpreter import frames as fr
-from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of
+from ..interpreter.frames import EXHAUSTED, PUSHED, Frame, Generator, Raised, delegate_of, frames_from
 from ..interpreter.frames_to_slots import FrameLayout, is_exhausted, is_suspended_as
 from ..interpreter.generator_delegation import takes_errors
 from ..interpreter.instruction_loop import Machine
-from ..numbers import live_scalars
 from ..python.operators import iteration
 
 if TYPE_CHECKING:
@@ -19,10 +18,9 @@ if TYPE_CHECKING:
 
 def adopt_running_generators(tracer: Tracer, frame: Frame | None) -> None:
     """Make generators that run in the frames of this continuation part of the trace, although they are in slots."""
-    while frame is not None:
-        if frame.generator is not None:
-            tracer.heap.take_over(frame.generator)
-        frame = frame.caller
+    for each in frames_from(frame):
+        if each.generator is not None:
+            tracer.heap.take_over(each.generator)
 
 
 def take_over(tracer: Tracer, generator: Generator) -> None:
@@ -37,14 +35,13 @@ def take_over(tracer: Tracer, generator: Generator) -> None:
     frame = generator.frame
     if generator.running or frame is not None and frame.handling is not None:
         tracer.stop(breaks.OUTSIDE_ITERATOR, "a generator that is busy")
-    guard, source = tracer.heap.guard, origin.source
-    whole = live_scalars.Expression(None, (source,))
+    source = origin.source
     tracer.heap.take_over(generator)
     if frame is None:
-        guard("outcome", None, (live_scalars.Expression(is_exhausted, (whole,)), True))
+        tracer.heap.guard_answer(is_exhausted, source)
         return
     layout = FrameLayout(frame)
-    guard("outcome", None, (live_scalars.Expression(is_suspended_as, (whole, (generator.started, layout.key))), True))
+    tracer.heap.guard_answer(is_suspended_as, source, (generator.started, layout.key))
     tracer.heap.sources.pin(frame.code)  # the key names it by address
     places, stack = source.attr("frame").attr("locals"), source.attr("frame").attr("stack")
     for i in layout.bound:

@@ -20,7 +20,7 @@ import torch
 
 from ... import events
 from ...backends.registry import lookup
-from ...errors import OURS, BackendError
+from ...errors import BackendError
 from ...runtime.contest.whole_call_contest import EAGER_STAYS
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
@@ -29,7 +29,7 @@ from ...runtime.segments import Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments
-from ..guards.restore_torch_state import restore_state
+from ..guards.tensor_metadata import restore_state
 from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frames import UNBOUND, Frame
@@ -283,7 +283,7 @@ class Program:
         found = self.continuations.get(layout.key)
         if found is None:
             # A polyfill of C code, such as `max` of tensors, is not a line of the user.
-            theirs = [frame for frame in layout.frames if not frame.code.co.co_filename.startswith(OURS)]
+            theirs = [frame for frame in layout.frames if not frame.code.is_ours]
             top = theirs[-1] if theirs else layout.frames[-1]
             line = top.code.lines[min(top.pc, len(top.code.lines) - 1)]
             location = breaks.Location(top.code.co.co_filename, line, top.code.co.co_qualname)

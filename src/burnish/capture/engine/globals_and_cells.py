@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...own_builtins import OWN
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
-from ..numbers import live_scalars
 from ..python.operators import guard_runtime_functions
 from .interpreted_or_native import is_trusted_namespace
+from .object_lifetimes import Origin
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -90,6 +90,24 @@ def new_cell(tracer: Tracer, value: Any) -> CellType:
     return cell
 
 
+def put_cells(tracer: Tracer, function: FunctionType, values: list, code: Any) -> None:
+    """Give a frame its free variables; a cell from outside is addressed through its function."""
+    cells = function.__closure__ or ()
+    at = code.n_locals - len(cells)
+    origin = tracer.heap.origin_of(function)
+    for i, cell in enumerate(cells):
+        values[at + i] = cell
+        if id(cell) not in tracer.own_cells and id(cell) not in tracer.origins:
+            if origin is not None:
+                source = origin.source.attr("__closure__").item(i)
+            elif id(function) in tracer.heap.fresh:
+                continue
+            else:
+                source = tracer.heap.sources.pin(cell)
+            source.label = function.__code__.co_freevars[i]
+            tracer.origins[id(cell)] = Origin(cell, source)
+
+
 def load_cell(tracer: Tracer, cell: Any) -> Any:
     if id(cell) in tracer.own_cells:
         return cell_value(cell)
@@ -103,16 +121,7 @@ def load_cell(tracer: Tracer, cell: Any) -> Any:
             return number
         origin.note_read("contents", value)
         if value is UNBOUND:
-            tracer.heap.guard(
-                "outcome",
-                None,
-                (
-                    live_scalars.Expression(
-                        guard_runtime_functions.is_unbound, (live_scalars.Expression(None, (origin.source,)),)
-                    ),
-                    True,
-                ),
-            )
+            tracer.heap.guard_answer(guard_runtime_functions.is_unbound, origin.source)
             return value
         return tracer.heap.admit(value, origin.source.child("cell"))
     if "contents" in origin.known and not origin.written:

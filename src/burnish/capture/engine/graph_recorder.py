@@ -261,14 +261,16 @@ class Recorder(TorchFunctionMode):
             {k: argument(v, live_allowed) for k, v in kwargs.items()},
             self.tracer.user_line(),
         )
-        if target is torch.cat:
-            dim = grown_dim(args, kwargs, result)
-            if dim is not None:
-                self.grown[len(self.calls)] = dim
-        self.calls.append(call)
+        if target is torch.cat and (dim := grown_dim(args, kwargs, result)) is not None:
+            self.grown[len(self.calls)] = dim
+        place = self.add(call)
         if is_wait(target):
             self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
-        self.register(result, Handle(len(self.calls) - 1))
+        self.register(result, place)
+
+    def add(self, call: Call) -> Handle:
+        self.calls.append(call)
+        return Handle(len(self.calls) - 1)
 
     def register(self, value: Any, handle: Handle) -> None:
         """Remember which values a recorded call produced."""
@@ -431,8 +433,7 @@ class Recorder(TorchFunctionMode):
 
     def number(self, target: Any, operands: tuple) -> Handle:
         """Record a call that returns a Python number."""
-        self.calls.append(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
-        return Handle(len(self.calls) - 1)
+        return self.add(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
 
     def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
         return Call(target, args, {}, line)

@@ -12,7 +12,6 @@ from ..guards.object_sources import Source
 from ..guards.set_layouts import remembered
 from ..guards.value_bases import base_of_value, has_value, value_of
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers.live_scalars import Expression
 from . import object_lifetimes
 from .container_changes import hashes_in_python
 from .interpreted_or_native import is_trusted_namespace, is_trusted_type, is_user_type
@@ -93,7 +92,7 @@ def guard_reduction(heap: Heap, value: Any, source: Source) -> None:
     """An immutable object: by what would make it again."""
     _, args = value.__reduce__()
     if all(type(arg) in (str, int) for arg in args):
-        heap.guard("outcome", None, (Expression(is_made_of, (Expression(None, (source,)), args)), True))
+        heap.guard_answer(is_made_of, source, args)
     else:
         heap.guard("is", source, value)
 
@@ -121,8 +120,7 @@ def ends_unseen_in_each_call(heap: Heap, value: Any) -> bool:
         elif origin.source.kind == "slot" and not is_argument(heap, origin.source):
             if end != object_lifetimes.IS_LEAF:
                 return False  # a guard would look into it in each call
-            asked = Expression(object_lifetimes.ends_unseen, (Expression(None, (origin.source,)),))
-            heap.guard("outcome", None, (asked, True))
+            heap.guard_answer(object_lifetimes.ends_unseen, origin.source)
     return True
 
 
@@ -135,7 +133,7 @@ def is_made_of(value: Any, args: tuple) -> bool:
 
 
 def guard_value(heap: Heap, value: Any, source: Source) -> None:
-    heap.guard("outcome", None, (Expression(has_value, (Expression(None, (source,)), value_of(value))), True))
+    heap.guard_answer(has_value, source, value_of(value))
 
 
 def parts_of(kind: type) -> Callable[[Any, Any, Source], None] | None:

@@ -107,6 +107,11 @@ class Heap:
         self._guard_keys.add(key)
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
 
+    def guard_answer(self, question: Callable, source: Source, *args: Any, answer: bool = True) -> None:
+        """Guard what a function returns for the value at ``source`` and these constants."""
+        asked = live_scalars.Expression(question, (live_scalars.Expression(None, (source,)), *args))
+        self.guard("outcome", None, (asked, answer))
+
     def add(self, kind: str, source: Source, expected: Any = None) -> None:
         """Add a guard without a search for an equal one, because its source is read for the first time."""
         self.guards.append(_new_guard(Guard, (kind, source, expected)))
@@ -174,8 +179,7 @@ class Heap:
         elif value:
             self.add("equal", source, value)
         else:  # zeros have a sign
-            asked = live_scalars.Expression(numpy_tables.is_same, (live_scalars.Expression(None, (source,)), value))
-            self.guard("outcome", None, (asked, True))
+            self.guard_answer(numpy_tables.is_same, source, value)
         return value
 
     def is_varying(self, kind: type, source: Source, is_slot: bool) -> bool:
@@ -246,19 +250,15 @@ class Heap:
         if issubclass(type(obj), type) and id(obj) in self.of_classes:
             return self.of_classes[id(obj)]
         origin = self.origin_of(obj)
-        if origin is None:
-            if not issubclass(type(obj), FIXED_WITH_STATE) or id(obj) in self.fresh:
-                return None
-            source = self.sources.pin(obj)
-        else:
-            source = origin.source
+        if origin is None and (not issubclass(type(obj), FIXED_WITH_STATE) or id(obj) in self.fresh):
+            return None
         table = dict_of(obj)
         if origin is not None:
             members = origin.members
             return members if members is not None and members.obj is table else self.members_in(origin, table)
         found = self.origins.get(id(table))
         if found is None:
-            found = self.origins[id(table)] = Origin(table, members_source(source, obj))
+            found = self.origins[id(table)] = Origin(table, members_source(self.sources.pin(obj), obj))
         if issubclass(type(obj), type):
             self.of_classes[id(obj)] = found
         return found

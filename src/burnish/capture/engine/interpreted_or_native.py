@@ -13,7 +13,6 @@ import inspect
 import os.path
 import re
 import sys
-import sysconfig
 import types
 import typing
 from types import FunctionType
@@ -52,18 +51,10 @@ PURE_MODULES = frozenset(
 """.split()
 )
 
-# ... except these, which call back into the user's objects. They are interpreted.
-INTERPRETED_STDLIB = frozenset(
-    """
-    contextlib functools collections copy dataclasses _collections_abc random bisect heapq statistics itertools
-    collections.abc
-""".split()
-)
-
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
-# ... and these functions of pure modules, which do so too (`List[int]()`), or which read files or the environment.
+# ... except these functions, which call back into the user's objects (`List[int]()`), or read files or the environment.
 NO_LEAVES = frozenset(
     (
         typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
@@ -199,9 +190,6 @@ LOCAL = frozenset(("to_local", "device_mesh", "placements"))
 def is_of_dtensors(function: FunctionType) -> bool:
     """Whether a function communicates with other processes, or makes tensors shared with them."""
     return function.__globals__.get("__name__") == DTENSOR and function.__name__ not in LOCAL
-
-
-STDLIB_PATH = sysconfig.get_paths()["stdlib"]
 
 
 def is_user_type(kind: type) -> bool:

@@ -112,24 +112,10 @@ def members_source(source: Source, obj: Any) -> Source:
 class Origin:
     """An object from outside the segment."""
 
-    __slots__ = (
-        "after_steps",
-        "appended_from",
-        "appended_to",
-        "complete",
-        "earlier",
-        "is_changed_here",
-        "known",
-        "lasting",
-        "members",
-        "obj",
-        "order",
-        "set_order",
-        "snapshot",
-        "source",
-        "steps",
-        "written",
-    )
+    __slots__ = """
+        after_steps appended_from appended_to complete earlier is_changed_here known lasting members obj
+        order set_order snapshot source steps written
+    """.split()
 
     def __init__(self, obj: Any, source: Source):
         self.obj = obj

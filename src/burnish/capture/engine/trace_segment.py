@@ -25,18 +25,16 @@ from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
 from ..guards.predict_growing_sizes import growing
-from ..guards.restore_torch_state import leave_dual_levels, restore_state
-from ..guards.tensor_metadata import TENSOR_TYPES, global_state
+from ..guards.tensor_metadata import TENSOR_TYPES, global_state, leave_dual_levels, restore_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
 from ..interpreter.execute_with_given_result import CompletedInstruction
-from ..interpreter.frames import UNBOUND, Frame
+from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
-from ..segments.unrebuildable_object import Unrebuildable
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
@@ -47,7 +45,7 @@ from ..symbolic_sizes.dynamic_dimensions import (
     count_tries,
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
-from .break_signals import BreakAfterOperation, Stop
+from .break_signals import BreakAfterOperation, Stop, Unrebuildable
 from .crash_repro import write_failure
 from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
@@ -368,12 +366,10 @@ def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, 
 
 def plain_machine(tracer: Tracer) -> Machine:
     """A machine that continues as plain Python at the present instruction of the trace."""
-    at = frame = tracer.frame
-    while frame is not None:
+    for frame in frames_from(tracer.frame):
         concretize(tracer, frame)
-        frame = frame.caller
     function_modes.enter_in_torch(tracer)
-    machine = Machine(at)
+    machine = Machine(tracer.frame)
     machine.trail = tracer.trail
     return machine
 

@@ -27,14 +27,14 @@ from ..interpreter.argument_binding import frame_for
 from ..interpreter.decoded_code import Code
 from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.exception_context import stop_iteration_error
-from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised, made_no_error
+from ..interpreter.frames import MISSING, PUSHED, Frame, Generator, Raised, frames_from, made_no_error
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..numbers import graph_numbers, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
-from ..python.calls import call_dispatch, free_variables, import_statements
+from ..python.calls import call_dispatch, import_statements
 from ..python.messages import print_and_format, trainer_logging
 from ..python.operators import (
     binary_operators,
@@ -57,7 +57,7 @@ from .break_signals import BreakAfterOperation, Stop
 from .container_changes import table_read_at_once
 from .graph_recorder import Recorder
 from .heap import Heap
-from .interpreted_or_native import OUR_PATH, TORCH_PATH
+from .interpreted_or_native import TORCH_PATH
 from .torch_call_records import Handle
 
 # Errors that end a frame without being raised in its caller.
@@ -89,6 +89,7 @@ class Tracer(Machine):
     store_name = globals_and_cells.store_name  # type: ignore[assignment]
     delete_name = globals_and_cells.delete_name  # type: ignore[assignment]
     new_cell = globals_and_cells.new_cell  # type: ignore[assignment]
+    put_cells = globals_and_cells.put_cells
     load_cell = globals_and_cells.load_cell  # type: ignore[assignment]
     store_cell = globals_and_cells.store_cell  # type: ignore[assignment]
     resume = adopt_outside_generators.resume  # type: ignore[assignment]
@@ -262,8 +263,10 @@ class Tracer(Machine):
             if found is None:
                 co = frame.code.co
                 text = f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}'
-                is_ours = co.co_filename.startswith(OUR_PATH)
-                found = self.line_cache[key] = (None if is_ours else text, co.co_filename.startswith(TORCH_PATH))
+                found = self.line_cache[key] = (
+                    None if frame.code.is_ours else text,
+                    co.co_filename.startswith(TORCH_PATH),
+                )
             if found[0] is not None:
                 if not found[1]:
                     return found[0]
@@ -279,19 +282,13 @@ class Tracer(Machine):
         return None if text is None else call_site(self, text)
 
     def user_stack(self) -> tuple[breaks.Location, ...]:
-        stack = []
-        frame = self.frame
-        while frame is not None:
-            co = frame.code.co
-            if not co.co_filename.startswith(OUR_PATH):
-                stack.append(breaks.Location(co.co_filename, frame.line, co.co_qualname))
-            frame = frame.caller
-        return tuple(reversed(stack))
+        theirs = [(frame.code.co, frame.line) for frame in frames_from(self.frame) if not frame.code.is_ours]
+        return tuple(breaks.Location(co.co_filename, line, co.co_qualname) for co, line in reversed(theirs))
 
     def enter(self, frame: Frame, function: FunctionType) -> None:
         """The outermost frame starts: its function is fixed, its free variables are read through it."""
         if function.__closure__:
-            free_variables.put_cells(self, function, frame.locals, frame.code)
+            self.put_cells(function, frame.locals, frame.code)
         self.heap.guard("is", self.heap.sources.pin(function).attr("__code__"), function.__code__)
 
     def raise_here(self, error: BaseException) -> Any:

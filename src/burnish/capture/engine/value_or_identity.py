@@ -26,32 +26,19 @@ VALUES = numpy_tables.VALUES | frozenset(
 )
 ATOMS = frozenset((int, float, complex, str, bytes))
 """Of these, a result is a new object or a shared one as Python likes."""
+PLAIN_VALUES = ATOMS | {
+    *(bool, type(None), type(Ellipsis)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+}
 # Immutable types of these modules are compared by value, too.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
 )
 # Compared by identity.
 IDENTITIES = (
-    frozenset(
-        (
-            type,
-            torch.dtype,
-            torch.layout,
-            torch.memory_format,
-            types.ModuleType,
-            types.BuiltinFunctionType,
-            types.MethodDescriptorType,
-            types.WrapperDescriptorType,
-            types.GetSetDescriptorType,
-            types.MemberDescriptorType,
-            types.ClassMethodDescriptorType,
-            property,
-            staticmethod,
-            classmethod,
-            types.GenericAlias,
-            types.UnionType,
-        )
-    )
+    frozenset((type, types.ModuleType, property, staticmethod, classmethod, types.GenericAlias, types.UnionType))
+    | {torch.dtype, torch.layout, torch.memory_format, types.BuiltinFunctionType, types.ClassMethodDescriptorType}
+    | {types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType}
     | numpy_tables.FACTS
     | numpy_tables.FUNCTION_KINDS
 )
@@ -64,22 +51,9 @@ LISTS = (list, collections.deque)
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 METHOD_WRAPPER = type("".__add__)
 GUARDED_KINDS = (
-    torch.Tensor,
-    torch.nn.Module,
-    list,
-    tuple,
-    dict,
-    set,
-    *value_bases.BASES,
-    collections.deque,
-    types.FunctionType,
-    types.MethodType,
-    types.MappingProxyType,
-    functools.partial,
-    *GETTERS,
-    BaseException,
-    types.BuiltinFunctionType,
-    METHOD_WRAPPER,
+    *(torch.Tensor, torch.nn.Module, list, tuple, dict, set, collections.deque, types.MappingProxyType),
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, METHOD_WRAPPER, functools.partial),
+    *(BaseException, *value_bases.BASES, *GETTERS),
 )
 
 
@@ -98,19 +72,9 @@ def is_compared_by_value(kind: type) -> bool:
 
 PLAIN_KINDS: dict[type, bool] = {}
 SPECIAL_KINDS = (
-    tuple,
-    *value_bases.BASES,
-    functools.partial,
-    functools._lru_cache_wrapper,
-    *GETTERS,
-    types.FunctionType,
-    METHOD_WRAPPER,
-    types.BuiltinFunctionType,
+    *(tuple, *value_bases.BASES, type, enum.Enum, torch.Tensor, types.ModuleType, functools.partial),
+    *(functools._lru_cache_wrapper, *GETTERS, types.FunctionType, METHOD_WRAPPER, types.BuiltinFunctionType),
     types.MethodType,
-    torch.Tensor,
-    type,
-    enum.Enum,
-    types.ModuleType,
 )
 
 

@@ -14,30 +14,12 @@ from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
-from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import numpy_tables
-from . import iterator_contents
-from .array_inputs import tensor_of_array
-from .guards import MISSING_ERRORS, Guard, entry_of
+from .guards import MISSING_ERRORS, READERS, Guard, read
 from .object_sources import Source
-from .tensor_metadata import plain_view
 
 NUMBERS = (int, float)
 CHANGING_NAMES = frozenset(("lr",))
-READERS = {
-    "attr": getattr,
-    "item": lambda base, key: base[key],
-    "entry": entry_of,
-    "members": lambda base, key: base.__dict__,
-    "own_members": lambda base, key: dict_of(base),
-    "cell": lambda base, key: base.cell_contents,
-    "call": lambda base, key: base(),
-    "plain": lambda base, key: plain_view(base),
-    "array": lambda base, key: tensor_of_array(base),
-    "keys": lambda base, key: list(base),
-    "values": lambda base, key: list(base.values()),
-    **{kind: lambda base, key, read=read: read(base) for kind, read in iterator_contents.READERS.items()},
-}
 
 
 def leads_to(source: Source, changing: Iterable[tuple]) -> bool:
@@ -96,5 +78,5 @@ def value_at(source: Source, slots: list, values: dict[int, Any], types: dict[in
         base = value_at(source.base, slots, values, types)
         if type(base) is not types.get(id(source.base), type(base)):
             raise KeyError(source.kind)
-        values[id(source)] = READERS[source.kind](base, source.key)
+        values[id(source)] = read(source, base)
     return values[id(source)]

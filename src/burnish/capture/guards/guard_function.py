@@ -29,9 +29,8 @@ from itertools import chain
 from typing import Any
 
 from ...errors import InternalError
-from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Expression
-from .guards import HOOK_TABLES, CheckWriter, Guard, entry_of
+from .guards import HOOK_TABLES, READERS, CheckWriter, Guard
 from .object_sources import Source
 from .tensor_metadata import SameManyTensors, is_comparable
 
@@ -76,15 +75,6 @@ def _listed(names: Iterable[str]) -> str:
     return "".join(f"{name}, " for name in names)
 
 
-# How a layer of sources is read: the function, and whether it takes the source's key.
-READERS: dict[str, tuple[Callable, bool]] = {
-    "members": (operator.attrgetter("__dict__"), False),
-    "own_members": (dict_of, False),
-    "cell": (operator.attrgetter("cell_contents"), False),
-    "attr": (getattr, True),
-    "item": (operator.getitem, True),
-    "entry": (entry_of, True),
-}
 # Compared with == once their type is known. NaN and zero are excluded: == gives the wrong result for them.
 SCALARS = frozenset((int, float, str))
 _hooks_of = operator.itemgetter(*HOOK_TABLES)
@@ -185,7 +175,7 @@ class LayerWriter(CheckWriter):
         for source in layer:
             groups[source.kind].append(source)
         for kind, group in groups.items():
-            if kind in READERS and len(group) > 1:
+            if len(group) > 1:
                 function, takes_key = READERS[kind]
                 keys = f", {self.constant(tuple(s.key for s in group))}" if takes_key else ""
                 self.lines.append(f"V += map({self.constant(function)}, {self.pick([s.base for s in group])}{keys})")

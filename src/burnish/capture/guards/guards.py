@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import keyword
 import math
+import operator
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
@@ -121,33 +122,13 @@ class CheckWriter:
             return f"S[{source.key[0]}]"
         assert source.base is not None
         base = self.load(source.base)
-        if source.kind == "attr":
-            if source.key.isidentifier() and not keyword.iskeyword(source.key):
-                return f"{base}.{source.key}"
-            return f"getattr({base}, {source.key!r})"
-        if source.kind == "members":
-            return f"{base}.__dict__"
-        if source.kind == "own_members":
-            return f"{self.constant(dict_of)}({base})"
-        if source.kind == "item":
-            return f"{base}[{self.constant(source.key)}]"
-        if source.kind == "entry":
-            return f"{self.constant(entry_of)}({base}, {self.constant(source.key)})"
-        if source.kind == "cell":
-            return f"{base}.cell_contents"
-        if source.kind == "call":
-            return f"{base}()"
-        if source.kind == "plain":
-            return f"{self.constant(plain_view)}({base})"
-        if source.kind == "array":
-            return f"{self.constant(tensor_of_array)}({base})"
-        if source.kind == "keys":
-            return f"list({base})"
-        if source.kind in iterator_contents.READERS:
-            return f"{self.constant(iterator_contents.READERS[source.kind])}({base})"
-        if source.kind == "values":
-            return f"list({base}.values())"
-        raise AssertionError(source.kind)
+        kind, key = source.kind, source.key
+        if kind == "attr" and key.isidentifier() and not keyword.iskeyword(key):
+            return f"{base}.{key}"
+        if kind in IN_PLACE:
+            return IN_PLACE[kind].format(base=base, key=self.constant(key))
+        function, takes_key = READERS[kind]
+        return f"{self.constant(function)}({base}{f', {self.constant(key)}' if takes_key else ''})"
 
     def test(self, guard: Guard) -> str:
         """The condition under which ``guard`` fails."""
@@ -166,27 +147,19 @@ class CheckWriter:
         if kind == "tensor":
             return f"{self.constant(tensor_facts)}({self.value(source)}) != {self.constant(expected)}"
         v = self.load(source)
-        if kind == "type":
-            return f"type({v}) is not {self.constant(expected)}"
         if kind == "equal":
             return unequal(v, expected, self)
         if kind == "equal set":
             elements = f"map({self.constant(remembered)}, {v})" if any(map(is_remembered, expected)) else v
             return f"{self.constant(typed_key)}(frozenset({elements})) != {self.constant(typed_key(expected))}"
-        if kind == "length":
-            return f"len({v}) != {expected}"
         if kind == "keys":
             if all(type(k) is str for k in expected):
                 return f"tuple({v}) != {self.constant(expected)}"
             return f"{self.constant(typed_key)}(tuple({v})) != {self.constant(typed_key(expected))}"
         if kind in BY_BASE:
             return f"{self.constant(BY_BASE[kind])}({v}, {self.constant(expected)})"
-        if kind == "has":
-            return f"{self.constant(expected)} not in {v}"
-        if kind == "absent":
-            return f"{self.constant(expected)} in {v}"
-        if kind == "truth":
-            return f"bool({v}) is not {expected}"
+        if kind in TESTS:
+            return TESTS[kind].format(v=v, expected=self.constant(expected))
         if kind == "same":
             return f"{v} is not {self.load(expected)}"
         if kind == "unlike":
@@ -276,8 +249,48 @@ def entry_of(container: Any, key: Any) -> Any:
     return base_of(container).__getitem__(container, key)
 
 
-def _keys_of(container: Any) -> tuple:
-    return tuple(elements_of(container))
+def values_of(table: Any) -> list:
+    return list(table.values())
+
+
+READERS: dict[str, tuple[Callable, bool]] = {
+    "members": (operator.attrgetter("__dict__"), False),
+    "own_members": (dict_of, False),
+    "cell": (operator.attrgetter("cell_contents"), False),
+    "call": (operator.call, False),
+    "plain": (plain_view, False),
+    "array": (tensor_of_array, False),
+    "keys": (list, False),
+    "values": (values_of, False),
+    "attr": (getattr, True),
+    "item": (operator.getitem, True),
+    "entry": (entry_of, True),
+    **{kind: (reader, False) for kind, reader in iterator_contents.READERS.items()},
+}
+"""How sources of each kind are read from their base: the function, and whether it takes the source's key."""
+IN_PLACE = {
+    "members": "{base}.__dict__",
+    "cell": "{base}.cell_contents",
+    "item": "{base}[{key}]",
+    "call": "{base}()",
+    "keys": "list({base})",
+    "values": "list({base}.values())",
+}
+"""The same without a call of the function."""
+TESTS = {
+    "type": "type({v}) is not {expected}",
+    "length": "len({v}) != {expected}",
+    "has": "{expected} not in {v}",
+    "absent": "{expected} in {v}",
+    "truth": "bool({v}) is not {expected}",
+}
+"""The condition under which a guard fails, where it depends on one value alone."""
+
+
+def read(source: Source, base: Any) -> Any:
+    """The value at a source."""
+    function, takes_key = READERS[source.kind]
+    return function(base, source.key) if takes_key else function(base)
 
 
 # Guards on subclasses of builtin containers that bypass the subclass's methods. True means that the guard fails.
@@ -285,7 +298,7 @@ BY_BASE: dict[str, Callable] = {
     "has by base": lambda v, key: not dict.__contains__(v, key),
     "absent by base": lambda v, key: dict.__contains__(v, key),
     "length by base": lambda v, length: length_of(v) != length,
-    "keys by base": lambda v, keys: typed_key(_keys_of(v)) != typed_key(keys),
+    "keys by base": lambda v, keys: typed_key(tuple(elements_of(v))) != typed_key(keys),
     "set layout": has_other_layout,
 }
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -35,8 +35,7 @@ from ...runtime.state_watch.tensor_guard_layout import tensor_layout, word_at
 from ...runtime.state_watch.torch_switch_queries import switches
 from ..numbers import numpy_tables
 from ..numbers.live_scalars import Expression
-from .changing_numbers import READERS
-from .guards import HOOK_TABLES, CheckWriter, Guard
+from .guards import HOOK_TABLES, CheckWriter, Guard, read
 from .iterator_contents import READABLE
 from .object_sources import Source
 from .tensor_metadata import WithoutRules, has_plain_facts, is_comparable
@@ -58,19 +57,8 @@ FIELDS = {
     MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
 }
-CONTENT = frozenset(
-    (
-        "length",
-        "has",
-        "absent",
-        "keys",
-        "truth",
-        "no hooks",
-        "length by base",
-        "has by base",
-        "absent by base",
-        "keys by base",
-    )
+CONTENT = frozenset(("keys", "truth", "no hooks", "keys by base", "has", "absent", "length")) | frozenset(
+    ("has by base", "absent by base", "length by base")
 )
 """Guards on the content of a container, not on its identity or type."""
 
@@ -144,7 +132,7 @@ class WatchPlan:
                     pass
                 else:
                     return value, True, is_certain
-        return self.read(source, READERS[source.kind](base, source.key))
+        return self.read(source, read(source, base))
 
     def read(self, source: Source, value: Any) -> Place:
         """A value read in Python on every call. An object that is read from is pinned: it is probably the same."""

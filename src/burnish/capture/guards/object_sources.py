@@ -10,6 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 MEMBERS = ("members", type(None), None)
+WORDS = {
+    "attr": "{base}.{key}",
+    "entry": "{base}[{key!r}]",
+    **dict.fromkeys(("members", "own_members"), "{base}.__dict__"),
+    "keys": "list({base})",
+    "values": "list({base}.values())",
+    "call": "{base}()",
+    "plain": "{base}.as_subclass(torch.Tensor)",
+    "array": "torch.from_numpy({base})",
+    **{kind: f"{kind} of {{base}}" for kind in ("rest", "parts", "container")},
+}
+"""Sources as users would write them, by kind."""
 
 
 class Source:
@@ -80,10 +92,6 @@ class Source:
             return (
                 getattr(self.key, "__qualname__", None) or getattr(self.key, "__name__", None) or _namespace(self.key)
             )
-        if self.kind == "attr":
-            return f"{base}.{self.key}"
-        if self.kind in ("members", "own_members"):
-            return f"{base}.__dict__"
         if self.kind == "cell":
             if isinstance(base, Source) and base.label:
                 return base.label
@@ -92,20 +100,8 @@ class Source:
                 if not isinstance(base, Source) or base.kind != "item"
                 else f"closure[{base.key}]"
             )
-        if self.kind == "entry":
-            return f"{base}[{self.key!r}]"
-        if self.kind == "keys":
-            return f"list({base})"
-        if self.kind == "call":
-            return f"{base}()"
-        if self.kind == "values":
-            return f"list({base}.values())"
-        if self.kind == "plain":
-            return f"{base}.as_subclass(torch.Tensor)"
-        if self.kind in ("rest", "parts", "container"):
-            return f"{self.kind} of {base}"
-        if self.kind == "array":
-            return f"torch.from_numpy({base})"
+        if self.kind in WORDS:
+            return WORDS[self.kind].format(base=base, key=self.key)
         assert base is not None
         if base.kind == "members":
             return f"{base.base}.{self.key}"

@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...runtime.program.program import FOR_COMPILERS
 from ...tensors.eager_strides import packed_stride
 from ...tensors.float32_precision import precision_on_gpus
 from ...tensors.tensor_types import is_leaf
+from ...tensors.torch_state import TorchState
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
@@ -247,6 +249,17 @@ def global_state() -> tuple:
         torch._C._len_torch_dispatch_stack(),
         torch._C._get_tracing_state() is not None,
     )
+
+
+def restore_state(state: tuple, nesting: int | None = None) -> None:
+    """Restore torch's global switches to an earlier result of `global_state` and ``autocast_nesting``."""
+    TorchState(state[0], (state[5:7], state[7:9]), state[9], nesting).restore()
+
+
+def leave_dual_levels() -> None:
+    """Leave the levels of forward-mode differentiation. Traces begin outside of them."""
+    while forward_ad._current_level >= 0:
+        forward_ad.exit_dual_level()
 
 
 STATE_NAMES = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ..engine.interpreted_or_native import PEEKERS, observes
+from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, observes
 
 CO_OPTIMIZED, CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x1, 0x20, 0x80, 0x200
 CO_ITERABLE_COROUTINE = 0x100  # a generator that may be awaited, by types.coroutine
@@ -25,29 +25,10 @@ class Handler(NamedTuple):
 class Code:
     """A decoded code object."""
 
-    __slots__ = (
-        "args_total",
-        "at_lines",
-        "by_instruction",
-        "cells",
-        "class_at",
-        "co",
-        "dead",
-        "handlers",
-        "instructions",
-        "is_async",
-        "is_body",
-        "is_generator",
-        "is_special",
-        "lines",
-        "live",
-        "n_locals",
-        "names",
-        "opnames",
-        "parameters",
-        "plain_parameters",
-        "positions",
-    )
+    __slots__ = """
+        args_total at_lines by_instruction cells class_at co dead handlers instructions is_async is_body is_generator
+        is_ours is_special lines live n_locals names opnames parameters plain_parameters positions
+    """.split()
 
     instructions: list[tuple[Callable, Any]]
 
@@ -62,6 +43,7 @@ class Code:
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
         # Others need no why_not_interpret().
         self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names) or observes(co)
+        self.is_ours = co.co_filename.startswith(OUR_PATH)  # no code of the program
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount
         self.at_lines: dict[int, CodeType] = {}  # see ``emulated_frames.call_at_line``

@@ -21,10 +21,10 @@ from typing import Any
 
 from ...tensors.known_warnings import CALL, REGISTRY, note
 from .. import breaks
-from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, is_trusted
+from ..engine.interpreted_or_native import PEEKERS, is_trusted
 from .decoded_code import Code
 from .frame_introspection import frame_locals
-from .frames import Frame
+from .frames import Frame, frames_from
 from .versions.behavior import BEHAVIOR
 
 LOOKERS = frozenset(map(id, (sys._getframe, inspect.currentframe, inspect.stack)))
@@ -44,13 +44,12 @@ def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> A
     answer: list[Any] = []
     call = functools.partial(function, *args, **kwargs)
     made: Any = map(answer.append, itertools.starmap(call, ((),)))  # all of it in C: no frame in between
-    frame, count = machine.frame, 0
-    while frame is not None:
-        co = frame.code.co
-        if not co.co_filename.startswith(OUR_PATH):
-            shown = functools.partial(exec, looking_like(co, frame.line, made), frame.globals, frame_locals(frame))
+    count = 0
+    for frame in frames_from(machine.frame):
+        if not frame.code.is_ours:
+            code = looking_like(frame.code.co, frame.line, made)
+            shown = functools.partial(exec, code, frame.globals, frame_locals(frame))
             made, count = itertools.starmap(shown, ((),)), count + 1
-        frame = frame.caller
     trouble = None
     try:
         for _ in made:
@@ -68,7 +67,7 @@ def call_shown(machine: Any, function: Callable, args: tuple, kwargs: dict) -> A
 def call_at_line(frame: Frame | None, function: Callable, args: tuple, kwargs: dict, known: dict | None = None) -> Any:
     """``function(*args, **kwargs)``, called from one emulated frame, which is enough for warnings: C code warns about
     the line that calls it, once for each line, and so does most of torch's Python. ``known`` receives the warnings."""
-    while frame is not None and frame.code.co.co_filename.startswith(OUR_PATH):
+    while frame is not None and frame.code.is_ours:
         frame = frame.caller
     if frame is None:
         return CALL(function, args, kwargs)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
-from ...errors import OURS
 from ..guards.set_layouts import ByIdentity
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
@@ -54,6 +53,14 @@ def first_argument(frame: Frame) -> Any:
     return cell_value(value) if type(value) is CellType and frame.code.names[0] in frame.code.cells else value
 
 
+def arguments_of_super(frame: Frame) -> tuple[Any, Any]:
+    """The class and the object of ``super()``."""
+    why = why_not_super(frame)
+    if why is not None:
+        raise Raised(RuntimeError(f"super(): {why}"))
+    return current_class(frame), first_argument(frame)
+
+
 def why_not_super(frame: Frame) -> str | None:
     """Why ``super()`` cannot find its class and object in a frame, in Python's words."""
     if not frame.code.co.co_argcount:
@@ -66,13 +73,7 @@ def why_not_super(frame: Frame) -> str | None:
 
 
 def _super(machine: Any, args: tuple, kwargs: dict) -> Any:
-    if args or kwargs:
-        return MISSING
-    frame = machine.frame
-    why = why_not_super(frame)
-    if why is not None:
-        raise Raised(RuntimeError(f"super(): {why}"))
-    return super(current_class(frame), first_argument(frame))
+    return MISSING if args or kwargs else super(*arguments_of_super(machine.frame))
 
 
 def _locals(machine: Any, args: tuple, kwargs: dict) -> Any:
@@ -81,10 +82,6 @@ def _locals(machine: Any, args: tuple, kwargs: dict) -> Any:
 
 def _globals(machine: Any, args: tuple, kwargs: dict) -> Any:
     return MISSING if args or kwargs else machine.frame.globals
-
-
-def _vars(machine: Any, args: tuple, kwargs: dict) -> Any:
-    return MISSING if args or kwargs else namespace_of(machine.frame)
 
 
 def _dir(machine: Any, args: tuple, kwargs: dict) -> Any:
@@ -155,8 +152,8 @@ def module_name(machine: Any, args: tuple, kwargs: dict) -> Any:
     if type(depth) is not int or len(args) + len(kwargs) > 1:
         return MISSING
     frame = machine.frame
-    while frame is not None and (depth > 0 or frame.code.co.co_filename.startswith(OURS)):
-        depth -= not frame.code.co.co_filename.startswith(OURS)
+    while frame is not None and (depth > 0 or frame.code.is_ours):
+        depth -= not frame.code.is_ours
         frame = frame.caller
     return MISSING if frame is None else frame.globals.get("__name__")
 
@@ -180,7 +177,7 @@ FRAME_CALLS: dict[Any, Callable] = {
     super: _super,
     locals: _locals,
     globals: _globals,
-    vars: _vars,
+    vars: _locals,
     dir: _dir,
     eval: _evaluate(eval, "eval"),
     exec: _evaluate(exec, "exec"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CellType, CodeType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -61,23 +61,10 @@ class Raised(BaseException):
 
 
 class Frame:
-    __slots__ = (
-        "__weakref__",
-        "builtins",
-        "caller",
-        "code",
-        "completion",
-        "depth",
-        "generator",
-        "globals",
-        "handling",
-        "instructions",
-        "locals",
-        "namespace",
-        "pc",
-        "spare",
-        "stack",
-    )
+    __slots__ = """
+        __weakref__ builtins caller code completion depth generator globals handling instructions locals namespace pc
+        spare stack
+    """.split()
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
         self.code = code
@@ -94,6 +81,12 @@ class Frame:
         self.handling: BaseException | None = None
         self.namespace: dict | None = None  # what locals() has returned here, or the names of a class body
         self.spare: Any = None  # a further value that the completion needs
+
+    def release(self) -> None:
+        """Release the objects of the program."""
+        self.locals.clear()
+        self.stack.clear()
+        self.handling = None
 
     @property
     def line(self) -> int:
@@ -335,6 +328,13 @@ def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException
 def made_no_error(kind: type, made: Any) -> TypeError:
     """``made``: the class of what ``kind`` has made, or its name. ``raise`` shows the one, ``throw()`` the other."""
     return TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {made}")
+
+
+def frames_from(frame: Frame | None) -> Iterator[Frame]:
+    """A frame and its callers, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.caller
 
 
 def delegate_of(frame: Frame) -> Any:

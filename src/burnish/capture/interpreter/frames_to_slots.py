@@ -14,27 +14,15 @@ from typing import Any
 from ..engine.object_lifetimes import ends_unseen, may_be_referenced_weakly
 from .bytecode_decoder import dead_locals
 from .decoded_code import Code
-from .frames import NULL, UNBOUND, Frame, Generator
+from .frames import NULL, UNBOUND, Frame, Generator, frames_from
 
 
 class FrameLayout:
     """One frame without its values."""
 
-    __slots__ = (
-        "bound",
-        "builtins",
-        "code",
-        "completion",
-        "generator",
-        "globals",
-        "handling",
-        "key",
-        "n_stack",
-        "nulls",
-        "pc",
-        "spare",
-        "unbound_on_stack",
-    )
+    __slots__ = """
+        bound builtins code completion generator globals handling key n_stack nulls pc spare unbound_on_stack
+    """.split()
 
     def __init__(self, frame: Frame):
         self.code: Code = frame.code
@@ -148,12 +136,7 @@ class SlotLayout:
 
 def take_apart(top: Frame, may_drop: Callable[[Any], bool] = ends_unseen) -> tuple[SlotLayout, list]:
     """The layout and the slots of the chain that ends in ``top``. Drops locals that will not be read again."""
-    chain = []
-    frame: Frame | None = top
-    while frame is not None:
-        chain.append(frame)
-        frame = frame.caller
-    chain.reverse()
+    chain = [*frames_from(top)][::-1]
     shared: list[tuple[list, int, Any]] = []
     for frame in chain:
         # A caller waits inside its instruction; values needed on any way out of that instruction are live.

@@ -63,12 +63,9 @@ class Machine:
         our functions that called it. Their objects would live until Python collects cycles, with the error and open
         blocks of its frames (in older torch, checkpoint's hooks for saved tensors)."""
         self.trail.forget()
-        frame, self.frame = self.frame, None
-        while frame is not None:
-            frame.locals.clear()
-            frame.stack.clear()
-            frame.handling = None
-            frame = frame.caller
+        top, self.frame = self.frame, None
+        for frame in fr.frames_from(top):
+            frame.release()
 
     def step(self) -> None:
         """Execute one instruction, or unwind to a handler. Raises the user's exception when no frame handles it."""

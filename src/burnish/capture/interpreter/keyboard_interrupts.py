@@ -18,7 +18,6 @@ the program's instructions (``deferred_os_signals``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +27,7 @@ from ..engine.break_signals import BreakAfterOperation
 from ..engine.tracer import Tracer
 from . import unwinding
 from .deferred_os_signals import Signals
-from .frames import Frame
+from .frames import Frame, frames_from
 from .instruction_loop import Machine
 
 
@@ -99,14 +98,8 @@ class LeavingMachine(Machine):
 
     def is_in_block(self, error: BaseException) -> bool:
         """Whether a frame is handling ``error``."""
-        return any(frame.handling is error or any(value is error for value in frame.stack) for frame in frames_of(self))
-
-
-def frames_of(machine: Machine) -> Iterator[Frame]:
-    frame = machine.frame
-    while frame is not None:
-        yield frame
-        frame = frame.caller
+        held = ((frame.handling, *frame.stack) for frame in frames_from(self.frame))
+        return any(value is error for values in held for value in values)
 
 
 programs_left = threading.local()
@@ -122,7 +115,7 @@ def leave_blocks(program: Any, machine: Machine, error: Exception) -> None:
     leaving = Leaving(str(error))
     leaver = LeavingMachine(machine.frame, leaving)
     leaver.trail = machine.trail
-    frames = [frame for frame in frames_of(machine) if frame.generator is None]
+    frames = [frame for frame in frames_from(machine.frame) if frame.generator is None]
     try:
         raise_in(leaver, leaving)
     except Leaving:
@@ -135,9 +128,7 @@ def leave_blocks(program: Any, machine: Machine, error: Exception) -> None:
         leaver.error = leaver.latest = leaving
         leaver.let_go()
         for frame in frames:
-            frame.locals.clear()
-            frame.stack.clear()
-            frame.handling = None
+            frame.release()
         del error, leaving  # no cycles: the program's objects would live until a collection
 
 

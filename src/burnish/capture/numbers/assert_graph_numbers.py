@@ -27,7 +27,7 @@ NEAR = 4
 
 def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
     """The outcome of a comparison of graph numbers, if the graph can check it; None if Python needs to know it."""
-    values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
+    values = list(map(live_scalars.plain_of, operands))
     kinds = set(map(type, values))
     if not kinds <= {int, float} or m.frame is None or not tensor_assertions.is_checked_by_graph(m):
         return None
@@ -50,7 +50,7 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
 
 def as_tensor(m: Any, number: Any, dtype: torch.dtype, device: Any = None) -> torch.Tensor:
     """A tensor without dimensions that holds a number."""
-    plain = number.plain() if isinstance(number, live_scalars.Live) else number
+    plain = live_scalars.plain_of(number)
     value = m.plainly(torch.full, (), plain, dtype=dtype, device=device)
     m.answer = None  # this is not the result of the instruction
     m.recorder.seen += 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..engine.torch_call_records import Call, Handle
+from ..engine.torch_call_records import Call
 from ..interpreter.frames import MISSING
 from . import live_scalars
 from .live_scalars import Expression
@@ -86,8 +86,7 @@ def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     constant = value.clone()
     recorder = m.recorder
     handle = recorder.input(m.heap.sources.pin(constant), constant)
-    recorder.calls.append(Call("clone", (handle,), {}, m.user_line()))
-    recorder.register(value, Handle(len(recorder.calls) - 1))
+    recorder.register(value, recorder.add(Call("clone", (handle,), {}, m.user_line())))
     m.answer = None
     return value
 

@@ -36,44 +36,10 @@ from .assert_graph_numbers import as_tensor
 # Recorded operations. All of these return a number for numbers, or raise.
 RECORDED = frozenset(
     (
-        operator.add,
-        operator.sub,
-        operator.mul,
-        operator.truediv,
-        operator.floordiv,
-        operator.mod,
-        operator.pow,
-        operator.neg,
-        operator.pos,
-        operator.abs,
-        operator.and_,
-        operator.or_,
-        operator.xor,
-        operator.invert,
-        abs,
-        min,
-        max,
-        int,
-        float,
-        round,
-        math.sqrt,
-        math.exp,
-        math.log,
-        math.sin,
-        math.cos,
-        math.tan,
-        math.tanh,
-        math.atan,
-        math.atan2,
-        math.hypot,
-        math.pow,
-        math.log1p,
-        math.log2,
-        math.log10,
-        math.fabs,
-        math.floor,
-        math.ceil,
-        math.trunc,
+        *map(vars(operator).get, "add sub mul truediv floordiv mod pow neg pos abs and_ or_ xor invert".split()),
+        *(abs, min, max, int, float, round),
+        *map(vars(math).get, "sqrt exp log sin cos tan tanh atan atan2 hypot pow log1p log2 log10 fabs".split()),
+        *(math.floor, math.ceil, math.trunc),
     )
 )
 SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so both must have the same type
@@ -213,7 +179,7 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
     filled = numbers if any(map(is_graph_number, live)) else filled_alike(numbers, kwargs.get("dtype"))
     if filled is None:
         return None
-    values = [number.plain() if isinstance(number, live_scalars.Live) else number for number in numbers]
+    values = list(map(live_scalars.plain_of, numbers))
     made = m.plainly(torch.as_tensor, values, **kwargs)
     tensors = [as_tensor(m, number, made.dtype, made.device) for number in filled]
     return tensors[0] if numbers is not content else m.perform(torch.stack, tensors)
@@ -276,7 +242,7 @@ def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
 
 def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     """``operation(*operands)`` with at least one graph number among the operands."""
-    values = [o.plain() if isinstance(o, live_scalars.Live) else o for o in operands]
+    values = list(map(live_scalars.plain_of, operands))
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
         # The result is one of the operands, unchanged: which one is guarded in advance.
         first, second = operands

@@ -121,14 +121,14 @@ def _operand(value: Any) -> Any:
     return value.expression if issubclass(type(value), Live) else value
 
 
-def _plain(value: Any) -> Any:
+def plain_of(value: Any) -> Any:
     return value.plain() if issubclass(type(value), Live) else value
 
 
 def has_result(operation: Callable, *operands: Any) -> bool:
     """Whether the operation has a result for these values."""
     try:
-        operation(*map(_plain, operands))
+        operation(*map(plain_of, operands))
     except Exception:  # the program's: only its occurrence matters
         return False
     return True
@@ -144,7 +144,7 @@ def apply(operation: Callable, *operands: Any) -> Any:
     if operation is divmod and has_result(divmod, *operands):
         return apply(operator.floordiv, *operands), apply(operator.mod, *operands)
     try:
-        value = operation(*map(_plain, operands))
+        value = operation(*map(plain_of, operands))
     except Exception:
         for operand in operands:
             settled(operand)  # the error belongs to this value
@@ -192,28 +192,11 @@ def settled(value: Any) -> Any:
 
 
 # Operations that return a result of the same type for all numbers (or strings).
-TOTAL = frozenset(
-    (
-        operator.add,
-        operator.sub,
-        operator.mul,
-        operator.neg,
-        operator.pos,
-        operator.abs,
-        operator.invert,
-        operator.and_,
-        operator.or_,
-        operator.xor,
-        str,
-        repr,
-        format,
-    )
-)
+TOTAL = frozenset(map(vars(operator).get, "add sub mul neg pos abs invert and_ or_ xor".split())) | {str, repr, format}
 IN_PLACE = {
     getattr(operator, f"i{name}"): getattr(operator, name)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
-    if hasattr(operator, f"i{name}")
-} | {operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor}
+    for name in "add sub mul truediv floordiv mod pow lshift rshift xor".split()
+} | {operator.iand: operator.and_, operator.ior: operator.or_}
 
 
 def is_type(value: Any, kind: type) -> bool:
@@ -250,30 +233,9 @@ def _settled(name: str, base: type) -> Callable:
     return lambda self, *args: method(self.settle(), *args)
 
 
-_BINARY = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-}
-_BITS = {
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-}
-_COMPARE = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
+_BINARY = {name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow".split()}
+_BITS = {name.rstrip("_"): getattr(operator, name) for name in "and_ or_ xor lshift rshift".split()}
+_COMPARE = {name: getattr(operator, name) for name in "lt le gt ge eq ne".split()}
 
 for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
     for _name, _operation in (_BINARY | (_BITS if _base is int else {})).items():
@@ -290,25 +252,10 @@ for _kind, _base in ((LiveInt, int), (LiveFloat, float)):
         setattr(_kind, _name, _settled(_name, _base))
 LiveInt.__invert__ = _unary(operator.invert)  # type: ignore[method-assign,assignment]
 # C code calls __index__, __int__ and __float__ only on objects other than int and float: the call rules settle those.
-for _name in (
-    "__hash__",
-    "__repr__",
-    "__format__",
-    "__eq__",
-    "__ne__",
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__contains__",
-    "__iter__",
-    "__len__",
-    "__getitem__",
-    "__mod__",
-    "__mul__",
-    "__rmul__",
-    "__reduce_ex__",
-):
+for _name in """
+    __hash__ __repr__ __format__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __iter__ __len__ __getitem__
+    __mod__ __mul__ __rmul__ __reduce_ex__
+""".split():
     setattr(LiveStr, _name, _settled(_name, str))
 LiveStr.__add__ = lambda self, other: apply(operator.add, self, other)  # type: ignore[method-assign,assignment]
 

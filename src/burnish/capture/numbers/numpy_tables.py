@@ -8,24 +8,10 @@ from typing import Any
 if "numpy" in sys.modules:  # torch imports it where it is installed
     import numpy
 
-    NUMBERS: frozenset[type] = frozenset(
-        (
-            numpy.bool_,
-            numpy.int8,
-            numpy.int16,
-            numpy.int32,
-            numpy.int64,
-            numpy.uint8,
-            numpy.uint16,
-            numpy.uint32,
-            numpy.uint64,
-            numpy.float16,
-            numpy.float32,
-            numpy.float64,
-            numpy.complex64,
-            numpy.complex128,
-        )
-    )
+    _NUMBERS = """
+        bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
+    """
+    NUMBERS: frozenset[type] = frozenset(getattr(numpy, name) for name in _NUMBERS.split())
     DTYPES: frozenset[type] = frozenset(type(numpy.dtype(kind)) for kind in NUMBERS)
     FACTS: frozenset[type] = frozenset((numpy.finfo, numpy.iinfo))
     CLASSES = NUMBERS | FACTS | {numpy.dtype}

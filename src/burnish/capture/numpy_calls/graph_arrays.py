@@ -92,19 +92,8 @@ def why_not_shown(m: Any, tensor: Any) -> str | None:
 
 
 SHOWN = frozenset(
-    (
-        torch.bool,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.uint8,
-        torch.float16,
-        torch.float32,
-        torch.float64,
-        torch.complex64,
-        torch.complex128,
-    )
+    getattr(torch, name)
+    for name in "bool int8 int16 int32 int64 uint8 float16 float32 float64 complex64 complex128".split()
 )
 """Dtypes of arrays whose operations torch has."""
 

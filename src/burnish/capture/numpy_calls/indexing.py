@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..numbers.live_scalars import Live
+from ..numbers.live_scalars import settled
 from ..numbers.numpy_tables import NUMBERS
 
 
@@ -45,10 +45,6 @@ def part_for(part: Any, operand: Callable) -> Any:
         is_index = type(part) is list and len(part) > 0 and all(type(settled(i)) is int for i in part)
         return list(map(settled, part)) if is_index else NotImplemented
     return part if part is None or part is Ellipsis or type(part) is int else operand(part)
-
-
-def settled(value: Any) -> Any:
-    return value.settle() if isinstance(value, Live) else value
 
 
 def with_tensors(key: Any) -> Any:

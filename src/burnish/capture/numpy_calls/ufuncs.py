@@ -85,10 +85,6 @@ def is_shift(x: Any, bits: Any) -> bool:
     return not isinstance(bits, torch.Tensor) and 0 <= bits < 8 * x.element_size()
 
 
-def divmod_(x: Any, y: Any) -> tuple:
-    return torch.floor_divide(x, y), torch.remainder(x, y)
-
-
 OWN: dict[str, Callable] = {
     "absolute": absolute,
     "fabs": fabs,
@@ -99,7 +95,7 @@ OWN: dict[str, Callable] = {
     "power": power,
     "left_shift": left_shift,
     "right_shift": right_shift,
-    "divmod": divmod_,
+    "divmod": lambda x, y: (torch.floor_divide(x, y), torch.remainder(x, y)),
 }
 
 

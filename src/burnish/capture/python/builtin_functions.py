@@ -69,6 +69,7 @@ from . import (
     operator_functions,
     random_objects,
     sequence_builtins,
+    trace_rollback,
 )
 from .attributes import attribute_writes
 from .attributes.class_lookup import lookup
@@ -88,25 +89,8 @@ from .polyfills import (
 
 PURE = frozenset(
     (
-        abs,
-        ascii,
-        bin,
-        chr,
-        hex,
-        oct,
-        ord,
-        pow,
-        round,
-        divmod,
-        issubclass,
-        math.prod,
-        sys.intern,
-        str.maketrans,
-        bytes.maketrans,
-        sys.getsizeof,
-        struct.calcsize,
-        struct.pack,
-        struct.unpack,
+        *(abs, ascii, bin, chr, hex, oct, ord, pow, round, divmod, issubclass, math.prod, str.maketrans),
+        *(bytes.maketrans, sys.intern, sys.getsizeof, struct.calcsize, struct.pack, struct.unpack),
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
         torch._C._get_tracing_state,
@@ -177,10 +161,6 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address
 
 
-def _reduce(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(reduction_polyfills.reduce, args, kwargs)
-
-
 def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
     """True for the user's code. Torch's own code asks in order to take shortcuts that differ from eager (hooks left out
     after a failure, step counts kept as tensors), so it gets False. So does all code where blocks stay calls: blocks
@@ -188,27 +168,25 @@ def _is_compiling(m: Any, args: tuple, kwargs: dict) -> Any:
     return not m.options.keeps_blocks and not is_trusted(m.frame.globals.get("__name__"))
 
 
-def _chain_from_iterable(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(itertools_polyfills.chain_from_iterable, args, kwargs)
-
-
 def _by_polyfill(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(polyfill, args, kwargs)
 
 
-# Few programs need these modules: they are imported by the first call.
+def _refused(what: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.OPAQUE_CALL, what)
 
 
 def _pickle(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    from . import pickling
+    from . import pickling  # few programs need it
 
     return pickling.HANDLERS[function](m, args, kwargs)
 
 
-def _collect_garbage(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
-    from . import garbage_collection
-
-    return garbage_collection.HANDLERS[function](m, args, kwargs)
+def _is_tracked(m: Any, args: tuple, kwargs: dict) -> Any:
+    kinds = {type(value) for value in args if id(value) not in m.heap.fresh}
+    if kwargs or not kinds <= value_kinds.SIMPLE | {list, set} or any(map(m.heap.origin_of, args)):
+        return m.stop(breaks.OPAQUE_CALL, "gc.is_tracked() of an object that is not made here, or of a dict or tuple")
+    return m.plainly(gc.is_tracked, *args, **kwargs)
 
 
 def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
@@ -234,22 +212,6 @@ def _change_heap(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(function, *map(guard_before_native_read.settled, args))
 
 
-def _set_item(m: Any, args: tuple, kwargs: dict) -> Any:
-    return object_builtins.without_result(m, m.store_subscript(*args))
-
-
-def _delete_item(m: Any, args: tuple, kwargs: dict) -> Any:
-    return object_builtins.without_result(m, m.delete_subscript(*args))
-
-
-def _callable(m: Any, args: tuple, kwargs: dict) -> Any:
-    return lookup(m, type(args[0]), "__call__")[0] is not MISSING
-
-
-def _tee(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(itertools_polyfills.tee, args, kwargs)
-
-
 def _fspath(m: Any, args: tuple, kwargs: dict) -> Any:
     path = args[0] if len(args) == 1 and not kwargs else None
     return path if type(path) in (str, bytes) else MISSING
@@ -263,10 +225,6 @@ def _import_module(m: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING if type(name) is not str else m.stop(breaks.OPAQUE_CALL, f"first import of {name}")
     import_statements.guard_imported(m, name)
     return MISSING
-
-
-def _clock(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.OPAQUE_CALL, "a clock")
 
 
 def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -287,49 +245,53 @@ BUILTINS: dict[Any, Callable] = {
     **operator_functions.BUILTINS,
     **torch_switches.BUILTINS,
     **collectives.BUILTINS,
+    **decimal_arithmetic.HANDLERS,
+    **constant_queries.BUILTINS,
+    **make_tensors.BUILTINS,
+    **locks.BUILTINS,
+    **interpreted_vmap.HANDLERS,
     id: _id,
     hash: _hash,
-    functools.reduce: _reduce,
-    itertools.chain.from_iterable: _chain_from_iterable,
-    itertools.tee: _tee,
-    time.time: _clock,
-    time.perf_counter: _clock,
-    callable: _callable,
+    time.time: functools.partial(_refused, "a clock"),
+    time.perf_counter: functools.partial(_refused, "a clock"),
+    callable: lambda m, args, kwargs: lookup(m, type(args[0]), "__call__")[0] is not MISSING,
     os.fspath: _fspath,
     warnings.warn: warnings_warn.traced,
+    **{function: functools.partial(_pickle, function) for function in (pickle.dumps, pickle.loads)},
+    gc.collect: functools.partial(_refused, "gc.collect(), whose effect weak references and __del__ show"),
+    gc.is_tracked: _is_tracked,
     torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
     builtins.__build_class__: class_creation.class_statement,
-    operator.setitem: _set_item,
-    operator.delitem: _delete_item,
+    operator.setitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.store_subscript(*args)),
+    operator.delitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.delete_subscript(*args)),
+    **{
+        getattr(heapq, name): functools.partial(_change_heap, getattr(heapq, name))
+        for name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop")
+    },
+    **{function: _math(function) for function in LIVE_MATH - {min, max}},
+    **{
+        function: functools.partial(_by_polyfill, polyfill)
+        for function, polyfill in (
+            (functools.reduce, reduction_polyfills.reduce),
+            (functools.cmp_to_key, sort_polyfills.cmp_to_key),
+            (itertools.chain.from_iterable, itertools_polyfills.chain_from_iterable),
+            (itertools.tee, itertools_polyfills.tee),
+            (bisect.bisect_left, reduction_polyfills.bisect_left),
+            (bisect.bisect_right, reduction_polyfills.bisect_right),
+            (bisect.insort_left, reduction_polyfills.insort_left),
+            (bisect.insort_right, reduction_polyfills.insort_right),
+            (collections._count_elements, container_polyfills.count_elements),  # type: ignore[attr-defined]
+        )
+    },
 }
-for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
-    BUILTINS[getattr(heapq, _name)] = functools.partial(_change_heap, getattr(heapq, _name))
 TAKE = {
-    isinstance: (2, 2),
-    len: (1, 1),
-    next: (1, 2),
-    iter: (1, 2),
-    getattr: (2, 3),
-    hasattr: (2, 2),
-    setattr: (3, 3),
-    delattr: (2, 2),
-    any: (1, 1),
-    all: (1, 1),
-    id: (1, 1),
-    hash: (1, 1),
-    repr: (1, 1),
-    format: (1, 2),
+    **dict.fromkeys((locals, globals, sys.exc_info, sys.exception), (0, 0)),
+    **dict.fromkeys((len, any, all, id, hash, repr, callable, itertools.chain.from_iterable), (1, 1)),
+    **dict.fromkeys((isinstance, hasattr, delattr, operator.delitem), (2, 2)),
+    **dict.fromkeys((setattr, operator.setitem), (3, 3)),
+    **dict.fromkeys((next, iter, format, itertools.tee), (1, 2)),
+    **dict.fromkeys((getattr, functools.reduce), (2, 3)),
     vars: (0, 1),
-    locals: (0, 0),
-    globals: (0, 0),
-    sys.exc_info: (0, 0),
-    sys.exception: (0, 0),
-    callable: (1, 1),
-    functools.reduce: (2, 3),
-    itertools.chain.from_iterable: (1, 1),
-    itertools.tee: (1, 2),
-    operator.setitem: (3, 3),
-    operator.delitem: (2, 2),
     **operator_functions.TAKE,
 }
 """For builtins without keyword parameters: the fewest and most arguments. Other calls are errors at once."""
@@ -351,36 +313,11 @@ def is_refused(function: Any, args: tuple, kwargs: dict) -> bool:
     return not least <= len(args) <= most or names is not None and not kwargs.keys() <= names
 
 
-for _function in LIVE_MATH - {min, max}:
-    BUILTINS[_function] = _math(_function)
-for _builtin, _polyfill in (
-    (bisect.bisect_left, reduction_polyfills.bisect_left),
-    (bisect.bisect_right, reduction_polyfills.bisect_right),
-    (bisect.insort_left, reduction_polyfills.insort_left),
-    (bisect.insort_right, reduction_polyfills.insort_right),
-    (collections._count_elements, container_polyfills.count_elements),  # type: ignore[attr-defined]
-):
-    BUILTINS[_builtin] = functools.partial(_by_polyfill, _polyfill)
-
-
-def _cast(m: Any, args: tuple, kwargs: dict) -> Any:
-    return args[1] if len(args) == 2 else MISSING
-
-
 def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
     """``record_function`` names a span of work for the profiler. A graph has no such span, and code after a break must
     not end one."""
     attribute_writes.store(m, args[0], "run_callbacks_on_exit", False)
     return args[0]
-
-
-def _exit_record(m: Any, args: tuple, kwargs: dict) -> Any:
-    return None
-
-
-def _remove_hook(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Torch reads the table of hooks while the graph runs: a removal must take effect before the following calls."""
-    return m.stop(breaks.TENSOR_STATE, "removal of a hook")
 
 
 def _deep_copy(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -390,86 +327,56 @@ def _deep_copy(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.stop(breaks.DATA_READ, "copy.deepcopy() of a tensor")
 
 
-def _keep_name(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Torch renames the code of functions decorated with ``torch.no_grad()``, for profilers."""
-    return None
-
-
 PYTHON_FUNCTIONS: dict[Any, Callable] = {
-    torch.utils.hooks.RemovableHandle.remove: _remove_hook,
+    # Torch reads the table of hooks while the graph runs: a removal must take effect before the following calls.
+    torch.utils.hooks.RemovableHandle.remove: lambda m, args, kwargs: m.stop(breaks.TENSOR_STATE, "removal of a hook"),
     copy.deepcopy: _deep_copy,
-    typing.cast: _cast,
+    typing.cast: lambda m, args, kwargs: args[1] if len(args) == 2 else MISSING,
     record_function.__enter__: _enter_record,
-    record_function.__exit__: _exit_record,
-    torch.compiler.is_compiling: _is_compiling,
+    record_function.__exit__: lambda m, args, kwargs: None,
+    **dict.fromkeys(
+        (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling), _is_compiling
+    ),
     marks.is_compiling: _is_compiling,
-    optimizers.HEALTH_CHECK: optimizers.check_capturing,
-    torch.compiler.is_dynamo_compiling: _is_compiling,
-    torch._utils.is_compiling: _is_compiling,
-    functools.reduce: _reduce,
+    optimizers.HEALTH_CHECK: constant_queries.ask_plainly(optimizers.HEALTH_CHECK),
     importlib.import_module: _import_module,
     importlib.util.find_spec: import_statements.find_spec,
     re.finditer: functools.partial(_by_polyfill, iterator_polyfills.find_matches),
+    torch._check_tensor_all: tensor_assertions.tensor_all,
+    **{f: tensor_hooks_and_data.before_hooks(handler) for f, handler in backward_and_grad.HANDLERS.items()},
 }
-
+for _module in (
+    *(assert_graph_numbers, class_creation, cond, activation_checkpointing, inlined_operators, lazy_modules),
+    numpy_dispatch,
+    *(tensor_hooks_and_data, warning_filters, constant_queries, emulated_frames, random_objects, cuda_calls),
+    *(module_backward_hooks, torch_switches, decompose_associative_scan, loop_operators, make_tensors, trace_rollback),
+):
+    PYTHON_FUNCTIONS.update(_module.HANDLERS)
+PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
 if _all_true is not None:
     PYTHON_FUNCTIONS[_all_true] = tensor_assertions.all_true
-PYTHON_FUNCTIONS.update(assert_graph_numbers.HANDLERS)
-PYTHON_FUNCTIONS[torch._check_tensor_all] = tensor_assertions.tensor_all
 _set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
-if _set_name is not None:
-    PYTHON_FUNCTIONS[_set_name] = _keep_name
-PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
-PYTHON_FUNCTIONS.update(class_creation.HANDLERS)
-PYTHON_FUNCTIONS.update(cond.HANDLERS)
-PYTHON_FUNCTIONS.update(activation_checkpointing.HANDLERS)
-PYTHON_FUNCTIONS.update(inlined_operators.HANDLERS)
-PYTHON_FUNCTIONS.update(
-    {function: tensor_hooks_and_data.before_hooks(f) for function, f in backward_and_grad.HANDLERS.items()}
-)
-PYTHON_FUNCTIONS.update(lazy_modules.HANDLERS)
-PYTHON_FUNCTIONS.update(numpy_dispatch.HANDLERS)
-PYTHON_FUNCTIONS.update(tensor_hooks_and_data.HANDLERS)
-PYTHON_FUNCTIONS.update(warning_filters.HANDLERS)
-PYTHON_FUNCTIONS.update(constant_queries.HANDLERS)
-PYTHON_FUNCTIONS.update(emulated_frames.HANDLERS)
-PYTHON_FUNCTIONS.update(random_objects.HANDLERS)
-BUILTINS.update(decimal_arithmetic.HANDLERS)
-BUILTINS.update({f: functools.partial(_pickle, f) for f in (pickle.dumps, pickle.loads)})
-BUILTINS.update({f: functools.partial(_collect_garbage, f) for f in (gc.collect, gc.is_tracked)})
-BUILTINS[functools.cmp_to_key] = lambda m, args, kwargs: m.call(sort_polyfills.cmp_to_key, args, kwargs)
-BUILTINS.update(constant_queries.BUILTINS)
-PYTHON_FUNCTIONS.update(cuda_calls.HANDLERS)
-PYTHON_FUNCTIONS.update(module_backward_hooks.HANDLERS)
-PYTHON_FUNCTIONS.update(torch_switches.HANDLERS)
-PYTHON_FUNCTIONS.update(decompose_associative_scan.HANDLERS)
-PYTHON_FUNCTIONS.update(loop_operators.HANDLERS)
-PYTHON_FUNCTIONS.update(make_tensors.HANDLERS)
-BUILTINS.update(make_tensors.BUILTINS)
-BUILTINS.update(locks.BUILTINS)
-BUILTINS.update(interpreted_vmap.HANDLERS)
+if _set_name is not None:  # torch renames the code of functions decorated with `torch.no_grad()`, for profilers
+    PYTHON_FUNCTIONS[_set_name] = lambda m, args, kwargs: None
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function
 
 
-def _generator_method(name: str) -> Callable:
-    def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        return other_native_methods.call_generator(m, args[0], name, args[1:], kwargs)
-
-    return handler
+def _generator_method(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return other_native_methods.call_generator(m, args[0], name, args[1:], kwargs)
 
 
 for _name in ("send", "throw", "close", "__next__"):
-    PYTHON_FUNCTIONS[getattr(Generator, _name)] = _generator_method(_name)
+    PYTHON_FUNCTIONS[getattr(Generator, _name)] = functools.partial(_generator_method, _name)
 object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = other_native_methods.copy_tee
 PYTHON_FUNCTIONS[Generator.__reduce_ex__] = other_native_methods.reduce_generator
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:
     """``substitute_in_graph``: calls of ``original`` become calls of ``polyfill`` while tracing."""
-    handler: Callable = lambda m, args, kwargs: m.call(polyfill, args, kwargs)  # noqa: E731
+    handler = functools.partial(_by_polyfill, polyfill)
     if isinstance(original, FunctionType):
         PYTHON_FUNCTIONS[original] = handler
     elif isinstance(original, types.BuiltinFunctionType):

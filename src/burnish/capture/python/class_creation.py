@@ -27,7 +27,6 @@ from ..interpreter.frame_introspection import module_name
 from ..interpreter.frames import MISSING, UNBOUND, Frame
 from ..numbers.live_scalars import Expression
 from .attributes.class_lookup import guard_absent, lookup
-from .calls import free_variables
 from .operators import guard_before_native_read
 from .polyfills import class_polyfills
 
@@ -265,7 +264,7 @@ def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
     code = decode(body.__code__)
     values = [UNBOUND] * code.n_locals
     if body.__closure__:
-        free_variables.put_cells(m, body, values, code)
+        m.put_cells(body, values, code)
     frame = Frame(code, body.__globals__, body.__builtins__, values)
     frame.namespace = namespace
     return m.push(frame)

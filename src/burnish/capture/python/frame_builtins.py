@@ -14,7 +14,7 @@ from ..engine.interpreted_or_native import is_trusted_type
 from ..interpreter.frame_introspection import exc_info, exception, module_name, namespace_of
 from ..interpreter.frames import MISSING
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers.live_scalars import Expression, Live
+from ..numbers.live_scalars import Live
 from . import evaluated_text
 from .attributes.class_lookup import lookup
 from .polyfills import object_polyfills
@@ -67,8 +67,7 @@ def guard_names(m: Any, cls: type) -> None:
     members = m.heap.members(cls)
     if members is not None and m.heap.changed(members):
         m.stop(breaks.OPAQUE_CALL, f"dir() of {cls.__qualname__}, which has been changed")
-    asked = Expression(has_names, (Expression(None, (m.heap.sources.pin(cls),)), frozenset(cls.__dict__)))
-    m.heap.guard("outcome", None, (asked, True))
+    m.heap.guard_answer(has_names, m.heap.sources.pin(cls), frozenset(cls.__dict__))
 
 
 def has_names(cls: type, names: frozenset) -> bool:
@@ -78,8 +77,7 @@ def has_names(cls: type, names: frozenset) -> bool:
 def _digits(m: Any, args: tuple, kwargs: dict) -> Any:
     """``sys.get_int_max_str_digits()``, a setting of the interpreter."""
     found = m.plainly(sys.get_int_max_str_digits, *args, **kwargs)
-    asked = Expression(has_digits, (Expression(None, (m.heap.sources.pin(sys),)), found))
-    m.heap.guard("outcome", None, (asked, True))
+    m.heap.guard_answer(has_digits, m.heap.sources.pin(sys), found)
     return found
 
 
@@ -96,8 +94,7 @@ def _trace_function(m: Any, args: tuple, kwargs: dict) -> Any:
     """``sys.gettrace()``: programs ask whether they are debugged."""
     if args or kwargs or sys.gettrace() is not None:
         return MISSING
-    asked = Expression(has_no_trace_function, (Expression(None, (m.heap.sources.pin(sys),)),))
-    m.heap.guard("outcome", None, (asked, True))
+    m.heap.guard_answer(has_no_trace_function, m.heap.sources.pin(sys))
     return None
 
 

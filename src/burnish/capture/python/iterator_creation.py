@@ -15,7 +15,7 @@ import torch
 
 from .. import breaks
 from ..interpreter.frames import MISSING
-from ..numbers.live_scalars import Live
+from ..numbers.live_scalars import plain_of
 from .operators import guard_before_native_read, iteration, value_kinds
 from .polyfills import iterator_polyfills, itertools_polyfills
 
@@ -41,11 +41,7 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
     for value in (*args, *kwargs.values()):
         if value_kinds.python_method(m, value, "__index__"):
             m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
-    m.plainly(
-        cls,
-        *[a.plain() if issubclass(type(a), Live) else a for a in args],
-        **{name: a.plain() if issubclass(type(a), Live) else a for name, a in kwargs.items()},
-    )
+    m.plainly(cls, *map(plain_of, args), **{name: plain_of(a) for name, a in kwargs.items()})
 
 
 def _over_items(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

@@ -21,10 +21,6 @@ KINDS = (type(threading.Lock()), type(threading.RLock()))
 TAKE = frozenset(("acquire", "acquire_lock", "__enter__"))
 
 
-def make(m: Any, cls: Any, args: tuple, kwargs: dict) -> Any:
-    return m.made(m.plainly(cls, *args, **kwargs))
-
-
 def call_method(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     if id(owner) not in m.heap.fresh or m.region is not None:
         return m.stop(breaks.OPAQUE_CALL, f"call of _thread.{type(owner).__name__}.{name}")
@@ -47,7 +43,7 @@ def build(to: Any, value: Any) -> str:
 
 
 BUILTINS = {
-    factory: lambda m, args, kwargs, factory=factory: make(m, factory, args, kwargs)
+    factory: lambda m, args, kwargs, factory=factory: m.made(m.plainly(factory, *args, **kwargs))
     for factory in (threading._allocate_lock, threading._CRLock)  # type: ignore[attr-defined]
     if not isinstance(factory, type)
 }

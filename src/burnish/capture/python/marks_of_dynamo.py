@@ -110,7 +110,7 @@ def _ask_for_break(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 
 def _make_patch(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """``with torch._dynamo.patch_dynamo_config(name=value)``: one context for all runs."""
-    given = [settled(value) for value in args]
+    given = [*map(settled, args)]
     made = m.plainly(function, *given, **{name: settled(value) for name, value in kwargs.items()})
     return m.heap.admit(made, m.heap.sources.pin(made))
 

@@ -10,13 +10,13 @@ from typing import Any
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..guards import value_bases
-from ..interpreter import frames as fr
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers.live_scalars import Expression, Live, settled
+from ..numbers.live_scalars import Expression, settled
 from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
+from .attributes.attribute_writes import without_result
 from .attributes.class_lookup import guard_order, lookup
 from .attributes.descriptor_binding import special_method
 from .polyfills import object_polyfills
@@ -60,14 +60,6 @@ def _setattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if not issubclass(type(args[1]), str):
         return m.plainly(setattr, *args)
     return without_result(m, attribute_writes.store(m, args[0], settled(args[1]), args[2]))
-
-
-def without_result(m: Any, answer: Any) -> Any:
-    """A setter called as a function returns None."""
-    if answer is PUSHED:
-        m.frame.completion = fr.PUSH_NONE
-        return PUSHED
-    return None
 
 
 def _delattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -168,7 +160,7 @@ def is_asked_for_attributes(kind: Any) -> bool:
 def guard_attributes(m: Any, obj: Any, kind: type) -> None:
     origin = m.heap.origin_of(obj)
     if origin is not None and is_user_type(type(obj)):
-        m.guard_outcome(Expression(isinstance, (Expression(None, (origin.source,)), kind)), isinstance(obj, kind))
+        m.heap.guard_answer(isinstance, origin.source, kind, answer=isinstance(obj, kind))
 
 
 def _flatten(kinds: Any) -> list:
@@ -210,18 +202,10 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
             return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
         if owner in value_bases.BASES:
-            args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
+            args = tuple(map(settled, args))
         m.heap.expose(args)
         return m.made(m.plainly(owner.__new__, *args, **kwargs))
     return MISSING
-
-
-def _object_init(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.plainly(object.__init__, *args, **kwargs)
-
-
-def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
-    return attribute_reads.load_plainly(m, args[0], args[1])
 
 
 def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -236,10 +220,6 @@ def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
     return without_result(m, attribute_writes.delete_plainly(m, *args))
 
 
-def _exception_init(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.plainly(BaseException.__init__, *args, **kwargs)
-
-
 def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
         has_any = dict_of(args[0]) is not None or lookup(m, type(args[0]), "__dict__")[0] is not MISSING
@@ -247,18 +227,12 @@ def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     return namespace_of(m.frame)
 
 
-def _type_call(m: Any, args: tuple, kwargs: dict) -> Any:
-    return object_creation.construct_by_type(m, args[0], args[1:], kwargs)
-
-
 UNBOUND: dict[Any, Callable] = {
-    object.__init__: _object_init,
-    object.__getattribute__: _object_getattribute,
+    object.__init__: lambda m, args, kwargs: m.plainly(object.__init__, *args, **kwargs),
+    object.__getattribute__: lambda m, args, kwargs: attribute_reads.load_plainly(m, *args[:2]),
     object.__setattr__: _object_setattr,
     object.__delattr__: _object_delattr,
-    BaseException.__init__: _exception_init,
-    Exception.__init__: _exception_init,
-    type.__call__: _type_call,
+    type.__call__: lambda m, args, kwargs: object_creation.construct_by_type(m, args[0], args[1:], kwargs),
 }
 UNBOUND_TAKE = {object.__getattribute__: 2, object.__setattr__: 3, object.__delattr__: 2}
 """The minimum number of arguments, where that is more than one."""

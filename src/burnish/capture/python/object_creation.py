@@ -16,12 +16,12 @@ import torch
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
-from ..engine.torch_call_records import Handle, NotRecordable
+from ..engine.torch_call_records import NotRecordable
 from ..guards import value_bases
-from ..interpreter.frame_introspection import current_class, first_argument, why_not_super
-from ..interpreter.frames import MISSING, Generator, Raised
+from ..interpreter.frame_introspection import arguments_of_super
+from ..interpreter.frames import MISSING, Generator
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_tables
-from ..numbers.live_scalars import PLAIN, Live
+from ..numbers.live_scalars import PLAIN, Live, settled
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..pytorch.torch_call_roles import why_not_leaf
@@ -110,12 +110,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             return make_tensor(m, cls, args, kwargs)
         obj = make_tensors.show_as(m, args[0], cls)
         return m.call(object_polyfills.construct_around, (obj, args, kwargs), {}) if init_is_python else obj
-    if new_is_python and init_is_python:
-        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
-    if new_is_python and init_owner is object:
-        return m.call(object_polyfills.construct_without_init, (cls, args, kwargs), {})
     if new_is_python:
-        return m.call(object_polyfills.construct, (cls, args, kwargs), {})
+        has_init = init_owner is not object
+        polyfill = object_polyfills.construct if has_init else object_polyfills.construct_without_init
+        return m.call(polyfill, (cls, args, kwargs), {})
     if init_is_python:
         if new_owner is object:
             m.made(obj := m.plainly(object.__new__, cls))
@@ -160,21 +158,10 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 SAFE_MODULES = frozenset(
-    (
-        "builtins",
-        "collections",
-        "_collections",
-        "types",
-        "functools",
-        "itertools",
-        "operator",
-        "enum",
-        "abc",
-        "contextlib",
-        "datetime",
-        "decimal",
-        "fractions",
-    )
+    """
+    builtins collections _collections types functools itertools operator enum abc contextlib datetime decimal
+    fractions
+""".split()
 )
 
 
@@ -303,9 +290,7 @@ def _bytes(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def bool_of(m: Any, value: Any) -> Any:
     found = truth_and_identity.truth_method(m, value)
     if found is not None:
-        return m.call(
-            protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool, (found[0],), {}
-        )
+        return m.call(found.polyfill, (found.method,), {})
     return truth_and_identity.truth(m, value)
 
 
@@ -326,11 +311,7 @@ def _type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _super(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if args or kwargs:
         return m.plainly(super, *args, **kwargs)
-    frame = m.frame
-    why = why_not_super(frame)
-    if why is not None:
-        raise Raised(RuntimeError(f"super(): {why}"))
-    return m.plainly(super, current_class(frame), first_argument(frame))
+    return m.plainly(super, *arguments_of_super(m.frame))
 
 
 def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -397,7 +378,7 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
+    args = tuple(map(settled, args))
     for value in args:
         if value_kinds.python_method(m, value, "__index__"):
             if cls is range and not kwargs:
@@ -406,60 +387,35 @@ def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     return native(m, cls, args, kwargs)
 
 
-def _object(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    return m.made(m.plainly(object, *args, **kwargs))
-
-
 def _inference_mode_guard(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """The C++ guard behind ``torch.inference_mode``: an object of the graph, created and ended by recorded calls."""
     value = m.plainly(cls, *args, **kwargs)
-    m.recorder.calls.append(m.recorder.new_call(cls, args, m.user_line()))
-    m.recorder.register_object(value, Handle(len(m.recorder.calls) - 1))
+    m.recorder.register_object(value, m.recorder.add(m.recorder.new_call(cls, args, m.user_line())))
     return m.made(value)
 
 
 CONSTRUCTORS: dict[type, Any] = {
-    list: _from_iterable,
-    tuple: _from_iterable,
-    set: _from_iterable,
-    frozenset: _from_iterable,
-    dict: _from_iterable,
-    int: _convert,
-    random.Random: random_objects.construct,
-    torch.utils.hooks.BackwardHook: module_backward_hooks.make,
-    float: _convert,
-    complex: _convert,
-    bool: _convert,
-    bytes: _bytes,
-    bytearray: _bytes,
+    **dict.fromkeys((list, tuple, set, frozenset, dict), _from_iterable),
+    **dict.fromkeys((int, float, complex, bool), _convert),
+    **dict.fromkeys((bytes, bytearray), _bytes),
     str: _str,
     type: _type,
     super: _super,
     reversed: _reversed,
     collections.deque: _deque,
-    collections.OrderedDict: _dict_like,
-    collections.defaultdict: _dict_like,
+    **dict.fromkeys((collections.OrderedDict, collections.defaultdict), _dict_like),
     functools.partial: _partial,
-    range: _native,
+    **dict.fromkeys((range, torch.device, torch.Size, torch.finfo, torch.iinfo), _native),
+    **dict.fromkeys((object, slice, property, staticmethod, classmethod), _plain_container),
+    **dict.fromkeys((types.MethodType, types.SimpleNamespace, types.CellType), _plain_container),
     FunctionType: _function,
-    slice: _plain_container,
-    property: _plain_container,
-    staticmethod: _plain_container,
-    classmethod: _plain_container,
-    types.MethodType: _plain_container,
-    types.SimpleNamespace: _plain_container,
-    object: _object,
-    torch.device: _native,
-    torch.Size: _native,
-    torch.finfo: _native,
-    torch.iinfo: _native,
-    weakref.ref: _weak_reference,
-    weakref.finalize: _weak_reference,
-    torch._C._InferenceMode: _inference_mode_guard,
     types.MappingProxyType: _mapping_proxy,
-    types.CellType: _plain_container,
+    **dict.fromkeys((weakref.ref, weakref.finalize), _weak_reference),
+    random.Random: random_objects.construct,
+    torch.utils.hooks.BackwardHook: module_backward_hooks.make,
+    torch._C._InferenceMode: _inference_mode_guard,
     **dict.fromkeys(text_streams.KINDS, text_streams.make),
-    **dict.fromkeys(locks.KINDS, locks.make),
+    **dict.fromkeys(locks.KINDS, _plain_container),
 }
 
 

@@ -30,9 +30,8 @@ def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> A
         return m.unary(operation, *args)
     found = truth_and_identity.truth_method(m, args[0])
     if found is not None:
-        polyfill = protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool
-        polyfill = polyfill if operation is operator.truth else protocol_polyfills.UNTRUTH[polyfill]
-        return m.call(polyfill, (found[0],), {})
+        polyfill = found.polyfill if operation is operator.truth else protocol_polyfills.UNTRUTH[found.polyfill]
+        return m.call(polyfill, (found.method,), {})
     answer = m.truth(args[0])
     return answer if operation is operator.truth else not answer
 

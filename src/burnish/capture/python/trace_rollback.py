@@ -4,18 +4,56 @@
     ...                                    the function is interpreted
     start.go_back(m)
 
-The trace, the global switches and the random number states are restored. The region must prevent all other side
-effects: regions are `activation_checkpointing.CapturedRegion` and `cond.Branch`.
+The trace, the global switches and the random number states are restored. The region (`Region`) must prevent all other
+side effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ...runtime.eager.eager_activation_checkpointing import RandomState
-from ..guards.restore_torch_state import restore_state
-from ..guards.tensor_metadata import global_state
+from .. import breaks
+from ..engine.break_signals import Stop
+from ..guards.tensor_metadata import global_state, restore_state
+
+
+class Region:
+    """A call that is being traced, and asked before anything changes: a checkpoint, a branch of ``torch.cond``, …"""
+
+    def __init__(self, m: Any):
+        self.m, self.outer = m, m.region
+        self.made: set[int] = set()
+        """Ids of objects that the region has made. No older object has one of these."""
+
+    def meets_another(self) -> None:
+        self.refuse("a checkpoint")
+
+    def will_write(self, target: Any) -> None:
+        """An object other than a tensor is about to be changed."""
+        if not self.may_change(target):
+            self.refuse(f"a change of a {type(target).__qualname__}")
+
+    def may_change(self, target: Any) -> bool:
+        return id(target) in self.made
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Stop(breaks.OPAQUE_CALL, what)
+
+    def after_break(self, signal: Any) -> Any:
+        """The signal for what is outside of the region."""
+        return signal
+
+    def leave(self) -> None:
+        self.m.region = self.outer
+
+
+def ask_region(method: str, *args: Any) -> Any:
+    """Called by functions that are interpreted for a call: a method of the region that is being traced."""
+
+
+HANDLERS = {ask_region: lambda m, args, kwargs: getattr(m.region, args[0])(*args[1:])}
 
 IN_FRAME = ("pc", "completion", "handling", "spare")
 

@@ -38,19 +38,13 @@ from ..engine.torch_call_records import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
-from ..python.trace_rollback import CallStart
+from ..python.trace_rollback import CallStart, Region, ask_region
 from . import torch_call_roles
 
 OPTIONS = frozenset(
-    (
-        "use_reentrant",
-        "preserve_rng_state",
-        "context_fn",
-        "determinism_check",
-        "debug",
-        "early_stop",
-        "respect_saved_tensors_hooks",
-    )
+    """
+    use_reentrant preserve_rng_state context_fn determinism_check debug early_stop respect_saved_tensors_hooks
+""".split()
 )
 
 
@@ -129,41 +123,23 @@ def run_region(function, args, kwargs):  # type: ignore[no-untyped-def]
     try:
         answer = function(*args, **kwargs)
     except BaseException as error:
-        region_raised(error)
+        ask_region("left_by_error", error)
         raise
-    region_ends(answer)
+    ask_region("end", answer)
     return answer
 
 
-def region_ends(answer: Any) -> None:
-    """Handled by `ends`."""
-
-
-def region_raised(error: BaseException) -> None:
-    """Handled by `left_by_error`."""
-
-
-def ends(m: Any, args: tuple, kwargs: dict) -> Any:
-    m.region.end(args[0])
-    return None
-
-
-def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
-    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves the checkpointed function")
-
-
-class CapturedRegion:
+class CapturedRegion(Region):
     """A checkpointed call that is being traced."""
 
     def __init__(
         self, m: Any, function: Any, args: tuple, keeps_random: bool, policy: Any = None, is_reentrant: bool = False
     ):
-        self.m, self.keeps_random, self.is_reentrant = m, keeps_random, is_reentrant
+        super().__init__(m)
+        self.keeps_random, self.is_reentrant = keeps_random, is_reentrant
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         self.start = CallStart(m, args)
         self.given = {id(a): a for a in args if isinstance(a, torch.Tensor)}
-        self.made: set[int] = set()
-        """Ids of objects that the region has made. No older object has one of these."""
         self.held: dict[int, tuple[Handle, torch.Tensor]] = {}
         """Tensors computed before the region that it reads."""
         self.before: list[tuple[torch.Tensor, torch.Tensor, int]] = []
@@ -187,11 +163,6 @@ class CapturedRegion:
         if self.before:
             self.give_up(breaks.DISABLED_CALL, "a checkpoint in it, and it writes to tensors")
         self.is_nested = True
-
-    def will_write(self, target: Any) -> None:
-        """An object other than a tensor is about to be changed."""
-        if id(target) not in self.made:
-            self.refuse(f"a change of a {type(target).__qualname__}")
 
     def asks_about_gradients(self, what: str) -> NoReturn:
         """The program asks what differs between the two runs of a reentrant checkpoint."""
@@ -338,7 +309,10 @@ class CapturedRegion:
     def leave(self) -> None:
         self.leave_policy()
         torch._C._autograd._pop_saved_tensors_default_hooks()
-        self.m.region = None
+        super().leave()
+
+    def left_by_error(self, error: BaseException) -> NoReturn:
+        self.give_up(breaks.RAISED, f"{type(error).__name__} leaves the checkpointed function")
 
     def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         """End the segment before the checkpointed call."""
@@ -405,10 +379,6 @@ class Effects(list):
         super().append(effect)
 
 
-HANDLERS: dict[Callable, Callable] = {
-    torch_checkpoint.checkpoint: checkpoint,
-    region_ends: ends,
-    region_raised: left_by_error,
-}
+HANDLERS: dict[Callable, Callable] = {torch_checkpoint.checkpoint: checkpoint}
 if hasattr(torch_checkpoint, "_checkpoint_impl"):  # in older torch `checkpoint` is not a decorator
     HANDLERS[torch_checkpoint._checkpoint_impl] = checkpoint_decorated

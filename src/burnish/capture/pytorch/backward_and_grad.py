@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -375,17 +375,10 @@ def call_backward(m: Any, options: dict[str, Any] | None) -> Any:
 
 def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.autograd.grad``."""
-    names = (
-        "outputs",
-        "inputs",
-        "grad_outputs",
-        "retain_graph",
-        "create_graph",
-        "only_inputs",
-        "allow_unused",
-        "is_grads_batched",
-        "materialize_grads",
-    )
+    names = """
+        outputs inputs grad_outputs retain_graph create_graph only_inputs allow_unused is_grads_batched
+        materialize_grads
+    """.split()
     options = _bound(names, {}, args, kwargs)
     lowers = getattr(m.region, "lowers", False)
     if options is None or not (m.options.runs_python or lowers):
@@ -409,7 +402,7 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     return found if table is None else dict(zip(table, found, strict=True))
 
 
-def _bound(names: tuple[str, ...], renamed: dict[str, str], args: tuple, kwargs: dict) -> dict[str, Any] | None:
+def _bound(names: Sequence[str], renamed: dict[str, str], args: tuple, kwargs: dict) -> dict[str, Any] | None:
     named = {renamed.get(k, k): v for k, v in kwargs.items()}
     if len(args) > len(names) or not named.keys() <= set(names):
         return None

@@ -22,12 +22,10 @@ from ..python.polyfills import object_polyfills
 IN_PLACE = {
     "all_reduce": "all_reduce_inplace",
     "all_gather": "all_gather_inplace",
-    "all_gather_into_tensor": "all_gather_tensor_inplace",
-    "all_gather_single": "all_gather_tensor_inplace",
-    "_all_gather_base": "all_gather_tensor_inplace",
-    "reduce_scatter_tensor": "reduce_scatter_tensor_inplace",
-    "reduce_scatter_single": "reduce_scatter_tensor_inplace",
-    "_reduce_scatter_base": "reduce_scatter_tensor_inplace",
+    **dict.fromkeys("all_gather_into_tensor all_gather_single _all_gather_base".split(), "all_gather_tensor_inplace"),
+    **dict.fromkeys(
+        "reduce_scatter_tensor reduce_scatter_single _reduce_scatter_base".split(), "reduce_scatter_tensor_inplace"
+    ),
     "all_to_all_single": "all_to_all_inplace",
 }
 """In-place calls, and torch's functions that do the same by functional operators and a copy."""

@@ -31,6 +31,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
+from ..python.trace_rollback import ask_region
 from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of
 
 CONTAINERS = (tuple, list, dict)
@@ -87,29 +88,12 @@ def run_both(other, chosen, operands):  # type: ignore[no-untyped-def]
     """The function that is interpreted for the call. The branch that was not chosen comes first, so that the program
     continues with the state after the chosen one."""
     try:
-        side_ends(other(*operands))
-        answer = side_ends(chosen(*operands))
+        ask_region("end_side", other(*operands))
+        answer = ask_region("end_side", chosen(*operands))
     except BaseException as error:
-        branch_raised(error)
+        ask_region("left_by_error", error)
         raise
     return answer
-
-
-def side_ends(answer):  # type: ignore[no-untyped-def]
-    """Handled by `ends`."""
-    return answer
-
-
-def branch_raised(error: BaseException) -> None:
-    """Handled by `left_by_error`."""
-
-
-def ends(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.end_side(args[0])
-
-
-def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
-    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves a branch")
 
 
 # ---- under torch.vmap, with a predicate for each example
@@ -117,28 +101,8 @@ def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
 
 def select(predicate, on_true, on_false, operands):  # type: ignore[no-untyped-def]
     """The function that is interpreted for the call. As in torch, both branches run."""
-    sides_begin()
-    return sides_end(predicate, on_true(*operands), on_false(*operands))
-
-
-def sides_begin() -> None:
-    """Handled by `begin_sides`."""
-
-
-def sides_end(predicate: torch.Tensor, on_true: Any, on_false: Any) -> Any:
-    """Handled by `choose`."""
-
-
-def begin_sides(m: Any, args: tuple, kwargs: dict) -> None:
-    m.region.branches += 1
-
-
-def choose(m: Any, args: tuple, kwargs: dict) -> Any:
-    m.region.branches -= 1
-    _, *sides = args
-    if any(type(side) is not torch.Tensor for side in sides) or facts_of(sides[0]) != facts_of(sides[1]):
-        m.region.refuse("results of a branch of torch.cond that are not one tensor each, or differ")
-    return m.perform(torch.where, *args)
+    ask_region("begin_branches")
+    return ask_region("choose", predicate, on_true(*operands), on_false(*operands))
 
 
 class Side:
@@ -151,6 +115,7 @@ class Side:
 class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
 
+    functions = "a branch"
     settles_numbers = True
     """The graphs take tensors only. Their sizes may be symbolic."""
 
@@ -215,8 +180,7 @@ class Branch(GraphRegion):
             call = Call(branches, tuple(handles), {}, m.user_line())
         else:
             call = Call(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
-        recorder.calls.append(call)
-        recorder.register(made, Handle(len(recorder.calls) - 1))
+        recorder.register(made, recorder.add(call))
         m.answer = None
         return pytree.tree_unflatten(list(made), second.spec)
 
@@ -233,11 +197,4 @@ def facts_of(x: torch.Tensor) -> tuple:
     return x.dtype, tuple(x.shape), x.stride(), x.device, x.layout
 
 
-HANDLERS: dict[Callable, Callable] = {
-    torch.cond: cond,
-    type(torch.ops.higher_order.cond).__call__: cond_operator,
-    side_ends: ends,
-    branch_raised: left_by_error,
-    sides_begin: begin_sides,
-    sides_end: choose,
-}
+HANDLERS: dict[Callable, Callable] = {torch.cond: cond, type(torch.ops.higher_order.cond).__call__: cond_operator}

@@ -38,13 +38,9 @@ def _signature(m: Any, args: tuple, kwargs: dict) -> Any:
     return answer
 
 
-def _is_tracing(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.plainly(torch.jit.is_tracing, *args, **kwargs)
-
-
-def _whether_there_is_a_gpu(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Lightning makes torch query the driver's library instead, which capture cannot trace."""
-    return m.plainly(torch.cuda.is_available, *args, **kwargs)
+def ask_plainly(question: Callable) -> Callable:
+    """For queries that are answered natively, whatever they are written in."""
+    return lambda m, args, kwargs: m.plainly(question, *args, **kwargs)
 
 
 def _how_many_gpus(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -95,8 +91,9 @@ def asked_in_each_call(query: Callable[[], int]) -> Callable:
 
 HANDLERS: dict[Callable, Callable] = {
     inspect.signature: _signature,
-    torch.jit.is_tracing: _is_tracing,
-    torch.cuda.is_available: _whether_there_is_a_gpu,
+    torch.jit.is_tracing: ask_plainly(torch.jit.is_tracing),
+    # Lightning makes torch query the driver's library instead, which capture cannot trace.
+    torch.cuda.is_available: ask_plainly(torch.cuda.is_available),
     torch.cuda.device_count: _how_many_gpus,
 }
 HANDLERS.update(

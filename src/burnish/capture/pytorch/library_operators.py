@@ -31,16 +31,10 @@ from .custom_functions.autograd_function_side_effects import attributes_after, c
 from .custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable, is_constant
 from .opaque_nodes import is_native
 
-KEYS = (
-    "CPU",
-    "CUDA",
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-    "CompositeImplicitAutograd",
-    "Autograd",
-    "AutogradCPU",
-    "AutogradCUDA",
-)
+KEYS = """
+    CPU CUDA CompositeExplicitAutograd CompositeExplicitAutogradNonFunctional CompositeImplicitAutograd Autograd
+    AutogradCPU AutogradCUDA
+""".split()
 """Dispatch keys of operators that run with data. Torch's own registrations are for tensors without data."""
 
 OF_TORCH = ("aten", "prims", "prim")

@@ -22,7 +22,7 @@ from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..numbers.live_scalars import Live
+from ..numbers.live_scalars import settled
 from . import function_modes
 
 # torch.func functions that return a function: making it computes nothing.
@@ -110,7 +110,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-    plain_args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+    plain_args = tuple(map(settled, args))
     versions = m.recorder.versions_in((plain_args, kwargs))
     try:
         value = function(*plain_args, **kwargs)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..numbers.live_scalars import Live
+from ..numbers.live_scalars import settled
 from .opaque_nodes import OpaqueCall, call_in_graph
 from .torch_call_roles import DATA_SHAPED
 
@@ -41,8 +41,8 @@ def call(m: Any, function: torch.jit.ScriptFunction, args: tuple, kwargs: dict) 
     origin = m.heap.origin_of(function)
     if origin is not None:
         m.heap.guard("is", origin.source, function)
-    settled = {key: value.settle() if isinstance(value, Live) else value for key, value in kwargs.items()}
-    return call_in_graph(m, ScriptedCall(function, f"scripted_{name}"), args, settled, reads=False)
+    named = {key: settled(value) for key, value in kwargs.items()}
+    return call_in_graph(m, ScriptedCall(function, f"scripted_{name}"), args, named, reads=False)
 
 
 class ScriptedCall(OpaqueCall):

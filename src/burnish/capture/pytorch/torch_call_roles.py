@@ -19,28 +19,13 @@ from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
+from ..engine.value_or_identity import PLAIN_VALUES
 
 RECORD = "record"
 FACT = "fact"
 
 # Argument types that a graph contains unchanged.
-IMMEDIATE = frozenset(
-    (
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        type(None),
-        type(Ellipsis),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        types.BuiltinFunctionType,
-    )
-)
+IMMEDIATE = PLAIN_VALUES | {types.BuiltinFunctionType}
 
 # Tensor properties and methods that read metadata only: constants while the input guards hold.
 FACTS = frozenset(

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from ...runtime.eager import setting_change_nodes
 from .. import breaks
 from ..interpreter.frames import PUSHED
-from ..numbers.live_scalars import Expression, Live
+from ..numbers.live_scalars import Expression, settled
 from ..python.calls import torch_operation_calls
 from ..python.operators import guard_before_native_read
 from ..segments.effects import Effect
@@ -70,20 +70,11 @@ SWITCHES = frozenset(
 # Leaves written in Python that change torch's global state.
 NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch"
-    for function in (
-        torch.set_default_device,
-        torch.set_deterministic_debug_mode,
-        torch.seed,
-        torch.set_rng_state,
-        torch.get_rng_state,
-        torch.save,
-        torch.load,
+    for function in map(
+        vars(torch).get,
+        "set_default_device set_deterministic_debug_mode seed set_rng_state get_rng_state save load".split(),
     )
 }
-
-
-def why_not_leaf(function: FunctionType) -> str | None:
-    return NOT_LEAVES.get(function)
 
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
@@ -118,14 +109,14 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name == "_set_grad_enabled" and m.modes:
         return torch_operation_calls.perform(m, function, name, args, kwargs)  # which torch shows to modes
     if name in SWITCHES:
-        args = tuple(a.settle() if isinstance(a, Live) else a for a in args)
+        args = tuple(map(settled, args))
         value = m.plainly(function, *args, **kwargs)
         m.recorder.calls.append(m.recorder.new_call(function, args, m.user_line()))
         return value
     if name in STACKS:
         return m.stop(breaks.GLOBAL_SWITCH, f"torch's {name}")
     if name in UNSEEN_FACTORIES:
-        return call_unseen(m, function, args, kwargs)
+        return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {name}")
     seen = m.recorder.seen
     value = torch_operation_calls.call_torch(m, function, args, kwargs)
     if m.recorder.seen == seen and value is not PUSHED:
@@ -256,10 +247,6 @@ STACKS = frozenset(
 
 # Functions that make tensors without calling torch function modes.
 UNSEEN_FACTORIES = frozenset(("_make_subclass", "_nested_tensor_from_mask"))
-
-
-def call_unseen(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.UNKNOWN_TENSOR, f"torch's {function.__name__}")
 
 
 def call_on_object(m: Any, owner: Any, name: str, args: tuple) -> Any:

@@ -15,22 +15,21 @@ from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
 from ...tensors.torch_state import autocast_nesting
 from ..breaks import Break
+from ..engine.break_signals import Unrebuildable
 from ..engine.build_fx_graph import build_graph
 from ..engine.tracer import Tracer
 from ..guards.guard_function import check_twice, write_check
-from ..guards.restore_torch_state import restore_state
-from ..guards.tensor_metadata import global_state, is_tensor
+from ..guards.tensor_metadata import global_state, is_tensor, restore_state
 from ..guards.watch_after_first_check import watched
 from ..interpreter import keyboard_interrupts
 from ..interpreter.deferred_os_signals import Signals
-from ..interpreter.frames import Frame, Generator
+from ..interpreter.frames import Frame, Generator, frames_from
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
 from .templates import Rebuilder
-from .unrebuildable_object import Unrebuildable
 
 
 def close(
@@ -129,10 +128,8 @@ def close(
 
 def _refuse_frames_of_texts(tracer: Tracer, frame: Frame | None) -> None:
     """A continuation holds the globals of its frames as they are, so these must be those of a module."""
-    while frame is not None:
-        if id(frame.globals) in tracer.heap.fresh:
-            raise Unrebuildable(None, "the graph breaks in a text that exec() runs")
-        frame = frame.caller
+    if any(id(each.globals) in tracer.heap.fresh for each in frames_from(frame)):
+        raise Unrebuildable(None, "the graph breaks in a text that exec() runs")
 
 
 def requests_before_compiling(tracer: Tracer, is_again: bool, is_step: bool, is_open: bool) -> int:
@@ -160,12 +157,9 @@ def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple
 
 
 def _running_generators(frame: Frame | None) -> dict[int, int]:
-    running, at = {}, 0
-    while frame is not None:
-        if isinstance(frame.generator, Generator):
-            running[id(frame.generator)] = at
-        frame, at = frame.caller, at + 1
-    return running
+    return {
+        id(each.generator): at for at, each in enumerate(frames_from(frame)) if isinstance(each.generator, Generator)
+    }
 
 
 def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Callable, bool]:

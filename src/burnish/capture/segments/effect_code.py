@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
 from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..guards import set_layouts
@@ -21,7 +22,6 @@ from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
-from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder

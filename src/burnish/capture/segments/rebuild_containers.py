@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..engine.break_signals import Unrebuildable
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import elements_of, length_of
 from ..guards.iterator_contents import container_of, reduced, table_of
 from ..guards.value_bases import base_of_value, value_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
-from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..engine.break_signals import Unrebuildable
 from ..interpreter.frames import UNBOUND, Frame, Generator, cell_value
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..python.polyfills import sort_polyfills
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
-from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder

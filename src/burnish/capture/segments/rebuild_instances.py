@@ -9,31 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import has_lasting_order, hashes_in_python
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import base_of, elements_of, items_of, length_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
-from .unrebuildable_object import Unrebuildable
 
 if TYPE_CHECKING:
     from .templates import Rebuilder
 
 # C classes whose objects are complete with an empty object and its Python-side content.
-LAID_OUT = frozenset(
-    (
-        object,
-        dict,
-        list,
-        set,
-        collections.deque,
-        collections.OrderedDict,
-        collections.defaultdict,
-        torch.nn.Module,
-        types.SimpleNamespace,
-    )
-)
+LAID_OUT = frozenset((object, dict, list, set, torch.nn.Module, types.SimpleNamespace)) | {
+    *(collections.deque, collections.OrderedDict, collections.defaultdict)
+}
 
 
 def build_exception(to: Rebuilder, value: BaseException) -> str:

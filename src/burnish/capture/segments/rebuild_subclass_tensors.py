@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from ..engine.break_signals import Unrebuildable
 from ..guards.tensor_metadata import WithoutRules, facts_of
-from .unrebuildable_object import Unrebuildable
 
 
 def build_subclass(to: Any, value: torch.Tensor) -> str:

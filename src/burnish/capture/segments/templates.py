@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ..engine.break_signals import Unrebuildable
 from ..engine.graph_recorder import Recorder
 from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
@@ -45,7 +46,6 @@ from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
 from ..pytorch.backward_and_grad import no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
-from .unrebuildable_object import Unrebuildable
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
@@ -239,31 +239,17 @@ WEAK = (weakref.ref, *weakref.ProxyTypes)  # such as those in a WeakValueDiction
 
 # Objects of these modules are immutable values: sharing one between runs is not seen.
 SHARED_MODULES = frozenset(
-    (
-        "re",
-        "inspect",
-        "typing",
-        "datetime",
-        "decimal",
-        "fractions",
-        "torch",
-        "types",
-        "weakref",
-        "operator",
-        "string",
-        "torch._C",
-        "importlib.machinery",
-    )
+    """
+    re inspect typing datetime decimal fractions torch types weakref operator string torch._C importlib.machinery
+""".split()
 )
 BUILDERS: dict[type, Any] = {
-    list: rebuild_containers.build_sequence,
-    tuple: rebuild_containers.build_sequence,
-    set: rebuild_containers.build_sequence,
-    frozenset: rebuild_containers.build_sequence,
+    **dict.fromkeys((list, tuple, set, frozenset), rebuild_containers.build_sequence),
     dict: rebuild_containers.build_dictionary,
-    collections.OrderedDict: rebuild_containers.build_dictionary_of_class,
-    collections.defaultdict: rebuild_containers.build_dictionary_of_class,
-    collections.Counter: rebuild_containers.build_dictionary_of_class,
+    **dict.fromkeys(
+        (collections.OrderedDict, collections.defaultdict, collections.Counter),
+        rebuild_containers.build_dictionary_of_class,
+    ),
     collections.deque: rebuild_containers.build_deque,
     slice: rebuild_containers.build_slice,
     range: rebuild_containers.build_range,

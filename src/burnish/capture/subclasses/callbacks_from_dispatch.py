@@ -12,18 +12,17 @@ from __future__ import annotations
 import collections
 import gc
 import types
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import _pop_mode
 
-from .. import breaks
-from ..engine.break_signals import BreakAfterOperation, Stop
+from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.argument_binding import frame_for
-from ..interpreter.frames import RAISES, Frame, Generator
+from ..interpreter.frames import RAISES, Frame, Generator, frames_from
 from ..interpreter.program_errors import call_for_program, fail
-from ..python.trace_rollback import forget_generators
+from ..python.trace_rollback import Region, forget_generators
 
 CONTAINERS = (list, dict, set, collections.deque)
 UNSEARCHED = frozenset(
@@ -32,7 +31,7 @@ UNSEARCHED = frozenset(
 MOST_OLDER = 2000
 
 
-class NestedRegion:
+class NestedRegion(Region):
     """A nested call that is being interpreted. If it turned out not to be interpretable after it has changed an object,
     the change would be repeated twice: by the segment and by the call. So it must not change anything older. Calls for
     their effect, such as `print`, are only recorded, and can be forgotten."""
@@ -41,16 +40,13 @@ class NestedRegion:
     is_rule = True
 
     def __init__(self, m: Any, args: tuple, given: tuple):
-        self.m, self.outer, self.args, self.caller = m, m.region, args, m.frame
-        self.made: set[int] = set(map(id, given)) | (self.outer.made if self.outer is not None else set())
+        super().__init__(m)
+        self.args, self.caller = args, m.frame
+        self.made.update(map(id, given), self.outer.made if self.outer is not None else ())
         self.older: set[int] | None = None
 
-    def meets_another(self) -> None:
-        self.refuse("a checkpoint")
-
-    def will_write(self, target: Any) -> None:
-        if id(target) not in self.made and not self.is_new_container(target):
-            self.refuse(f"a change of a {type(target).__qualname__}")
+    def may_change(self, target: Any) -> bool:
+        return super().may_change(target) or self.is_new_container(target)
 
     def is_new_container(self, target: Any) -> bool:
         """Whether a container was made in the call. Those from outside have an origin. Others that the program made
@@ -82,15 +78,6 @@ class NestedRegion:
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """Torch calls are part of the graph, those that write to tensors as well."""
 
-    def refuse(self, what: str) -> NoReturn:
-        raise Stop(breaks.OPAQUE_CALL, what)
-
-    def after_break(self, signal: Any) -> Any:
-        return signal
-
-    def leave(self) -> None:
-        self.m.region = self.outer
-
 
 class PureRegion(NestedRegion):
     """A nested call that may be given up before its end. So it must not have any effect, nor call torch."""
@@ -102,11 +89,7 @@ class PureRegion(NestedRegion):
 
 
 def values_in_frames(frame: Frame | None) -> list:
-    values: list = []
-    while frame is not None:
-        values += (frame.locals, frame.stack, frame.namespace)
-        frame = frame.caller
-    return values
+    return [part for each in frames_from(frame) for part in (each.locals, each.stack, each.namespace)]
 
 
 def call_function(function, args):  # type: ignore[no-untyped-def]

@@ -203,20 +203,17 @@ def check_parts(sizes: Any, size: Any, split_size: Any) -> None:
             part < 0  # noqa: B015
         sum(split_size[1:], split_size[0]) == size if split_size else None  # noqa: B015
     elif split_size > 0:
-        (size + split_size - 1) // split_size == -(-plain(size) // plain(split_size))  # noqa: B015
+        (size + split_size - 1) // split_size == -(-live_scalars.plain_of(size) // live_scalars.plain_of(split_size))  # noqa: B015
 
 
 def check_chunks(size: Any, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """How many parts there are is a constant: of one call with a number of chunks, the one that torch makes of it."""
     chunks = keywords.get("chunks", given[1] if len(given) > 1 else None)
-    if name not in ("chunk", "unsafe_chunk") or type(chunks) is not int or chunks < 1 or plain(size) < 1:
+    is_chunked = name in ("chunk", "unsafe_chunk") and type(chunks) is int and chunks > 0
+    if not is_chunked or live_scalars.plain_of(size) < 1:
         live_scalars.settled(size)
     elif isinstance(size, live_scalars.Live) and size > 0:
         check_parts(None, size, (size + chunks - 1) // chunks)
-
-
-def plain(value: Any) -> Any:
-    return value.plain() if isinstance(value, live_scalars.Live) else value
 
 
 def check_slice(sizes: Any, size: Any, start: Any = None, end: Any = None, step: Any = None) -> None:

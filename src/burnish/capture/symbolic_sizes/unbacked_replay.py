@@ -10,7 +10,7 @@ depends on one of those counts as unknown, whatever its size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,9 +19,6 @@ from ...tensors.fit_size_formulas import NoFormula
 from ..engine.torch_call_records import Handle
 from ..pytorch import torch_call_roles
 from .meta_shape_replay import ShapeReplay
-
-if TYPE_CHECKING:
-    from .unbacked_sizes import UnbackedSizes
 
 FURTHER = 24
 """How much larger the sizes from data are at other points. A multiple of many numbers: some programs divide a size."""
@@ -70,15 +67,15 @@ class Points:
 
 
 class UnbackedReplay(ShapeReplay):
-    def __init__(self, sizes: UnbackedSizes):
-        super().__init__(Points(), sizes.recorder, {})  # type: ignore[arg-type]
-        self.sizes = sizes
+    def __init__(self, recorder: Any, sources: dict[int, Source]):
+        super().__init__(Points(), recorder, {})  # type: ignore[arg-type]
+        self.sources = sources
 
     def depends_on_point(self, call: int) -> bool:
-        return call in self.sizes.sources
+        return call in self.sources
 
     def result(self, call: int, number: int) -> Any:
-        source = self.sizes.sources.get(call)
+        source = self.sources.get(call)
         if source is not None:
             return self.result_of_source(source, call, number)
         made = self.recorder.calls[call]
@@ -124,7 +121,7 @@ class UnbackedReplay(ShapeReplay):
         if number in (EMPTY, ONE):
             return 0 if number == EMPTY else 1
         if number == APART:
-            keys = list(dict.fromkeys(other.key for other in self.sizes.sources.values()))
+            keys = list(dict.fromkeys(other.key for other in self.sources.values()))
             return size + FURTHER * (2 + keys.index(source.key))
         return size + FURTHER * number
 

@@ -26,25 +26,13 @@ from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
 
 
-def first_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
-    return 0
-
-
-def last_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
-    return tensor.ndim - 1
-
-
 def repeated_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
     return kwargs.get("dim", args[2] if len(args) > 2 else None) or 0
 
 
 SIZED: dict[str, Callable[[tuple, dict, torch.Tensor], int]] = {
-    "nonzero": first_dim,
-    "argwhere": first_dim,
-    "masked_select": first_dim,
-    "where": first_dim,
-    "bincount": first_dim,
-    "one_hot": last_dim,
+    **dict.fromkeys("nonzero argwhere masked_select where bincount".split(), lambda args, kwargs, tensor: 0),
+    "one_hot": lambda args, kwargs, tensor: tensor.ndim - 1,
     "repeat_interleave": repeated_dim,
 }
 """Calls whose results have one size that depends on data, and the dimension of that size."""
@@ -68,7 +56,7 @@ class UnbackedSizes:
         """The graph numbers of sizes, by the tensor's id and the dimension, with the tensor's handle."""
         self.reads: set[int] = set()
         """The calls that read a size."""
-        self.replay = UnbackedReplay(self)
+        self.replay = UnbackedReplay(self.recorder, self.sources)
         self.dims: list[tuple[int, ...]] | None = None
         """Of the results of a library operator that is being recorded, the dimensions with a size from data."""
 
@@ -110,7 +98,7 @@ class UnbackedSizes:
         self.sources = {at: source for at, source in self.sources.items() if at < call}
         self.read = {key: entry for key, entry in self.read.items() if entry[1].expression.handle.call < call}
         self.reads = {at for at in self.reads if at < call}
-        self.replay = UnbackedReplay(self)
+        self.replay = UnbackedReplay(self.recorder, self.sources)
 
     # ---- shapes
 

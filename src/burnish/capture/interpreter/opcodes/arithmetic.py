@@ -7,6 +7,7 @@ import operator
 
 from ..frames import PUSHED
 from .handler_registry import op
+from .stack import put_result
 
 # In the order of CPython's NB_ constants; dis._nb_ops gives the symbols.
 BY_SYMBOL = {
@@ -52,11 +53,7 @@ COMPARE = {
 @op("BINARY_OP", resolve=lambda arg, code: BINARY[arg])
 def binary_op(m, f, arg):
     left, right = f.stack[-2:]
-    value = m.binary(arg, left, right)
-    del f.stack[-2:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
+    return put_result(f, 2, m.binary(arg, left, right))
 
 
 @op("COMPARE_OP", resolve=lambda arg, code: COMPARE[dis.cmp_op[arg]])
@@ -67,11 +64,7 @@ def compare_op(m, f, arg):
 def _unary(name: str, function):
     @op(name)
     def handler(m, f, arg):
-        value = m.unary(function, f.stack[-1])
-        if value is PUSHED:
-            f.stack.pop()
-            return True
-        f.stack[-1] = value
+        return put_result(f, 1, m.unary(function, f.stack[-1]))
 
     return handler
 
@@ -99,21 +92,13 @@ def is_op(m, f, arg):
 @op("CONTAINS_OP")
 def contains_op(m, f, arg):
     item, container = f.stack[-2:]
-    value = m.contains(container, item, bool(arg))
-    del f.stack[-2:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
+    return put_result(f, 2, m.contains(container, item, bool(arg)))
 
 
 @op("BINARY_SUBSCR")
 def binary_subscr(m, f, arg):
     container, key = f.stack[-2:]
-    value = m.subscript(container, key)
-    del f.stack[-2:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
+    return put_result(f, 2, m.subscript(container, key))
 
 
 @op("STORE_SUBSCR")
@@ -135,11 +120,7 @@ def delete_subscr(m, f, arg):
 @op("BINARY_SLICE")
 def binary_slice(m, f, arg):
     container, start, stop = f.stack[-3:]
-    value = m.subscript(container, slice(start, stop))
-    del f.stack[-3:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
+    return put_result(f, 3, m.subscript(container, slice(start, stop)))
 
 
 @op("STORE_SLICE")

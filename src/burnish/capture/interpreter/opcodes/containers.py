@@ -7,6 +7,7 @@ from ..reads_past_overrides import may_have_keys
 from ..versions.behavior import BEHAVIOR
 from .calls import callable_text
 from .handler_registry import op
+from .stack import put_result
 
 SEQUENCE, MAPPING = 1 << 5, 1 << 6  # type flags: what patterns take for a sequence, and for a mapping
 
@@ -162,12 +163,7 @@ def unpack_ex(m, f, arg):
 def format_value(m, f, arg):
     spec = f.stack[-1] if arg & 4 else ""
     size = 2 if arg & 4 else 1
-    value = m.format(f.stack[-size], (None, str, repr, ascii)[arg & 3], spec)
-    del f.stack[-size:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
-    return None
+    return put_result(f, size, m.format(f.stack[-size], (None, str, repr, ascii)[arg & 3], spec))
 
 
 @op("GET_LEN")
@@ -198,9 +194,4 @@ def match_keys(m, f, arg):
 @op("MATCH_CLASS")
 def match_class(m, f, arg):
     subject, cls, names = f.stack[-3:]
-    value = m.match_class(subject, cls, arg, names)
-    del f.stack[-3:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
-    return None
+    return put_result(f, 3, m.match_class(subject, cls, arg, names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..frames import EXHAUSTED, PUSHED
 from ..versions.behavior import BEHAVIOR
 from .handler_registry import op
+from .stack import put_result
 
 
 @op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -12,30 +13,22 @@ def jump(m, f, arg):
     f.pc = arg
 
 
-@op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
-def pop_jump_if_false(m, f, arg):
-    value = f.stack[-1]
-    if value is not True and value is not False:
-        value = m.truth(value)
-        if value is PUSHED:
-            f.stack.pop()
-            return True
-    f.stack.pop()
-    if not value:
-        f.pc = arg
+def _pop_jump(condition: str, jump_on: bool):
+    @op(f"POP_JUMP_IF_{condition}", f"POP_JUMP_FORWARD_IF_{condition}", f"POP_JUMP_BACKWARD_IF_{condition}")
+    def handler(m, f, arg):
+        value = f.stack[-1]
+        if value is not True and value is not False:
+            value = m.truth(value)
+            if value is PUSHED:
+                f.stack.pop()
+                return True
+        f.stack.pop()
+        if bool(value) is jump_on:
+            f.pc = arg
 
 
-@op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
-def pop_jump_if_true(m, f, arg):
-    value = f.stack[-1]
-    if value is not True and value is not False:
-        value = m.truth(value)
-        if value is PUSHED:
-            f.stack.pop()
-            return True
-    f.stack.pop()
-    if value:
-        f.pc = arg
+_pop_jump("FALSE", False)
+_pop_jump("TRUE", True)
 
 
 @op("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
@@ -50,14 +43,8 @@ def pop_jump_if_not_none(m, f, arg):
         f.pc = arg
 
 
-@op("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(m, f, arg):
-    return _jump_or_pop(m, f, arg, False)
-
-
-@op("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(m, f, arg):
-    return _jump_or_pop(m, f, arg, True)
+op("JUMP_IF_FALSE_OR_POP")(lambda m, f, arg: _jump_or_pop(m, f, arg, False))
+op("JUMP_IF_TRUE_OR_POP")(lambda m, f, arg: _jump_or_pop(m, f, arg, True))
 
 
 def _jump_or_pop(m, f, target: int, jump_on: bool):
@@ -77,11 +64,7 @@ def _jump_or_pop(m, f, target: int, jump_on: bool):
 
 @op("GET_ITER")
 def get_iter(m, f, arg):
-    value = m.iterate_in_loop(f.stack[-1])
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
+    return put_result(f, 1, m.iterate_in_loop(f.stack[-1]))
 
 
 @op("FOR_ITER")

@@ -7,6 +7,7 @@ from types import CoroutineType
 from ..frames import PUSHED, Generator, Raised
 from ..versions.behavior import BEHAVIOR
 from .handler_registry import op, refuse
+from .stack import put_result
 
 refuse(
     "async code runs natively: its calls are made by an event loop, not by this function",
@@ -41,12 +42,7 @@ def get_yield_from_iter(m, f, arg):
         return None
     if isinstance(f.stack[-1], CoroutineType):
         raise Raised(TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator"))
-    value = m.iterate(f.stack[-1])
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
-    return None
+    return put_result(f, 1, m.iterate(f.stack[-1]))
 
 
 @op("SEND")

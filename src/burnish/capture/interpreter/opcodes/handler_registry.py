@@ -11,26 +11,18 @@ RESOLVERS: dict[str, Callable[[int, Any], Any]] = {}
 # Opcodes without a handler, and why: the frame that reaches one runs natively from the call on (a named break).
 REFUSED: dict[str, str] = {}
 
-LOCAL_READS = {
-    "LOAD_FAST",
-    "LOAD_FAST_CHECK",
-    "LOAD_FAST_AND_CLEAR",
-    "DELETE_FAST",
-    "LOAD_FAST_LOAD_FAST",
-    "LOAD_FAST_BORROW",
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
-    "LOAD_CLOSURE",
-}
+LOCAL_READS = frozenset(
+    """
+    LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR DELETE_FAST LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW
+    LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_CLOSURE
+""".split()
+)
 LOCAL_WRITES = {"STORE_FAST", "STORE_FAST_STORE_FAST"}
-NO_FALL_THROUGH = {
-    "RETURN_VALUE",
-    "RETURN_CONST",
-    "RAISE_VARARGS",
-    "RERAISE",
-    "JUMP_FORWARD",
-    "JUMP_BACKWARD",
-    "JUMP_BACKWARD_NO_INTERRUPT",
-}
+NO_FALL_THROUGH = frozenset(
+    """
+    RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
+""".split()
+)
 
 
 def op(*names: str, resolve: Callable[[int, Any], Any] | None = None) -> Callable[[Callable], Callable]:

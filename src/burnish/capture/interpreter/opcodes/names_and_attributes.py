@@ -6,7 +6,7 @@ from types import CellType
 
 from ..frames import NULL, PUSHED, UNBOUND, Raised, cell_value
 from .handler_registry import name, op
-from .stack import unbound_local
+from .stack import put_result, unbound_local
 
 
 @op("LOAD_GLOBAL", resolve=lambda arg, code: (code.co.co_names[arg >> 1], arg & 1))
@@ -74,22 +74,15 @@ def unbound_cell(frame, at: int) -> NameError:
 
 @op("LOAD_ATTR", resolve=name)
 def load_attr(m, f, arg):
-    value = m.load_attr(f.stack[-1], arg)
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
+    return put_result(f, 1, m.load_attr(f.stack[-1], arg))
 
 
 @op("LOAD_METHOD", resolve=name)
 def load_method(m, f, arg):
     """NULL below the bound method: the machine binds; it never needs the unbound form."""
     value = m.load_attr(f.stack[-1], arg)
-    if value is PUSHED:
-        f.stack[-1] = NULL
-        return True
-    f.stack[-1] = NULL
-    f.stack.append(value)
+    f.stack.insert(-1, NULL)
+    return put_result(f, 1, value)
 
 
 @op("STORE_ATTR", resolve=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..frames import NULL, UNBOUND, Raised
+from ..frames import NULL, PUSHED, UNBOUND, Raised
 from .handler_registry import constant, op
 
 
@@ -65,6 +65,15 @@ def swap(m, f, arg):
 @op("COPY")
 def copy(m, f, arg):
     f.stack.append(f.stack[-arg])
+
+
+def put_result(frame, count: int, value) -> bool:
+    """Replace the last ``count`` values, the operands, by the result. True if a pushed frame will return it."""
+    del frame.stack[-count:]
+    if value is PUSHED:
+        return True
+    frame.stack.append(value)
+    return False
 
 
 def unbound_local(frame, at: int) -> UnboundLocalError:

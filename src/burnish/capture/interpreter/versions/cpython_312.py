@@ -14,7 +14,7 @@ from ..frames import BY_CODE, NULL, PUSHED, UNBOUND
 from ..opcodes import arithmetic
 from ..opcodes.exceptions import combine_groups
 from ..opcodes.handler_registry import op
-from ..opcodes.stack import load_fast
+from ..opcodes.stack import load_fast, put_result
 
 
 @op("COMPARE_OP", resolve=lambda arg, code: arithmetic.COMPARE[dis.cmp_op[arg >> 4]])
@@ -27,28 +27,16 @@ def load_attr(m, f, arg):
     """The low bit asks for a method: NULL below the bound method."""
     value = m.load_attr(f.stack[-1], arg[0])
     if arg[1]:
-        f.stack[-1] = NULL
-        if value is PUSHED:
-            return True
-        f.stack.append(value)
-        return None
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
-    return None
+        f.stack.insert(-1, NULL)
+    return put_result(f, 1, value)
 
 
 @op("LOAD_SUPER_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 2], arg & 1, arg & 2))
 def load_super_attr(m, f, arg):
     value = m.load_attr(super_proxy(m, f, arg[2]), arg[0])
-    del f.stack[-3:]
     if arg[1]:
-        f.stack.append(NULL)
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
-    return None
+        f.stack.insert(-3, NULL)
+    return put_result(f, 3, value)
 
 
 def super_proxy(m, f, has_arguments: int):
@@ -105,28 +93,13 @@ def call_intrinsic_2(m, f, arg):
     f.stack[-2:] = [value]
 
 
-INTRINSIC_1 = (
-    "INVALID",
-    "PRINT",
-    "IMPORT_STAR",
-    "STOPITERATION_ERROR",
-    "ASYNC_GEN_WRAP",
-    "UNARY_POSITIVE",
-    "LIST_TO_TUPLE",
-    "TYPEVAR",
-    "PARAMSPEC",
-    "TYPEVARTUPLE",
-    "SUBSCRIPT_GENERIC",
-    "TYPEALIAS",
-)
-INTRINSIC_2 = (
-    "INVALID",
-    "PREP_RERAISE_STAR",
-    "TYPEVAR_WITH_BOUND",
-    "TYPEVAR_WITH_CONSTRAINTS",
-    "SET_FUNCTION_TYPE_PARAMS",
-    "SET_TYPEPARAM_DEFAULT",
-)
+INTRINSIC_1 = """
+    INVALID PRINT IMPORT_STAR STOPITERATION_ERROR ASYNC_GEN_WRAP UNARY_POSITIVE LIST_TO_TUPLE TYPEVAR PARAMSPEC
+    TYPEVARTUPLE SUBSCRIPT_GENERIC TYPEALIAS
+""".split()
+INTRINSIC_2 = """
+    INVALID PREP_RERAISE_STAR TYPEVAR_WITH_BOUND TYPEVAR_WITH_CONSTRAINTS SET_FUNCTION_TYPE_PARAMS SET_TYPEPARAM_DEFAULT
+""".split()
 TYPE_PARAMETERS = INTRINSIC_1[7:]
 
 

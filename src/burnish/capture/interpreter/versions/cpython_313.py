@@ -5,12 +5,12 @@ from __future__ import annotations
 import dis
 from types import CellType, FunctionType
 
-from ..frames import NULL, PUSHED
+from ..frames import NULL
 from ..opcodes import arithmetic
 from ..opcodes.calls import finish_call, spread_call
 from ..opcodes.containers import merge_keywords
 from ..opcodes.handler_registry import op
-from ..opcodes.stack import load_fast, store_fast
+from ..opcodes.stack import load_fast, put_result, store_fast
 from . import cpython_312
 
 __all__ = ["cpython_312"]
@@ -24,12 +24,7 @@ def compare_op(m, f, arg):
 
 @op("TO_BOOL")
 def to_bool(m, f, arg):
-    value = m.truth(f.stack[-1])
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
-    return None
+    return put_result(f, 1, m.truth(f.stack[-1]))
 
 
 @op("LOAD_GLOBAL", resolve=lambda arg, code: (code.co.co_names[arg >> 1], arg & 1))
@@ -42,30 +37,21 @@ def load_global(m, f, arg):
 @op("LOAD_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 1], arg & 1))
 def load_attr(m, f, arg):
     """A method call has the NULL above the callable: also for a value that a pushed frame will return."""
-    value = m.load_attr(f.stack[-1], arg[0])
-    if value is PUSHED:
-        f.stack.pop()
-        if arg[1]:
-            m.null_after_result()
-        return True
-    f.stack[-1] = value
-    if arg[1]:
+    return put_callable(m, f, 1, m.load_attr(f.stack[-1], arg[0]), arg[1])
+
+
+def put_callable(m, f, count: int, value, is_called: int) -> bool:
+    is_pushed = put_result(f, count, value)
+    if is_called and is_pushed:
+        m.null_after_result()
+    elif is_called:
         f.stack.append(NULL)
-    return None
+    return is_pushed
 
 
 @op("LOAD_SUPER_ATTR", resolve=lambda arg, code: (code.co.co_names[arg >> 2], arg & 1, arg & 2))
 def load_super_attr(m, f, arg):
-    value = m.load_attr(cpython_312.super_proxy(m, f, arg[2]), arg[0])
-    del f.stack[-3:]
-    if value is PUSHED:
-        if arg[1]:
-            m.null_after_result()
-        return True
-    f.stack.append(value)
-    if arg[1]:
-        f.stack.append(NULL)
-    return None
+    return put_callable(m, f, 3, m.load_attr(cpython_312.super_proxy(m, f, arg[2]), arg[0]), arg[1])
 
 
 @op("CALL")
@@ -136,32 +122,17 @@ def set_function_attribute(m, f, arg):
 
 @op("CONVERT_VALUE")
 def convert_value(m, f, arg):
-    value = m.format(f.stack[-1], (None, str, repr, ascii)[arg], "")
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
-    return None
+    return put_result(f, 1, m.format(f.stack[-1], (None, str, repr, ascii)[arg], ""))
 
 
 @op("FORMAT_SIMPLE")
 def format_simple(m, f, arg):
-    value = m.format(f.stack[-1], None, "")
-    if value is PUSHED:
-        f.stack.pop()
-        return True
-    f.stack[-1] = value
-    return None
+    return put_result(f, 1, m.format(f.stack[-1], None, ""))
 
 
 @op("FORMAT_WITH_SPEC")
 def format_with_spec(m, f, arg):
-    value = m.format(f.stack[-2], None, f.stack[-1])
-    del f.stack[-2:]
-    if value is PUSHED:
-        return True
-    f.stack.append(value)
-    return None
+    return put_result(f, 2, m.format(f.stack[-2], None, f.stack[-1]))
 
 
 def pair(arg: int, code) -> tuple[int, int]:

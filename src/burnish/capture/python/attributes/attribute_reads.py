@@ -36,34 +36,9 @@ from .tensor_attributes import load_from_tensor
 
 TYPE_ALIAS = getattr(typing, "TypeAliasType", None)
 NATIVE_TYPES = (
-    frozenset(
-        (
-            int,
-            float,
-            complex,
-            bool,
-            str,
-            bytes,
-            list,
-            dict,
-            tuple,
-            set,
-            frozenset,
-            type(None),
-            slice,
-            range,
-            torch.dtype,
-            torch.device,
-            torch.Size,
-            BuiltinFunctionType,
-            MethodDescriptorType,
-            WrapperDescriptorType,
-            Generator,
-            torch.finfo,
-            torch.iinfo,
-            bytearray,
-        )
-    )
+    frozenset((int, float, complex, bool, str, bytes, list, dict, tuple, set, frozenset, slice, range, bytearray))
+    | {type(None), torch.dtype, torch.device, torch.Size, torch.finfo, torch.iinfo}
+    | {BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, Generator}
     | numpy_tables.FACTS
     | numpy_tables.DTYPES
 )

@@ -26,12 +26,17 @@ from .instance_attributes import OF_DICTS, PROXIES, table_of
 HAVE_OWN_SETTER = (FunctionType, threading.local)
 
 
-def discard(m: Any, answer: Any) -> Any:
+def discard(m: Any, answer: Any, completion: int = fr.DISCARD) -> Any:
     """Drop the result of a setter, whether it is here or comes when its frame returns."""
     if answer is PUSHED:
-        m.frame.completion = fr.DISCARD
+        m.frame.completion = completion
         return PUSHED
     return None
+
+
+def without_result(m: Any, answer: Any) -> Any:
+    """A setter called as a function returns None."""
+    return discard(m, answer, fr.PUSH_NONE)
 
 
 def store(m: Any, obj: Any, name: str, value: Any) -> Any:

@@ -15,23 +15,10 @@ from .class_lookup import lookup
 from .descriptor_binding import C_DESCRIPTORS, bind
 
 PLAIN_FACTS = frozenset(
-    (
-        "shape",
-        "dtype",
-        "device",
-        "ndim",
-        "requires_grad",
-        "is_leaf",
-        "layout",
-        "is_cuda",
-        "is_sparse",
-        "is_quantized",
-        "is_meta",
-        "is_nested",
-        "itemsize",
-        "is_cpu",
-        "is_mkldnn",
-    )
+    """
+    shape dtype device ndim requires_grad is_leaf layout is_cuda is_sparse is_quantized is_meta is_nested itemsize
+    is_cpu is_mkldnn
+""".split()
 )
 
 SHOWN_TO_MODES = (GetSetDescriptorType, property)

@@ -27,30 +27,20 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import recorder_fast_path, torch_switches
 from .. import builtin_functions, context_variables, marks_of_dynamo, object_builtins, random_objects
-from ..attributes.attribute_reads import load_plainly
 from ..methods import method_dispatch
 from .native_call_rules import native, pure
 from .torch_operation_calls import call_torch
 
-TORCH_BUILTIN_MODULES = (
-    "torch._C._nn",
-    "torch._C._linalg",
-    "torch._C._fft",
-    "torch._C._special",
-    "torch._C._sparse",
-    "torch._C._nested",
-    "torch",
-    "torch._C",
-)
+TORCH_BUILTIN_MODULES = """
+    torch._C._nn torch._C._linalg torch._C._fft torch._C._special torch._C._sparse torch._C._nested torch torch._C
+""".split()
 C_FUNCTIONS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 PLAIN_OWNERS = frozenset((dict, list, tuple, set, str, collections.OrderedDict))
 
 
 def call_wrapper(m: Any, wrapper: Any, args: tuple, kwargs: dict) -> Any:
-    """A slot of a type written in C, bound: ``super().__getattribute__``, most of the time."""
+    """A slot of a type written in C, bound: ``super().__getattribute__``, for one."""
     name, owner = wrapper.__name__, wrapper.__objclass__
-    if name == "__getattribute__" and owner is object and len(args) == 1:
-        return load_plainly(m, wrapper.__self__, args[0])
     if name == "__get__" and type(wrapper.__self__) is types.GetSetDescriptorType and args and is_tensor(args[0]):
         return m.perform(wrapper, *args, **kwargs)  # the attribute of a tensor, as its class's rules are given it
     if name == "__get__" and owner in C_FUNCTIONS:

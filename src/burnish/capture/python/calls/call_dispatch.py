@@ -28,7 +28,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import Origin, WeakOrigin
 from ...guards.object_sources import Source
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, frames_from
 from ...interpreter.frames_to_slots import values_of
 from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
@@ -150,10 +150,7 @@ def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
     is_from_break = source.kind == "slot" and not is_argument(m.heap, source) and not isinstance(origin, WeakOrigin)
     if not is_from_break and not was_taken_out(m.heap, source):
         return False
-    held, frame = [], m.frame
-    while frame is not None:
-        held += values_of(frame)
-        frame = frame.caller
+    held = [value for frame in frames_from(m.frame) for value in values_of(frame)]
     return not leads_to(held, origin.obj, 0 if is_from_break else MOST_FOLLOWED)
 
 

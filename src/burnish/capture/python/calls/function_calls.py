@@ -36,7 +36,6 @@ from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..messages import recursive_text
 from ..polyfills import object_polyfills
-from . import free_variables
 from .native_call_rules import call_leaf
 
 
@@ -120,8 +119,7 @@ def _dispatched(m: Any, dispatch: FunctionType, args: tuple, kwargs: dict) -> An
     if dispatch.__code__ is not DISPATCH or len(args) != 1 or not issubclass(type(args[0]), type) or kwargs:
         return MISSING
     found = m.plainly(dispatch, args[0])
-    asked = Expression(is_dispatched, (Expression(None, (m.heap.sources.pin(dispatch),)), args[0], found))
-    m.heap.guard("outcome", None, (asked, True))
+    m.heap.guard_answer(is_dispatched, m.heap.sources.pin(dispatch), args[0], found)
     return m.heap.adopt(found)
 
 
@@ -149,11 +147,9 @@ FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 
 @once
 def _rules_of_flex_attention() -> Any:
-    """Their modules are large, and few programs call FlexAttention: they are imported, and registered, at its first
-    call."""
+    """Their modules are large, and few programs call FlexAttention: they are imported at its first call."""
     from ...pytorch.graph_regions import flex_attention
 
-    builtin_functions.PYTHON_FUNCTIONS.update(flex_attention.HANDLERS)
     return flex_attention
 
 
@@ -211,16 +207,10 @@ BY_MODULE: dict[str | None, Any] = {
 
 # Marks on functions that say how they are called.
 MARKS = frozenset(
-    (
-        "__burnish_original__",
-        "_torchdynamo_disable",
-        "_burnish_disable",
-        "_burnish_graph_break",
-        "_burnish_allow_in_graph",
-        "_burnish_constant",
-        "_dynamo_marked_constant",
-        "_torchdynamo_orig_callable",
-    )
+    """
+    __burnish_original__ _torchdynamo_disable _burnish_disable _burnish_graph_break _burnish_allow_in_graph
+    _burnish_constant _dynamo_marked_constant _torchdynamo_orig_callable
+""".split()
 )
 
 
@@ -274,7 +264,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         if missing:
             values += [fr.UNBOUND] * missing
         if function.__closure__:
-            free_variables.put_cells(m, function, values, code)
+            m.put_cells(function, values, code)
         if m.region is not None and code.co.co_flags & CO_VARKEYWORDS:
             co = code.co
             m.region.made.add(id(values[co.co_argcount + co.co_kwonlyargcount + (co.co_flags & CO_VARARGS > 0)]))
@@ -288,12 +278,8 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
 def refuse_endless_recursion(m: Any) -> None:
     """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code, of which Python allows more."""
     room = room_for_frames()
-    frame, theirs, ours = m.frame, 1, 0
-    while frame is not None:
-        is_ours = frame.code.co.co_filename.startswith(OUR_PATH)
-        theirs, ours = theirs + (not is_ours), ours + is_ours
-        frame = frame.caller
-    left = min(room - theirs, 2 * room - ours)
+    is_ours = [frame.code.is_ours for frame in fr.frames_from(m.frame)]
+    left = min(room - 1 - is_ours.count(False), 2 * room - is_ours.count(True))
     m.checked_depth = m.frame.depth + left
     if left < 0:
         m.guard_outcome(Expression(operator.eq, (Expression(room_for_frames, ()), room)), True)

@@ -23,7 +23,7 @@ from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors
-from ...numbers.live_scalars import Expression, Live, LiveInt
+from ...numbers.live_scalars import Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
 from ...symbolic_sizes import argument_checks
@@ -44,7 +44,7 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         if function in NAMED_AFTER_CALLERS or "_caller" in function.__code__.co_names:
             m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__} is named after the module that calls it")
         return pure(m, function, args, kwargs)
-    why = torch_switches.why_not_leaf(function)
+    why = torch_switches.NOT_LEAVES.get(function)
     if why is not None:
         m.stop(breaks.GLOBAL_SWITCH, why)
     answer = torch_function_of_non_tensors.call(m, function, args, kwargs)
@@ -79,9 +79,7 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     # Until the cache is cleared, the result stays the one in it.
     size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
-    m.heap.guard(
-        "outcome", None, (Expression(holds_at_least, (Expression(None, (m.heap.sources.pin(function),)), size)), True)
-    )
+    m.heap.guard_answer(holds_at_least, m.heap.sources.pin(function), size)
     return value
 
 

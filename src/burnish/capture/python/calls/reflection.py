@@ -133,7 +133,7 @@ def guard_parts(m: Any, function: FunctionType) -> None:
             for key, value in part.items() if type(part) is dict else enumerate(part):
                 place = source.attr(name).item(key)
                 if is_alias(value) and not source.is_pinned:  # rebuilt with the function
-                    m.guard_outcome(Expression(is_alike, (Expression(None, (place,)), value)), True)
+                    m.heap.guard_answer(is_alike, place, value)
                 else:
                     by_value = type(value) in ATOMS and value is not None
                     m.heap.guard("equal" if by_value else "is", place, value)

@@ -17,10 +17,9 @@ from logging import Logger
 from types import CodeType
 from typing import Any
 
-from ...engine.interpreted_or_native import OUR_PATH
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Live, without_live
+from ...numbers.live_scalars import plain_of, without_live
 from ...segments.effects import Effect
 
 NAMES = ("debug", "info", "warning", "error", "critical", "exception", "log")
@@ -53,7 +52,7 @@ def places(frame: Frame | None, level: Any) -> tuple[Place, ...]:
     found: list[Place] = []
     while frame is not None and type(level) is int and len(found) < max(1, level):
         co = frame.code.co
-        if not co.co_filename.startswith((OUR_PATH, OF_LOGGING)):
+        if not frame.code.is_ours and co.co_filename != OF_LOGGING:
             found.append((_line(co, frame.line, not found), frame.globals.get("__name__", "")))
         frame = frame.caller
     return tuple(found)
@@ -73,11 +72,7 @@ class Given:
     at: tuple[Place, ...]
 
     def __call__(self, logger: Logger, *args: Any, **kwargs: Any) -> None:
-        call: Callable = functools.partial(
-            getattr(logger, self.name),
-            *(value.plain() if issubclass(type(value), Live) else value for value in args),
-            **kwargs,
-        )
+        call: Callable = functools.partial(getattr(logger, self.name), *map(plain_of, args), **kwargs)
         if not self.at:
             return call()
         (code, module), *callers = self.at

@@ -18,9 +18,9 @@ from ... import breaks
 from ...guards import value_bases
 from ...guards.bypass_subclass_methods import elements_of
 from ...guards.object_sources import Source
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, frames_from
 from ...numbers import live_scalars, numpy_tables, object_addresses
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
 from .. import text_streams
@@ -223,12 +223,7 @@ SHOWING = frozenset(f.__code__ for f in (text_polyfills.list_text, text_polyfill
 
 def _is_being_shown(m: Any, value: Any) -> bool:
     """Whether the call comes from the text of the same container, which contains itself."""
-    frame = m.frame
-    while frame is not None:
-        if frame.code.co in SHOWING and frame.locals[0] is value:
-            return True
-        frame = frame.caller
-    return False
+    return any(frame.code.co in SHOWING and frame.locals[0] is value for frame in frames_from(m.frame))
 
 
 READ_FOR_TEXT = (
@@ -283,12 +278,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         guard_before_native_read.settle_all(m, (*args, *options.values()))
     else:
         m.effects.append(Effect.of(m, print_to, (name or stream, options, *args)))
-    m.plainly(
-        print_to,
-        stream,
-        {k: v.settle() if issubclass(type(v), Live) else v for k, v in options.items()},
-        *map(live_scalars.without_live, args),
-    )
+    m.plainly(print_to, stream, {k: settled(v) for k, v in options.items()}, *map(live_scalars.without_live, args))
     return None
 
 
@@ -313,7 +303,7 @@ def _source_in_sys(m: Any, name: str | None, stream: Any) -> Source | None:
 
 def print_to(stream: Any, options: dict, *args: Any) -> None:
     file = getattr(sys, stream) if type(stream) is str else stream
-    print(*[a.plain() if issubclass(type(a), Live) else a for a in args], file=file, **options)
+    print(*map(plain_of, args), file=file, **options)
 
 
 def needs_python_text(m: Any, value: Any) -> bool:

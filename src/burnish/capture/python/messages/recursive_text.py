@@ -11,7 +11,7 @@ import reprlib
 from types import FunctionType
 from typing import Any
 
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, frames_from
 from ..polyfills import text_polyfills
 
 
@@ -29,9 +29,8 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if function.__code__ not in WRAPPERS or len(args) != 1 or kwargs:
         return MISSING
     held = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    text, frame = held["user_function"].cell_contents, m.frame
-    while frame is not None:
+    text = held["user_function"].cell_contents
+    for frame in frames_from(m.frame):
         if frame.code.co is text_polyfills.show.__code__ and frame.locals[0] is text and frame.locals[1] is args[0]:
             return held["fillvalue"].cell_contents if "fillvalue" in held else "..."
-        frame = frame.caller
     return m.call(text_polyfills.show, (text, args[0]), {})

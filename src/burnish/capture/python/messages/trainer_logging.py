@@ -23,7 +23,7 @@ import torch
 
 from ... import breaks
 from ...interpreter.frames import MISSING, Raised
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import plain_of
 from ...segments.effects import Effect
 from .. import builtin_functions
 
@@ -70,8 +70,4 @@ def _read(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def log_value(log: Any, *args: Any, **kwargs: Any) -> None:
-    log(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
-
-
-def _plain(value: Any) -> Any:
-    return value.plain() if issubclass(type(value), Live) else value
+    log(*map(plain_of, args), **{name: plain_of(value) for name, value in kwargs.items()})

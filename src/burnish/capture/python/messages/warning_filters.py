@@ -21,11 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import breaks
+from ...engine.break_signals import Unrebuildable
 from ...interpreter.frames import MISSING, Raised
 from ...interpreter.reads_past_overrides import dict_of
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import settled
 from ...segments.effects import Effect
-from ...segments.unrebuildable_object import Unrebuildable
 from ..polyfills import text_polyfills
 
 catch_warnings = warnings.catch_warnings
@@ -60,8 +60,7 @@ def may_record(m: Any) -> bool:
     if not m.options.fullgraph or any(entry[0] == "once" for entry in found[1:]):
         return False
     if not m.filters:
-        asked = Expression(filters_are, (Expression(None, (m.heap.sources.pin(warnings),)), found))
-        m.heap.guard("outcome", None, (asked, True))
+        m.heap.guard_answer(filters_are, m.heap.sources.pin(warnings), found)
     return True
 
 
@@ -103,7 +102,7 @@ def change(name: str) -> Callable:
             return MISSING
         if m.region is not None:
             m.region.refuse("a change of warning filters")
-        args = tuple(a.settle() if issubclass(type(a), Live) else a for a in args)
+        args = tuple(map(settled, args))
         m.plainly(function, *args, **kwargs)
         m.effects.append(Effect.of(m, function, args, kwargs))
         return None

@@ -20,7 +20,7 @@ from ... import breaks
 from ...engine.interpreted_or_native import OUR_PATH
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Live, plain_of
 from ...segments.effects import Effect
 
 
@@ -31,8 +31,7 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn with more than a message, a category and a level")
     if may_be_errors(warnings):
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn where warnings may be errors")
-    asked = Expression(may_be_errors, (Expression(None, (m.heap.sources.pin(warnings),)),))
-    m.heap.guard("outcome", None, (asked, False))
+    m.heap.guard_answer(may_be_errors, m.heap.sources.pin(warnings), answer=False)
     place = give, (*given[:2], *_place(m.frame, given[2]))
     if place[1][4] is not None:
         m.heap.namespace(place[1][4])  # the effect takes these very globals, whatever else is read from them
@@ -76,8 +75,8 @@ def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]
     """For the frame ``level`` calls up (1 is the current one): file, line and globals, and how far it is beyond the
     outermost."""
     assert frame is not None
-    while level > 1 or frame.code.co.co_filename.startswith(OUR_PATH):
-        level -= not frame.code.co.co_filename.startswith(OUR_PATH)
+    while level > 1 or frame.code.is_ours:
+        level -= not frame.code.is_ours
         if frame.caller is None:
             return "", 0, None, max(1, level)
         frame = frame.caller
@@ -86,15 +85,15 @@ def _place(frame: Frame | None, level: int) -> tuple[str, int, dict | None, int]
 
 def _is_near(frame: Frame | None, level: int) -> bool:
     """Whether no native call is between the frame and the one ``level`` calls up."""
-    while frame is not None and level > 1 and not frame.code.co.co_filename.startswith(OUR_PATH):
+    while frame is not None and level > 1 and not frame.code.is_ours:
         level, frame = level - 1, frame.caller
-    return frame is not None and not frame.code.co.co_filename.startswith(OUR_PATH)
+    return frame is not None and not frame.code.is_ours
 
 
 def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:
     if namespace is None:
         filename, line, namespace = _caller(beyond)
-    text = message.plain() if isinstance(message, Live) else message
+    text = plain_of(message)
     registry = namespace.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, category, filename, line, namespace.get("__name__", "<string>"), registry)
 

@@ -16,13 +16,14 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import elements_of, has_key
-from ...interpreter.frames import PUSH_NONE, PUSHED, Raised
-from ...numbers.live_scalars import Live
-from .. import sequence_builtins
+from ...interpreter.frames import Raised
+from ...numbers.live_scalars import Live, settled
+from ..attributes.attribute_writes import without_result
 from ..calls import native_call_rules
 from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
+from ..sequence_builtins import holds_objects, is_object
 
 LIST_WRITES = frozenset(
     "insert pop remove reverse clear sort extendleft appendleft popleft rotate __setitem__ __delitem__ "
@@ -41,21 +42,10 @@ WRITES = LIST_WRITES | DICT_WRITES | SET_WRITES | {"append", "extend", "setdefau
 
 # The argument counts of methods whose arguments are inspected before Python's own method gets them.
 TAKE = {
-    "append": (1, 1),
-    "extend": (1, 1),
-    "extendleft": (1, 1),
-    "__iadd__": (1, 1),
-    "__getitem__": (1, 1),
-    "__setitem__": (2, 2),
-    "__delitem__": (1, 1),
-    "add": (1, 1),
-    "remove": (1, 1),
-    "discard": (1, 1),
-    "__contains__": (1, 1),
+    **dict.fromkeys("append extend extendleft add remove discard count".split(), (1, 1)),
+    **dict.fromkeys("__iadd__ __ior__ __getitem__ __delitem__ __contains__".split(), (1, 1)),
+    **dict.fromkeys(("__setitem__", "insert"), (2, 2)),
     "index": (1, 3),
-    "count": (1, 1),
-    "insert": (2, 2),
-    "__ior__": (1, 1),
 }
 
 
@@ -110,7 +100,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
         guard_before_native_read.check_key(m, args[0])
-        args = (args[0].settle() if issubclass(type(args[0]), Live) else args[0], *args[1:])
+        args = (settled(args[0]), *args[1:])
         key = args[0]
         if name == "__getitem__":
             return subscripts.subscript_dict(m, table, key, origin)
@@ -201,7 +191,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         return m.perform(method, other)
     if name == "sort":
         m.heap.will_write(items)
-        if kwargs.get("key") is not None or _has_objects(items):
+        if kwargs.get("key") is not None or holds_objects(items):
             return m.call(sort_polyfills.sort_list, (items,), kwargs)
     if name == "__getitem__":
         return subscripts.subscript_natively(m, items, args[0])
@@ -215,7 +205,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         guard_before_native_read.settle_all(m, args[0])
     if origin is not None and name in LIST_WRITES:
         m.heap.will_write(items)
-    if name in ("index", "count", "remove", "__contains__") and _has_objects(items) or any(map(_is_object, args)):
+    if name in ("index", "count", "remove", "__contains__") and holds_objects(items) or any(map(is_object, args)):
         polyfill = {
             "index": container_polyfills.index_of,
             "count": container_polyfills.count_of,
@@ -225,21 +215,6 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
             return m.call(polyfill, (items, *args), kwargs)
     m.heap.expose(items)
     return call_sequence(m, items, name, args, kwargs, method)
-
-
-def without_result(m: Any, answer: Any) -> Any:
-    """A method that sets an item returns None, also where a frame sets it."""
-    if answer is PUSHED:
-        m.frame.completion = PUSH_NONE
-    return answer
-
-
-def _has_objects(items: Any) -> bool:
-    return sequence_builtins.holds_objects(items)
-
-
-def _is_object(value: Any) -> bool:
-    return sequence_builtins.is_object(value)
 
 
 INDEXING = frozenset(("__getitem__", "__mul__", "__rmul__", "__imul__", "rotate"))
@@ -373,6 +348,4 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.stop(breaks.OPAQUE_CALL, f"{name} by a codec or an error handler that may be registered")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):
         return m.plainly(method, *args)
-    return native_call_rules.native(
-        m, method, tuple(a.settle() if issubclass(type(a), Live) else a for a in args), kwargs
-    )
+    return native_call_rules.native(m, method, tuple(map(settled, args)), kwargs)

@@ -22,9 +22,9 @@ from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
 from .. import copy_protocol, locks, text_streams
 from ..attributes.attribute_reads import load_plainly
-from ..attributes.attribute_writes import store_plainly
+from ..attributes.attribute_writes import store_plainly, without_result
 from ..operators import iteration, value_kinds
-from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text, without_result
+from .container_methods import TAKE, WRITES, call_dict, call_list, call_sequence, call_set, call_text
 from .other_native_methods import (
     call_cached_function,
     call_class,
@@ -103,34 +103,17 @@ def call_device(m: Any, device: torch.device, name: str, args: tuple, kwargs: di
     return pure_method(m, device, name, args, kwargs, method)
 
 
-def _getattribute(m: Any, owner: Any, args: tuple) -> Any:
-    return load_plainly(m, owner, args[0])
-
-
-def _setattr(m: Any, owner: Any, args: tuple) -> Any:
-    return without_result(m, store_plainly(m, owner, *args))
-
-
 PURE_KINDS = (
-    *(
-        int,
-        float,
-        complex,
-        range,
-        slice,
-        type(None),
-        types.MappingProxyType,
-        torch.dtype,
-        re.Pattern,
-        re.Match,
-        BaseException,
-    ),
-    *value_kinds.NATIVE_PARTS,
+    *(int, float, complex, range, slice, type(None), types.MappingProxyType, torch.dtype, re.Pattern, re.Match),
+    *(BaseException, *value_kinds.NATIVE_PARTS),
 )
 NATIVE_MODULES = frozenset("functools operator enum types typing abc _abc datetime".split())
 
 
-ATTRIBUTE_METHODS: dict[str, Callable] = {"__getattribute__": _getattribute, "__setattr__": _setattr}
+ATTRIBUTE_METHODS: dict[str, Callable] = {
+    "__getattribute__": lambda m, owner, args: load_plainly(m, owner, args[0]),
+    "__setattr__": lambda m, owner, args: without_result(m, store_plainly(m, owner, *args)),
+}
 CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
     (dict, call_dict),
     ((list, collections.deque), call_list),

@@ -24,17 +24,16 @@ from ...interpreter.emulated_frames import WARNING_CLOCKS
 from ...interpreter.frames import EXHAUSTED, MISSING, Generator
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers import object_addresses
-from ...numbers.live_scalars import Expression
 from ...pytorch import torch_switches
 from .. import copy_protocol, object_builtins
-from ..attributes.attribute_writes import delete_plainly
+from ..attributes.attribute_writes import delete_plainly, without_result
 from ..attributes.class_attributes import HELD_WEAKLY
 from ..attributes.class_lookup import lookup
 from ..calls import native_call_rules
 from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
 from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, protocol_polyfills
-from .container_methods import dict_of_keys, without_result
+from .container_methods import dict_of_keys
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
 COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
@@ -178,7 +177,7 @@ def subclasses_of(m: Any, cls: type, method: Callable) -> Any:
     found = m.plainly(method)
     m.lookups.update({(each, HELD_WEAKLY): (MISSING, None) for each in found})
     expected = tuple(map(weakref.ref, found))  # a guard must not keep them alive
-    m.guard_outcome(Expression(has_subclasses, (Expression(None, (m.heap.sources.pin(cls),)), expected)), True)
+    m.heap.guard_answer(has_subclasses, m.heap.sources.pin(cls), expected)
     return found
 
 
@@ -219,10 +218,8 @@ def call_frame(m: Any, owner: types.FrameType, name: str, args: tuple, kwargs: d
     """``frame.clear()`` of a traceback, by ``assertRaises``: the locals of an interpreted frame went when it ended."""
     if name != "clear" or args or kwargs or m.heap.origin_of(owner) is not None:
         return call_object(m, owner, name, args, kwargs, method)
-    shown, running = tracebacks.frame_shown_by(owner), m.frame
-    while running is not None and running is not shown:
-        running = running.caller
-    if running is not None:
+    shown = tracebacks.frame_shown_by(owner)
+    if any(running is shown for running in fr.frames_from(m.frame)):
         raise fr.Raised(RuntimeError("cannot clear an executing frame"))
     if shown is not None and shown.generator is not None and shown.generator.frame is shown:
         m.stop(breaks.OPAQUE_CALL, "clear() of the frame of a suspended generator")

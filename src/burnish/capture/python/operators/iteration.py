@@ -32,33 +32,14 @@ from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
 ITERATORS = frozenset(
-    type(i)
-    for i in (
-        iter([]),
-        iter(()),
-        iter({}),
-        iter({}.values()),
-        iter({}.items()),
-        iter(""),
-        iter("é"),
-        iter(range(0)),
-        iter(set()),
-        reversed([]),
-        enumerate([]),
-        zip(),
-        iter(b""),
-        iter(range(1 << 65)),
-        reversed({}),
-        reversed({}.values()),
-        iter(collections.deque()),
-        reversed(collections.deque()),
-        reversed(range(0)),
-        reversed(range(1 << 65)),
-        reversed({}.items()),
-        iter(memoryview(b"")),
-        iter(bytearray()),
-        iter(collections.OrderedDict()),
-        reversed(()),
+    map(
+        type,
+        (
+            *map(iter, ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", bytearray(), memoryview(b""))),
+            *map(iter, (range(0), range(1 << 65), collections.deque(), collections.OrderedDict())),
+            *map(reversed, ([], (), {}, {}.values(), {}.items(), range(0), range(1 << 65), collections.deque())),
+            *(enumerate([]), zip()),
+        ),
     )
 )
 
@@ -168,8 +149,7 @@ def iterate(m: Any, value: Any) -> Any:
         return m.plainly(iter, value)
     if m.heap.is_outside_iterator(value) and hasattr(kind, "__next__"):
         return value
-    m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"iteration over a {kind.__qualname__}")
 
 
 def iterate_in_loop(m: Any, value: Any) -> Any:
@@ -225,8 +205,7 @@ def advance(m: Any, iterator: Any) -> Any:
         return m.perform(next, iterator, EXHAUSTED)
     if found is MISSING:
         return m.plainly(next, iterator)
-    m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OUTSIDE_ITERATOR, f"the next element of a {kind.__qualname__}")
 
 
 def unpack(m: Any, value: Any, count: int | None) -> Any:

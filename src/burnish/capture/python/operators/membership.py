@@ -85,5 +85,4 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 {},
             )
         return m.perform(lambda: (item in container) != invert)
-    m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")

@@ -117,8 +117,7 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         return m.plainly(operator.getitem, container, key)
     if lookup(m, kind, "__getitem__")[0] is MISSING:
         return m.plainly(operator.getitem, container, key)  # which refuses
-    m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"subscript of a {kind.__qualname__}")
 
 
 def in_order(container: Any) -> Any:
@@ -242,8 +241,7 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         return None
     if issubclass(type(container), (str, tuple, range, int, float, type(None))):
         m.plainly(operator.setitem, container, key, value)
-    m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
 
 
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:

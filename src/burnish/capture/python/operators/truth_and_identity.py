@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,20 +25,29 @@ from .guard_before_native_read import settled
 from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
 
 
-def truth_method(m: Any, value: Any) -> tuple[Any, bool] | None:
-    """The Python method that decides an object's truth, and whether it is __len__."""
+class TruthMethod(NamedTuple):
+    """A method in Python that decides an object's truth, and what makes a truth of its answer."""
+
+    method: Any
+    polyfill: FunctionType
+
+
+def truth_method(m: Any, value: Any) -> TruthMethod | None:
     kind = type(value)
     if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), (torch.Tensor, Live)):
         return None
     if value is NotImplemented:
-        return protocol_polyfills.truth_of_not_implemented, False
-    for name in ("__bool__", "__len__"):
+        return TruthMethod(protocol_polyfills.truth_of_not_implemented, protocol_polyfills.truth_by_bool)
+    for name, polyfill in TRUTH_METHODS.items():
         found, _ = lookup(m, kind, name)
         if isinstance(found, FunctionType):
-            return types.MethodType(found, value), name == "__len__"
+            return TruthMethod(types.MethodType(found, value), polyfill)
         if found is not MISSING:
             return None
     return None
+
+
+TRUTH_METHODS = {"__bool__": protocol_polyfills.truth_by_bool, "__len__": protocol_polyfills.truth_by_len}
 
 
 def truth(m: Any, value: Any) -> Any:
@@ -56,9 +65,7 @@ def truth(m: Any, value: Any) -> Any:
         return numpy_dispatch.apply(m, bool, value)
     found = truth_method(m, value)
     if found is not None:
-        answer = m.call(
-            protocol_polyfills.truth_by_len if found[1] else protocol_polyfills.truth_by_bool, (found[0],), {}
-        )
+        answer = m.call(found.polyfill, (found.method,), {})
         if answer is PUSHED:
             m.frame.completion = fr.RETRY
         return answer
@@ -75,8 +82,7 @@ def truth(m: Any, value: Any) -> Any:
         m.heap.expose(value, reads_order=False)
         m.check_readable(bool, value)
         return m.plainly(bool, value)
-    m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
-    return None
+    return m.stop(breaks.OPAQUE_CALL, f"truth of a {kind.__qualname__}")
 
 
 def truth_of_live(value: Any) -> bool:

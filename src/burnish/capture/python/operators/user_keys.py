@@ -15,7 +15,7 @@ from typing import Any
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import RAISES
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import settled
 from ..attributes.class_lookup import lookup
 from ..polyfills import protocol_polyfills
 
@@ -51,4 +51,4 @@ def interpreted(m: Any, kind: type, function: Any, *args: Any) -> Any:
     answer, why = m.interpret_purely(function, args)
     if why is not None:
         m.stop(breaks.USER_HASH, f"a {kind.__qualname__} as key: {why}")
-    return answer.settle() if isinstance(answer, Live) else answer
+    return settled(answer)

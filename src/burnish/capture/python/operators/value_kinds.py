@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ...engine.interpreted_or_native import is_trusted_type, is_user_type
+from ...engine.value_or_identity import PLAIN_VALUES
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
@@ -28,25 +29,7 @@ from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live, LiveFloat, LiveInt
 from ..attributes.class_lookup import lookup
 
-SIMPLE = frozenset(
-    (
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        type(None),
-        torch.dtype,
-        torch.device,
-        torch.Size,
-        range,
-        slice,
-        type(Ellipsis),
-        torch.layout,
-        torch.memory_format,
-    )
-)
+SIMPLE = PLAIN_VALUES | {torch.Size, range, slice}
 NUMPY = numpy_tables.VALUES | {numpy_tables.ARRAY}
 NUMBERS_OF_PYTHON = frozenset((int, float, bool))
 NUMBERS = NUMBERS_OF_PYTHON | {LiveInt, LiveFloat}
@@ -63,19 +46,9 @@ def has_own_rules(m: Any, kind: type) -> bool:
 
 
 NATIVE_PARTS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.ModuleType,
-    type,
-    property,
-    types.MappingProxyType,
-    type({}.keys()),
-    type({}.values()),
-    type({}.items()),
-    types.GenericAlias,
-    types.UnionType,
-    Generator,
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property, Generator),
+    *map(type, ({}.keys(), {}.values(), {}.items())),
+    *(types.MappingProxyType, types.GenericAlias, types.UnionType),
 )
 
 

@@ -22,7 +22,7 @@ from ....runtime.segments import ResultsChanged
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Expression, Live, plain_of
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
@@ -96,7 +96,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     for value in args:
         m.heap.expose(value)
     try:
-        value = call.function(*[a.plain() if isinstance(a, Live) else a for a in args])
+        value = call.function(*map(plain_of, args))
     except Exception as error:
         trouble = error
     else:

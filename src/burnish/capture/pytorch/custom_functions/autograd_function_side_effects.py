@@ -35,16 +35,8 @@ STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR")
 ENDS = ("STORE_", "DELETE_", "POP_TOP", "RETURN_", "JUMP_", "POP_JUMP")
 """Prefixes of the instructions that end a statement, or a part of one."""
 HARMLESS = (
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    tuple,
-    type(None),
-    torch.dtype,
+    *(types.ModuleType, types.BuiltinFunctionType, type(None), torch.dtype),
+    *(int, float, complex, str, bytes, tuple),
 )
 
 

@@ -26,54 +26,22 @@ from .autograd_function_side_effects import attributes_after
 
 CONSTANTS = tuple(IMMEDIATE - {types.BuiltinFunctionType})
 BUILTINS = frozenset(
-    (
-        len,
-        min,
-        max,
-        abs,
-        sum,
-        isinstance,
-        round,
-        any,
-        all,
-        range,
-        tuple,
-        list,
-        dict,
-        int,
-        float,
-        bool,
-        zip,
-        enumerate,
-        reversed,
-        slice,
-        getattr,
-        hasattr,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        NotImplementedError,
-        AssertionError,
+    map(
+        vars(builtins).get,
+        """
+        len min max abs sum isinstance round any all range tuple list dict int float bool zip enumerate reversed slice
+        getattr hasattr ValueError TypeError RuntimeError NotImplementedError AssertionError
+    """.split(),
     )
 )
 """Python builtins that may be called: none of them has an observable side effect."""
 PURE_MODULES = (math, operator)
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._library.custom_ops.CustomOpDef)
 """Of torch and other libraries: compiled code calls them as well."""
-TORCH_NAMESPACES = (
-    "torch.nn.functional",
-    "torch.functional",
-    "torch._tensor",
-    "torch.special",
-    "torch.linalg",
-    "torch.fft",
-    "torch.autograd.grad_mode",
-    "torch.amp.autocast_mode",
-    "torch._C._nn",
-    "torch._C._special",
-    "torch._C._linalg",
-    "torch._C._fft",
-)
+TORCH_NAMESPACES = """
+    torch.nn.functional torch.functional torch._tensor torch.special torch.linalg torch.fft torch.autograd.grad_mode
+    torch.amp.autocast_mode torch._C._nn torch._C._special torch._C._linalg torch._C._fft
+""".split()
 UNSEEN = frozenset(
     """
     grad register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ _backward_hooks __dict__ __class__
@@ -82,19 +50,15 @@ UNSEEN = frozenset(
 """.split()
 )
 """Attributes that differ, or do something, while a compiler traces."""
-DRAWS = (
-    "rand",
-    "dropout",
-    "bernoulli",
-    "uniform",
-    "normal",
-    "multinomial",
-    "exponential",
-    "poisson",
-    "cauchy",
-    "geometric",
-)
+DRAWS = "rand dropout bernoulli uniform normal multinomial exponential poisson cauchy geometric".split()
 """Every function that draws random numbers has one of these in its name. When it runs natively, its numbers differ."""
+TORCH_CLASSES = [getattr(torch, name) for name in "Tensor Size no_grad enable_grad autocast finfo iinfo".split()]
+NOT_DONE = frozenset(
+    """
+    STORE_GLOBAL DELETE_GLOBAL IMPORT_NAME IMPORT_FROM LOAD_CLOSURE_CLASS SETUP_ANNOTATIONS LOAD_BUILD_CLASS PRINT_EXPR
+""".split()
+)
+"""Instructions that traceable code has none of."""
 WRAPPERS = ("torch.autograd.function", "torch.amp.autocast_mode")
 """The modules of decorators for ``forward`` and ``backward``: once_differentiable, custom_fwd, custom_bwd."""
 
@@ -221,16 +185,7 @@ class ClassReader:
             elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF") and argument in function.__code__.co_freevars:
                 cell = (function.__closure__ or ())[function.__code__.co_freevars.index(argument)]
                 self.value(self.names.read_cell(cell), argument, tuple(attributes_after(instructions, at)))
-            elif name in (
-                "STORE_GLOBAL",
-                "DELETE_GLOBAL",
-                "IMPORT_NAME",
-                "IMPORT_FROM",
-                "LOAD_CLOSURE_CLASS",
-                "SETUP_ANNOTATIONS",
-                "LOAD_BUILD_CLASS",
-                "PRINT_EXPR",
-            ):
+            elif name in NOT_DONE:
                 raise NotTraceable(f"{where} does {name}")
             elif name in ("STORE_DEREF", "DELETE_DEREF") and argument in function.__code__.co_freevars:
                 raise NotTraceable(f"{where} writes to {argument}, which is outside of it")
@@ -334,15 +289,7 @@ def is_torch_function(value: Any) -> bool:
             owner is torch._C._VariableFunctions or module in TORCH_NAMESPACES or module == "torch"
         ) and not value.__name__.startswith(("set_", "_set_"))
     if isinstance(value, type):
-        return value in (
-            torch.Tensor,
-            torch.Size,
-            torch.no_grad,
-            torch.enable_grad,
-            torch.autocast,
-            torch.finfo,
-            torch.iinfo,
-        )
+        return value in TORCH_CLASSES
     return isinstance(value, (types.FunctionType, staticmethod)) and module in TORCH_NAMESPACES
 
 

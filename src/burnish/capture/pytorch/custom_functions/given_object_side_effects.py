@@ -30,19 +30,7 @@ NOT_CHANGED = (*HARMLESS, types.FunctionType, torch.Tensor)
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 TARGETS = {"STORE_ATTR": 1, "DELETE_ATTR": 1, "STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
 """The depth of the changed object on the stack."""
-LEAVES_TOP = (
-    "STORE_",
-    "DELETE_",
-    "POP_",
-    "SWAP",
-    "JUMP_",
-    "CACHE",
-    "NOP",
-    "PRECALL",
-    "KW_NAMES",
-    "RESUME",
-    "EXTENDED_ARG",
-)
+LEAVES_TOP = tuple("STORE_ DELETE_ POP_ SWAP JUMP_ CACHE NOP PRECALL KW_NAMES RESUME EXTENDED_ARG".split())
 """Prefixes of the instructions that push no result."""
 
 

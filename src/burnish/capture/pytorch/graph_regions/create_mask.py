@@ -10,7 +10,6 @@ mask are computed without the mask in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -21,7 +20,8 @@ from ... import breaks
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...interpreter.program_errors import ask_torch
-from ...numbers.live_scalars import Live
+from ...numbers.live_scalars import plain_of
+from ...python.trace_rollback import ask_region
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction
 
@@ -33,7 +33,7 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
         return MISSING
     mod, *given, device = values[:6]
     given = [1 if size is None else size for size in given[:2]] + given[2:]
-    sizes = [size.plain() if isinstance(size, Live) else size for size in given]
+    sizes = [*map(plain_of, given)]
     if not callable(mod) or not all(type(size) is int and size > 0 for size in sizes):
         return MISSING
     if m.region is not None and not isinstance(m.region, GraphRegion):
@@ -69,7 +69,7 @@ def dense_of_ordered(num_blocks_in_row, col_indices, num_cols=None):  # type: ig
 def mask_of(mod, is_score, batch, heads, queries, keys, device):  # type: ignore[no-untyped-def]
     """The function that is interpreted for the call."""
     try:
-        ends(mod(*begins()))
+        ask_region("end", mod(*ask_region("begin")))
         b = torch.arange(batch, device=device).view(batch, 1, 1, 1)
         h = torch.arange(heads, device=device).view(1, heads, 1, 1)
         q = torch.arange(queries, device=device).view(1, 1, queries, 1)
@@ -79,27 +79,11 @@ def mask_of(mod, is_score, batch, heads, queries, keys, device):  # type: ignore
             mask = torch.where(torch.isneginf(scores), False, True)
         else:
             mask = mod(b, h, q, k).expand(batch, heads, queries, keys)
-        finished()
+        ask_region("finish")
     except BaseException as error:
-        raised(error)
+        ask_region("left_by_error", error)
         raise
     return mask
-
-
-def begins() -> Any:
-    """Handled by `MaskCall.begin`."""
-
-
-def ends(result: Any) -> None:
-    """Handled by `IndexFunction.end`."""
-
-
-def finished() -> None:
-    """Handled by `MaskCall.finish`."""
-
-
-def raised(error: BaseException) -> None:
-    """Handled by `left_by_error`."""
 
 
 class MaskCall(GraphRegion):
@@ -122,23 +106,5 @@ class MaskCall(GraphRegion):
         self.leave()
 
 
-def begin(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.begin()
-
-
-def end(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.end(*args)
-
-
-def finish(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.finish()
-
-
-def left_by_error(m: Any, args: tuple, kwargs: dict) -> Any:
-    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves its function")
-
-
 BY_NAME = {"create_mask": create_mask, "_ordered_to_dense": ordered_to_dense}
 """Functions of torch's module."""
-
-HANDLERS: dict[Callable, Callable] = {begins: begin, ends: end, finished: finish, raised: left_by_error}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -25,12 +25,13 @@ from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
 from ... import breaks
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
 from ...interpreter.program_errors import ask_torch
-from ...numbers.live_scalars import Expression, Live
+from ...numbers.live_scalars import Expression, settled
+from ...python.trace_rollback import ask_region
 from . import create_mask
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
@@ -44,7 +45,7 @@ def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     except TypeError:
         return MISSING
     given = dict(zip(function.__code__.co_varnames, values, strict=False))
-    given = {name: value.settle() if isinstance(value, Live) else value for name, value in given.items()}
+    given = {name: settled(value) for name, value in given.items()}
     namespace = function.__globals__
     why = why_not_captured(m, namespace, given)
     if why is not None:
@@ -142,18 +143,18 @@ def attend(query, key, value, enable_gqa, score_mod, block_mask, scale, options,
     try:
         check_sizes(query.shape, key.shape, value.shape, enable_gqa)
         if score_mod is not None:
-            ends(score_mod(*begins("score_mod")))
+            ask_region("end", score_mod(*ask_region("begin", "score_mod")))
         if block_mask is None:
             parts = None
         else:
             parts = block_mask.as_tuple()
             check_mask(block_mask.shape, block_mask.BLOCK_SIZE, query.shape, key.shape)
-            ends(parts[-1](*begins("mask_mod")))
+            ask_region("end", parts[-1](*ask_region("begin", "mask_mod")))
         if scale is None:
             scale = 1.0 / math.sqrt(query.size(-1))
-        out, lse, _ = attended(parts, scale, options)
+        out, lse, _ = ask_region("finish", parts, scale, options)
     except BaseException as error:
-        raised(error)
+        ask_region("left_by_error", error)
         raise
     if return_aux is not None:
         return out, namespace["AuxOutput"](lse=lse * math.log(2.0) if return_aux.lse else None, max_scores=None)
@@ -165,43 +166,25 @@ def attend(query, key, value, enable_gqa, score_mod, block_mask, scale, options,
 def check_sizes(query, key, value, enable_gqa):  # type: ignore[no-untyped-def]
     """Interpreted, so that sizes that vary are guarded by the outcome of these comparisons."""
     if query[3] != key[3] or key[0] != value[0] or key[1] != value[1] or key[2] != value[2]:
-        refused("sizes of query, key and value that do not fit")
+        ask_region("refuse", "sizes of query, key and value that do not fit")
     if query[0] != key[0] and key[0] != 1:
-        refused("batches of query and key that do not fit")
+        ask_region("refuse", "batches of query and key that do not fit")
     if query[1] != key[1] and (not enable_gqa or query[1] % key[1] != 0):
-        refused("heads of query and key that do not fit")
+        ask_region("refuse", "heads of query and key that do not fit")
 
 
 def check_mask(shape, block_size, query, key):  # type: ignore[no-untyped-def]
     is_made_for_a_length = block_size[0] < 1 << 30 or block_size[1] < 1 << 30
     if is_made_for_a_length and (shape[-2] != query[2] or shape[-1] != key[2]):
-        refused("a BlockMask of another length")
+        ask_region("refuse", "a BlockMask of another length")
     if len(shape) != 4 or shape[0] != 1 and shape[0] != query[0] or shape[1] != 1 and shape[1] != query[1]:
-        refused("a BlockMask of other batches or heads")
-
-
-def begins(name: str) -> Any:
-    """Handled by `begin`."""
-
-
-def ends(result: Any) -> None:
-    """Handled by `end`."""
-
-
-def refused(why: str) -> None:
-    """Handled by `refuse`."""
-
-
-def attended(parts: tuple | None, scale: float, options: dict) -> Any:
-    """Handled by `finish`."""
-
-
-def raised(error: BaseException) -> None:
-    """Handled by `left_by_error`."""
+        ask_region("refuse", "a BlockMask of other batches or heads")
 
 
 class FlexCall(GraphRegion):
     """A call of flex attention that is being traced."""
+
+    functions = "its functions"
 
     def __init__(self, m: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, empty_mask: Callable):
         super().__init__(m, "flex_attention", drawing_from([query, key, value]))
@@ -266,8 +249,7 @@ class FlexCall(GraphRegion):
                 {},
                 m.user_line(),
             )
-        recorder.calls.append(recorded)
-        recorder.register(made, Handle(len(recorder.calls) - 1))
+        recorder.register(made, recorder.add(recorded))
         m.answer = None
         return made
 
@@ -278,8 +260,7 @@ class FlexCall(GraphRegion):
         for part in parts:
             if isinstance(part, torch.Tensor):
                 known = {"dtype": part.dtype, "device": part.device}
-                recorder.calls.append(Call(torch.tensor, (part.tolist(),), known, self.m.user_line()))
-                recorder.register(part, Handle(len(recorder.calls) - 1))
+                recorder.register(part, recorder.add(Call(torch.tensor, (part.tolist(),), known, self.m.user_line())))
         return parts
 
 
@@ -287,32 +268,4 @@ def as_it_is(graph: torch.fx.GraphModule) -> Callable:
     return graph
 
 
-def begin(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.begin(*args)
-
-
-def end(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.end(*args)
-
-
-def refuse(m: Any, args: tuple, kwargs: dict) -> NoReturn:
-    m.region.refuse(*args)
-
-
-def finish(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.region.finish(*args)
-
-
-def left_by_error(m: Any, args: tuple, kwargs: dict) -> NoReturn:
-    m.region.give_up(breaks.RAISED, f"{type(args[0]).__name__} leaves its functions")
-
-
 BY_NAME = {"flex_attention": attention, **create_mask.BY_NAME}
-HANDLERS: dict[Callable, Callable] = {
-    begins: begin,
-    ends: end,
-    refused: refuse,
-    attended: finish,
-    raised: left_by_error,
-    **create_mask.HANDLERS,
-}

@@ -23,33 +23,23 @@ from ...engine.break_signals import Stop
 from ...engine.build_fx_graph import build_graph
 from ...engine.graph_recorder import Recorder
 from ...engine.torch_call_records import Call, Handle
-from ...python.trace_rollback import CallStart
+from ...python.trace_rollback import CallStart, Region
 from ..activation_checkpointing import written
 
 
-class GraphRegion:
+class GraphRegion(Region):
     runs_both = True
     """More code runs than in eager."""
+    functions = "its function"
 
     def __init__(self, m: Any, name: str, tensors: list[torch.Tensor]):
         """`tensors`: on all devices whose random number state the function may use."""
-        self.m, self.name = m, name
-        self.outer: GraphRegion | None = m.region
-        self.start = CallStart(m, tensors)
-        self.made: set[int] = set()
-        """Ids of objects that the region has made. No older object has one of these."""
+        super().__init__(m)
+        self.name, self.start = name, CallStart(m, tensors)
         self.operands: dict[Any, torch.Tensor] = {}
         """The outside tensors that the region reads, by handle."""
 
     # ---- side effects that a region forbids
-
-    def meets_another(self) -> None:
-        self.refuse("a checkpoint")
-
-    def will_write(self, target: Any) -> None:
-        """An object other than a tensor is about to be changed."""
-        if id(target) not in self.made:
-            self.refuse(f"a change of a {type(target).__qualname__}")
 
     def refuse(self, what: str) -> NoReturn:
         self.give_up(breaks.OPAQUE_CALL, what)
@@ -98,8 +88,8 @@ class GraphRegion:
 
     # ---- the end of a region
 
-    def leave(self) -> None:
-        self.m.region = self.outer
+    def left_by_error(self, error: BaseException) -> NoReturn:
+        self.give_up(breaks.RAISED, f"{type(error).__name__} leaves {self.functions}")
 
     def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         """End the segment before the outermost region."""

@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from .graph_region import GraphRegion
 
@@ -49,8 +49,7 @@ class IndexFunction(GraphRegion):
         self.is_laid_out_as_mapped = True
         """Whether the results for a few indices have the strides that `torch.vmap` gives them."""
         for value in self.given:
-            m.recorder.calls.append(Call(index, (), {}, m.user_line()))
-            m.recorder.register(value, Handle(len(m.recorder.calls) - 1))
+            m.recorder.register(value, m.recorder.add(Call(index, (), {}, m.user_line())))
 
     @property
     def is_identity(self) -> bool:

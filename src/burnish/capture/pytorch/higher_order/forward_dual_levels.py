@@ -49,7 +49,7 @@ class DualLevel(Transform):
         self.lowered.__exit__(None, None, None)
         if self.start.has_switched() or m.plainly(torch._C._is_fwd_grad_enabled) != self.has_tangents:
             self.refuse("a change of a global switch between the start and the end of a dual level")
-        made = [entry[0]() for entry in recorder.known.values() if is_after(entry[1], start)]
+        made = [value() for value, at in recorder.known.values() if isinstance(at.call, int) and at.call >= start]
         self.forget()
         self.lowered.put_in_place(
             [x for x in made if x is not None and not is_wrapped(x)], keeps_all=False, line=m.user_line()
@@ -63,10 +63,6 @@ class DualLevel(Transform):
                 self.lowered.__exit__(None, None, None)
             self.m.region = self.outer
             self.m.ends_in_level = True
-
-
-def is_after(handle: Any, start: int) -> bool:
-    return isinstance(handle.call, int) and handle.call >= start
 
 
 def enter(m: Any, args: tuple, kwargs: dict) -> Any:

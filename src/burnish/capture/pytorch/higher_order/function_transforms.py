@@ -24,16 +24,15 @@ import torch
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Call
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
 from ...numbers.live_scalars import Expression, Live
-from ...python.calls import free_variables
 from ...python.operators import guard_before_native_read
-from ...python.trace_rollback import CallStart
+from ...python.trace_rollback import CallStart, Region
 from ...segments.effects import Effect
-from ..cond import Branch
+from ..cond import Branch, facts_of
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
 from . import interpreted_vmap
@@ -66,7 +65,7 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     return m.region.run(function, args, kwargs)
 
 
-class Transform:
+class Transform(Region):
     """A call of a transformed function that is being traced."""
 
     runs_both = True
@@ -76,11 +75,8 @@ class Transform:
     delays_warnings = True
 
     def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
-        self.m, self.name = m, name
-        self.outer: Branch | None = m.region
-        self.start = CallStart(m, drawing_from(given))
-        self.made: set[int] = set()
-        """Ids of objects that the call has made. No older object has one of these."""
+        super().__init__(m)
+        self.name, self.start = name, CallStart(m, drawing_from(given))
         self.kept: list[Any] = []
         """Objects of torch's code. While they are held, no other object has their id."""
         self.branches = 0
@@ -92,15 +88,14 @@ class Transform:
 
     # ---- side effects that a region forbids
 
-    def meets_another(self) -> None:
-        self.refuse("a checkpoint")
-
     def will_write(self, target: Any) -> None:
         """An object other than a tensor is about to be changed."""
         if self.branches:
             self.refuse(f"a change of a {type(target).__qualname__} in a branch of torch.cond")
-        if id(target) not in self.made and not self.writes.will_change(target):
-            self.refuse(f"a change of a {type(target).__qualname__}")
+        super().will_write(target)
+
+    def may_change(self, target: Any) -> bool:
+        return super().may_change(target) or self.writes.will_change(target)
 
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
@@ -115,6 +110,16 @@ class Transform:
         ``x**n``, torch computes others."""
         guard_before_native_read.settle_all(self.m, (args, kwargs))
         self.lowered.begin((function, args, kwargs))
+
+    def begin_branches(self) -> None:
+        self.branches += 1
+
+    def choose(self, predicate: torch.Tensor, *sides: Any) -> torch.Tensor:
+        """The result of ``torch.cond`` with a predicate for each example."""
+        self.branches -= 1
+        if any(type(side) is not torch.Tensor for side in sides) or facts_of(sides[0]) != facts_of(sides[1]):
+            self.refuse("results of a branch of torch.cond that are not one tensor each, or differ")
+        return self.m.perform(torch.where, predicate, *sides)
 
     # ---- native code
 
@@ -168,7 +173,7 @@ class Transform:
         """A function of torch's, around functions that are interpreted."""
         cells = function.__closure__ or ()
         code = decode(function.__code__)
-        free_variables.put_cells(self.m, function, [UNBOUND] * code.n_locals, code)
+        self.m.put_cells(function, [UNBOUND] * code.n_locals, code)
         held = tuple([CellType(self.called_back(self.held_by(cell))) for cell in cells])
         made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, held)
         made.__kwdefaults__ = function.__kwdefaults__
@@ -218,8 +223,7 @@ class Transform:
         recorder = self.m.recorder
         new = [t for t in held_values(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
         if new:
-            recorder.calls.append(Call(landing_place, (), {}, None))
-            recorder.register(new, Handle(len(recorder.calls) - 1))
+            recorder.register(new, recorder.add(Call(landing_place, (), {}, None)))
             self.kept += new
 
     # ---- the end
@@ -249,19 +253,12 @@ class Transform:
         recorder.drop_calls(start)
         recorder.grown = {at: dim for at, dim in recorder.grown.items() if at < start}
 
-    def leave(self) -> None:
-        self.m.region = self.outer
-
     def undo(self) -> None:
         """Return to the start of the call."""
         self.leave()
         self.writes.undo()
         self.forget()
         self.start.go_back(self.m)
-
-    def after_break(self, signal: Any) -> Any:
-        """Signals leave the native call before the trace ends, so `run` has seen them."""
-        return signal
 
 
 def why_not_transformed(cls: type, names: Names) -> str | None:

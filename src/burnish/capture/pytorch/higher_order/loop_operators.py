@@ -48,11 +48,10 @@ class Functions(Branch):
 
     def __init__(self, m: Any, name: str, examples: list[torch.Tensor]):
         recorder = m.recorder
-        recorder.calls.append(Call(landing_place, (), {}, None))
-        at = len(recorder.calls) - 1
-        recorder.register(examples, Handle(at))
+        place = recorder.add(Call(landing_place, (), {}, None))
+        recorder.register(examples, place)
         super().__init__(m, examples[0], True, examples)
-        self.name, self.examples, self.at = name, examples, at
+        self.name, self.examples, self.at = name, examples, place.call
         self.operands = {id(recorder.handle_of(x)): x for x in examples}
         self.handles = [recorder.handle_of(x) for x in examples]
         m.region = self
@@ -169,8 +168,7 @@ def perform(
         call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
     else:
         call = Call(operator, (*graphs, *handles), {}, m.user_line())
-    recorder.calls.append(call)
-    recorder.register(made, Handle(len(recorder.calls) - 1))
+    recorder.register(made, recorder.add(call))
     return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))
 
 
@@ -180,8 +178,7 @@ def copy_shared_operands(m: Any, carried_or_mapped: list, others: tuple) -> tupl
     made = []
     for handle in others:
         if id(handle) in known:
-            recorder.calls.append(Call(torch.clone, (handle,), {}, m.user_line()))
-            handle = Handle(len(recorder.calls) - 1)
+            handle = recorder.add(Call(torch.clone, (handle,), {}, m.user_line()))
         made.append(handle)
     return tuple(made)
 

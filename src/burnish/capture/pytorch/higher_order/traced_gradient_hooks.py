@@ -21,14 +21,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ...engine.break_signals import BreakAfterOperation, Stop
-from ...engine.torch_call_records import Call, Handle
+from ...engine.break_signals import BreakAfterOperation, Stop, Unrebuildable
+from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised, cell_value
 from ...numbers.live_scalars import Live
 from ...numbers.min_max_of_tensors import storage_of
 from ...python.trace_rollback import CallStart
-from ...segments.unrebuildable_object import Unrebuildable
 from ..custom_functions.autograd_function_traceability import (
     ClassReader,
     Names,
@@ -105,8 +104,7 @@ def register(m: Any, tensor: torch.Tensor, function: Any) -> Any:
     body, lifted = traced
     handle = m.plainly(tensor.register_hook, function)
     handles = [m.recorder.tensor(value) for value in (tensor, *lifted)]
-    m.recorder.calls.append(Call(target, (handles[0], body, *handles[1:]), {}, m.user_line()))
-    place = Handle(len(m.recorder.calls) - 1)
+    place = m.recorder.add(Call(target, (handles[0], body, *handles[1:]), {}, m.user_line()))
     m.recorder.known[id(tensor)] = (weakref.ref(tensor), place)  # a compiler must not drop the call as unused
     m.answer = None
     cells = [(place, value) for place, key, value in reader.names.found if key is None]

@@ -8,23 +8,20 @@ from typing import Any
 import torch
 
 from ....tensors.call_site import CallSite, Module
-from ...engine.interpreted_or_native import OUR_PATH
 from ...guards.object_sources import Source
-from ...interpreter.frames import Frame, cell_value
+from ...interpreter.frames import Frame, cell_value, frames_from
 
 
 def call_site(m: Any, text: str) -> CallSite:
     """``text``: the innermost line of the user's code."""
     lines, modules = [], []
-    frame: Frame | None = m.frame
-    while frame is not None:
+    for frame in frames_from(m.frame):
         co = frame.code.co
-        if not co.co_filename.startswith(OUR_PATH):
+        if not frame.code.is_ours:
             lines.append(f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}')
         module = module_of(frame)
         if module is not None:
             modules.append(Module(str(id(module)), path_of(m, module), type(module)))
-        frame = frame.caller
     if modules and modules[-1].path == "L['self']":  # the compiled module itself
         modules.pop()
     innermost = m.frame

@@ -108,13 +108,9 @@ def group_tensors(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.plainly(torch._C._group_tensors_by_device_and_dtype, *args, **kwargs)
 
 
-def check_capturing(m: Any, args: tuple, kwargs: dict) -> Any:
-    """Warns if a step becomes part of a CUDA graph without ``capturable``. Later runs need not repeat it."""
-    return m.plainly(HEALTH_CHECK, *args, **kwargs)
-
-
 HEALTH_CHECK = getattr(
     torch.optim.Optimizer,
     "_accelerator_graph_capture_health_check",
     getattr(torch.optim.Optimizer, "_cuda_graph_capture_health_check", None),
 )
+"""Warns if a step becomes part of a CUDA graph without ``capturable``. Later runs need not repeat it."""
