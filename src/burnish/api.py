@@ -366,8 +366,14 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
     return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
 
 
-for _setting, _reader in (("show", "show_stages"), ("progress", "compile_progress"), ("dump", "dump_stages")):
+def _shows_progress(current: settings.Settings) -> bool:
+    stream: Any = sys.stderr  # None in a process without one
+    return current.progress and stream is not None and stream.isatty()
+
+
+for _setting, _reader in (("show", "show_stages"), ("dump", "dump_stages")):
     while_wanted(settings.on_change, operator.attrgetter(_setting), functools.partial(_read_events, _reader, _setting))
+while_wanted(settings.on_change, _shows_progress, functools.partial(_read_events, "compile_progress", "progress"))
 
 
 def _name_ranges_in_profiler() -> None:

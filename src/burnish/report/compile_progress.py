@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from ..events import Event, subscribe
-from .record_run import line_text
+from .text_layout import line_text
 
 CELLS = 20
 PATIENCE = 2.0

@@ -18,7 +18,7 @@ import torch
 
 from ..events import Event, subscribe
 from .profile_segments import Part, Profile
-from .record_run import line_text
+from .text_layout import line_text
 
 Range = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
 """A context manager that the dispatcher does not see."""

@@ -25,7 +25,7 @@ from ..events import Event, subscribe
 from .explain_report import list_operations
 from .guard_misses import Failure, advice, by_nearness, values
 from .profile_segments import Part, Profile, bytes_of
-from .text_layout import cut
+from .text_layout import cut, line_text
 
 KINDS = (
     "breaks",
@@ -305,13 +305,6 @@ def weights_of(graph_module: Any) -> int:
     facts = [node.meta.get("burnish_input") for node in graph_module.graph.nodes if node.op == "placeholder"]
     sizes = [(each.dtype.itemsize, each.shape) for each in facts if each and each.is_module_state and each.dtype]
     return sum(item * math.prod(shape) for item, shape in sizes)
-
-
-def line_text(line: Any) -> str:
-    """`model.py:12 in forward`, from the form of a traceback's line."""
-    head, _, rest = str(line or "").strip().removeprefix('File "').partition('", line ')
-    number, _, function = rest.partition(", in ")
-    return f"{head}:{number} in {function}" if rest else head
 
 
 def place_record(place: Any) -> dict[str, Any]:

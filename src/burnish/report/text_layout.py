@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 WIDTH = 100
 
@@ -50,3 +51,10 @@ def duration(seconds: float) -> str:
 def preformatted(text: str) -> str:
     """A table for a notebook."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def line_text(line: Any) -> str:
+    """`model.py:12 in forward`, from the form of a traceback's line."""
+    head, _, rest = str(line or "").strip().removeprefix('File "').partition('", line ')
+    number, _, function = rest.partition(", in ")
+    return f"{head}:{number} in {function}" if rest else head
