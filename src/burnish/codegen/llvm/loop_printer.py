@@ -234,7 +234,7 @@ class LoopPrinter:
         sums = table()
         self._number = 0
         each_strip(lambda strip: store(sums, strip, identities))
-        count("0", str(extent), 1, extent, sums, take)
+        count("0", str(extent), 1, most(extent), sums, take)
         each_strip(finish)
 
     def _tile(self, stage: Stage) -> None:
