@@ -536,3 +536,58 @@ def test_a_checksum_of_the_description_is_checked(path):
     assert zlib.crc32(content) != zlib.crc32(wrong)
     path.write_bytes(wrong)
     refused(path, "is not a file that Exported.save wrote: Bad CRC-32")
+
+
+# ---- symbolic sizes
+
+
+def doubled(x, y):
+    return x.repeat(x.shape[0] * 2, 1) if x.shape[0] != y.shape[0] else x
+
+
+DEEP = {"symbol": "b"}
+for _ in range(200):
+    DEEP = {"neg": [DEEP]}
+
+
+def change_size(value):
+    return lambda d: d["inputs"][0]["shape"].__setitem__(0, {"size": value})
+
+
+def change_term(value):
+    return lambda d: d["conditions"][0].update(term=value)
+
+
+def change_node(**values):
+    return lambda d: next(node for node in d["graph"] if node["target"] == "operator.mul").update(values)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (change_size([EVIL, 1, 0]), "speaks of the size"),
+        (change_size(["b", 0, 0]), "the factor 0"),
+        (change_size(["b", 1, 0.5]), "what is added to a size"),
+        (change_term(EVIL), "a formula of sizes should"),
+        (change_term({"eval": [1]}), "unknown operation 'eval'"),
+        (change_term({"add": [1]}), "a list of 2"),
+        (change_term(DEEP), "nested more than 100 deep"),
+        (change_term({"symbol": "c"}), "does not declare"),
+        (lambda d: d["sizes"].append(dict(d["sizes"][0], name="c")), "no input has the size 'c'"),
+        (lambda d: d["sizes"].append(d["sizes"][0]), "two sizes of one name"),
+        (lambda d: d["sizes"][0].update(most=3), "may only be from 0 to 3"),
+        (change_node(args=[{"node": "sym_size_int"}]), "other things than 2 numbers"),
+        (change_node(args=[{"node": "sym_size_int"}, "x"]), "other things than 2 numbers"),
+        (change_node(target="operator.pow", args=[{"node": "sym_size_int"}, 1 << 40]), "no small number"),
+        (lambda d: d.update(result={"class": ["os.system", None, []]}), "no class that this program has registered"),
+        (lambda d: d.update(result={"class": ["collections.deque", None, []]}), "no class that this program"),
+        (lambda d: d.update(graphs={"forward": d["graph"]}), "a name that modules use themselves"),
+    ],
+)
+def test_symbolic_sizes_of_a_stranger_are_data(change, said, path):
+    shapes = {"x": {0: torch.export.Dim("b")}, "y": {0: torch.export.Dim("d")}}
+    burnish.export(doubled, (X, X[1:]), dynamic_shapes=shapes).save(path)
+    assert torch.equal(burnish.load(path, trust=False)(X, X[1:]), doubled(X, X[1:]))
+    rewritten(path, change)
+    with pytest.raises(UserError, match=said):
+        burnish.load(path, trust=False)

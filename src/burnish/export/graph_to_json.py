@@ -20,6 +20,7 @@ from ..capture.pytorch.torch_switches import SWITCHES
 from ..errors import UserError
 from .allowed_operators import OF_TORCH, ON_NUMBERS, SIZE, Unwritable, is_method, name_of, operation, why_not_pure
 from .check_generated_code import CheckedCode
+from .sizes_to_json import OF_ONE
 from .values_to_json import decode, encode, entry, identifier, parts, shown
 
 NUMBERS = (torch.fx.Node, int, float)
@@ -98,8 +99,10 @@ def _decode_node(
     target = written.get("target")
     if target == "operator.getitem" and (len(args) != 2 or kwargs):  # torch.fx prints it as x[y]
         raise UserError(f"it takes a part of something with {len(args)} arguments, and there are two")
-    if target in ON_NUMBERS and (kwargs or not all(type(x) in NUMBERS for x in args)):
-        raise UserError(f"it computes a size by {target}, with other things than numbers")
+    if type(target) is str and target in ON_NUMBERS:
+        of_one = target.rpartition(".")[2] in OF_ONE
+        if kwargs or len(args) != (1 if of_one else 2) or not all(type(x) in NUMBERS for x in args):
+            raise UserError(f"it computes a size by {target}, with other things than {1 if of_one else 2} numbers")
     if target == "operator.pow" and not (len(args) == 2 and type(args[1]) in (int, float) and abs(args[1]) <= 8):
         raise UserError("it raises a size to a power that is no small number")
     if op == "call_function":
