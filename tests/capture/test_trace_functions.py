@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.frontend import stance
 
 
 def callee(x):
@@ -73,9 +74,13 @@ def test_trace_function_around_the_call_sees_each_line():
             return note
         return None
 
-    sys.settrace(note)
-    try:
-        compiled(torch.ones(2))
-    finally:
-        sys.settrace(None)
-    assert seen == [("call", 0), ("line", 1), ("line", 2), ("return", 2)]
+    stance.warn_of_trace_function.cache_clear()
+    with pytest.warns(UserWarning, match="run eagerly while a trace function is set") as warned:
+        sys.settrace(note)
+        try:
+            compiled(torch.ones(2))
+            compiled(torch.ones(2))
+        finally:
+            sys.settrace(None)
+    assert seen == [("call", 0), ("line", 1), ("line", 2), ("return", 2)] * 2
+    assert [warning.filename for warning in warned] == [__file__]

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from .. import events
-from ..errors import UserError, did_you_mean
+from ..errors import UserError, did_you_mean, warn
 
 
 class Stance(NamedTuple):
@@ -94,6 +94,7 @@ def run_plainly(
     backend = in_force().backend
     if gettrace() is not None:
         events.emit("runtime", text=f"{program.entry.location}: runs eagerly under a trace function (sys.settrace)")
+        warn_of_trace_function()
         backend = None
     if backend is None or forward_ad._current_level >= 0 or _are_functorch_transforms_active():
         program.ran_compiled = False
@@ -103,6 +104,14 @@ def run_plainly(
         return other(*args, **kwargs) if entry is None else other.run(entry)
     finally:
         program.ran_compiled = other.ran_compiled
+
+
+@functools.cache
+def warn_of_trace_function() -> None:
+    warn(
+        "burnish: compiled functions run eagerly while a trace function is set (sys.settrace), as debuggers and "
+        "coverage tools do: it is shown the program's lines. What to do: nothing, or remove it to run compiled code."
+    )
 
 
 class set_stance:  # noqa: N801  # a function to the user that also works with `with`
