@@ -742,3 +742,20 @@ def test_shapes_independent_of_sizes_are_computed_once(monkeypatch):
 
     few, more = shapes(2), shapes(12)
     assert more - few == 40, "two for each layer, in the trace and for the box"
+
+
+def test_gradients_of_a_norm_between_wide_layers():
+    """The sums down the rows are in lanes, several vectors side by side, and how many rows there are is symbolic."""
+    norm, first, second = nn.LayerNorm(256), nn.Linear(256, 256), nn.Linear(256, 256)
+    parameters = [p for module in (norm, first, second) for p in module.parameters()]
+
+    def block(x):
+        return x + second(F.gelu(first(norm(x))))
+
+    compiled = burnish.compile(block)
+    for n in (64, 32, 48, 40, 100):
+        x = torch.randn(n, 256)
+        expected = torch.autograd.grad(block(x).square().mean(), parameters)
+        found = torch.autograd.grad(compiled(x).square().mean(), parameters)
+        torch.testing.assert_close(found, expected)
+    assert burnish.was_compiled(compiled)
