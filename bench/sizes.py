@@ -2,6 +2,7 @@
 
     python -m bench.sizes                    all of them
     python -m bench.sizes bert resnet18 --count 12
+    python -m bench.sizes lstm --train       forward and backward: losses and gradients are compared
 
 Images come in batches of 1 to 8; texts, two at a time, in lengths up to 128, or up to the model's limit; the rows of
 plain functions vary. A model fails if a result differs from eager's, or if it is compiled more than three times.
@@ -23,9 +24,10 @@ from burnish import events
 from . import fallbacks
 from .compare import tensors_of
 from .models import FUNCTIONS, MODELS
+from .workload import loss_of, remove_dropout
 
 NEAR = 2e-4
-"""Relatively, in norm."""
+"""Relatively, in norm. Gradients are compared as one vector: some are rounding errors of zero."""
 
 MOST = 3
 LENGTHS = {"nanogpt": 64, "t5": 64}
@@ -61,8 +63,17 @@ def difference(found: Any, wanted: Any) -> float:
     return worst
 
 
-def measure(name: str, count: int, pick: random.Random) -> tuple[str, bool]:
+def loss_and_gradients(run: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    module.zero_grad()
+    loss = loss_of(run(*args, **kwargs))
+    loss.backward()
+    return loss.detach(), torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+
+
+def measure(name: str, count: int, pick: random.Random, train: bool = False) -> tuple[str, bool]:
     module, args, kwargs = MODELS[name]()
+    if train:
+        remove_dropout(module.train())
     longest = LENGTHS.get(name, LONGEST)
     words: list[str] = []
     segments: list[Any] = []
@@ -75,10 +86,14 @@ def measure(name: str, count: int, pick: random.Random) -> tuple[str, bool]:
 
     burnish.reset()
     compiled: Callable[..., Any] = burnish.compile(module)
+
+    def result_of(run: Callable, *args: Any, **kwargs: Any) -> Any:
+        return loss_and_gradients(run, module, *args, **kwargs) if train else run(*args, **kwargs)
+
     worst = ours = theirs = 0.0
     stop = events.subscribe(hear)
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(train):
             for number in range(count):
                 batch = (1, 8)[number] if number < 2 else pick.randint(1, 8)
                 length = (longest, 1)[number] if number < 2 else pick.randint(1, longest)
@@ -88,9 +103,9 @@ def measure(name: str, count: int, pick: random.Random) -> tuple[str, bool]:
                 given = [resized(value, batch, length, rows) for value in args]
                 named = {key: resized(value, batch, length, rows) for key, value in kwargs.items()}
                 start = time.perf_counter()
-                found = compiled(*given, **named)
+                found = result_of(compiled, *given, **named)
                 between = time.perf_counter()
-                wanted = module(*given, **named)
+                wanted = result_of(module, *given, **named)
                 ours, theirs = ours + between - start, theirs + time.perf_counter() - between
                 worst = max(worst, difference(found, wanted))
     finally:
@@ -113,14 +128,15 @@ def main() -> int:
     parser.add_argument("model", nargs="*", help="names of models; all of them without one")
     parser.add_argument("--count", type=int, default=24, help="sizes of each")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", action="store_true", help="forward and backward, without dropout")
     options = parser.parse_args()
     unknown = set(options.model) - set(MODELS)
     if unknown:
         parser.error(f"no model is called {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     good = 0
-    names = options.model or list(MODELS)
+    names = options.model or [name for name in MODELS if not (options.train and name in FUNCTIONS)]
     for name in names:
-        line, is_good = measure(name, options.count, random.Random(options.seed))
+        line, is_good = measure(name, options.count, random.Random(options.seed), options.train)
         good += is_good
         print(line, flush=True)
     print(f"{good} of {len(names)} models: eager's results in at most {MOST} compilations")
