@@ -305,7 +305,8 @@ def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
     if name == "__getitem__":
         return _has_tensor_in_slice(args[1])
     if name == "one_hot":  # whether there are as many classes as it is told is checked
-        return (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) == -1
+        count = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+        return isinstance(count, Tensor) or count == -1
     if name in ("full", "new_full"):
         size = kwargs.get("size", args[name == "new_full"] if len(args) > (name == "new_full") else None)
         return isinstance(size, (tuple, list)) and any(isinstance(part, Tensor) for part in size)
