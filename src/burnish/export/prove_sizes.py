@@ -41,6 +41,8 @@ MOST_ELEMENTS, FARTHEST = 1 << 26, 256
 """Of the inputs for which the calls are repeated, and how many times the example's size: some calls, such as that of an
 LSTM, take a step for each."""
 
+OTHER_CALLS = "the recorded calls do other things there, or are refused"
+
 NAMES = {function: name for name, function in OPERATIONS.items()}
 NAMES[operator.pow] = "pow"
 
@@ -99,6 +101,8 @@ class Prover:
         self.symbols = sizes.symbols
         self.wrong: list[str] = []
         self.ranges = dict(declared.ranges)
+        self.asked = self.ranges
+        """As declared: a range may be narrowed by conditions, and then by calls."""
         self.conditions: list[Condition] = []
         self.box: SizeBox | None = None
         self.order: list[str] = []
@@ -117,6 +121,7 @@ class Prover:
         self.order = [names[k] for k in self.sizes.left()]
         for one, other in ((one, other) for other, one in united.items() if one in self.ranges):
             self.ranges[one] = intersection(self.ranges[one], self.ranges[other])
+        self.asked = dict(self.ranges)
         self.raise_if_wrong()
         self.collect_conditions(constants)
         for symbol in self.order:
@@ -172,7 +177,7 @@ class Prover:
 
     def narrow(self, symbol: str, least: int, most: int | None, below: Any, above: Any) -> None:
         """Take over the range that holds, or refuse the declared one. `below` and `above` say why it ends there."""
-        declared = self.ranges[symbol]
+        known, declared = self.ranges[symbol], self.asked[symbol]
         fits_above, fits_below = most == declared.most, least == declared.least or declared.least == 0
         if self.is_named(symbol) and not (fits_above and fits_below):
             asked_least = declared.least if fits_below else least
@@ -185,11 +190,11 @@ class Prover:
                 f"{SizeRange(symbol, 0, least, most).limits}: {reason(why)}. What to do: {shown}."
             )
         self.ranges[symbol] = replace(
-            declared,
+            known,
             least=least,
             most=most,
-            below=reason(below) if least != declared.least else declared.below,
-            above=reason(above) if most != declared.most else declared.above,
+            below=reason(below) if least != known.least else known.below,
+            above=reason(above) if most != known.most else known.above,
         )
 
     # ---- calls
@@ -198,9 +203,7 @@ class Prover:
         found = self.ranges[symbol]
 
         def why_not(value: int) -> str | None:
-            return (
-                None if self.is_valid({symbol: value}) else "the recorded calls do other things there, or are refused"
-            )
+            return None if self.is_valid({symbol: value}) else OTHER_CALLS
 
         far = self.farthest(symbol) if found.most is None else min(self.farthest(symbol), found.most)
         # What is possible at the end is possible before it, so most ranges need no search.
@@ -219,9 +222,8 @@ class Prover:
                 continue
             if not self.is_valid(values) and end == "least":
                 for s in self.order:
-                    self.narrow(
-                        s, max(self.ranges[s].least, min(2, self.ranges[s].example)), self.ranges[s].most, "", ""
-                    )
+                    least = max(self.ranges[s].least, min(2, self.ranges[s].example))
+                    self.narrow(s, least, self.ranges[s].most, OTHER_CALLS, OTHER_CALLS)
                 values = {s: self.end(s, end) for s in self.order}
             if not self.is_valid(values):
                 self.wrong.append(
