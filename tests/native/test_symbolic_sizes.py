@@ -1,6 +1,7 @@
 """Symbolic sizes: one compilation for all of them, forward and backward, and eager's results for each."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -759,3 +760,17 @@ def test_gradients_of_a_norm_between_wide_layers():
         found = torch.autograd.grad(compiled(x).square().mean(), parameters)
         torch.testing.assert_close(found, expected)
     assert burnish.was_compiled(compiled)
+
+
+def test_variance_of_fewer_rows_than_its_correction(tmp_path):
+    def spread(x):
+        return x.var(0, correction=8) * 2, x.std((0, 1), correction=25)
+
+    x, path = torch.randn(24, 3), tmp_path / "saved.burnish"
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about no degrees of freedom
+        burnish.save(spread, path, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
+        for compiled in (burnish.compile(spread, dynamic=True), burnish.load(path, trust=True)):
+            for n in (24, 27, 9, 8, 7, 3, 31):
+                x = torch.randn(n, 3)
+                torch.testing.assert_close(compiled(x), spread(x), equal_nan=True)

@@ -70,7 +70,12 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
     mean = g("div.Scalar", g.reduce("sum", x, dims), float(n))
     apart = g("sub.Tensor", x, mean)
     total = g.reduce("sum", g("mul.Tensor", apart, apart), dims)
-    return mean, g("div.Scalar", total, max(float(n) - correction, 0.0))
+    freedom = float(n) - correction
+    if correction <= 1:
+        return mean, g("div.Scalar", total, max(freedom, 0.0))
+    # Compiled for many sizes, it becomes a formula of them, so what is 0 for small ones is decided by the program.
+    left = g("clamp_min", g.full((), freedom, total.type), 0.0)
+    return mean, g("div.Tensor", total, left)
 
 
 @decomposition("aten.var.correction")
